@@ -1,9 +1,9 @@
-//! The cost of special launches, in time on the device: graphs, barriers of grids and clusters, dependent launches,
-//! launches by kernels. The cost to the host is in the runtime's bench `launch`; `docs/launch.md` has the figures.
+//! Device-side cost of special launches: graphs, grid and cluster barriers, dependent launches, and launches by
+//! kernels. The host-side cost is in the runtime's bench `launch`; `docs/launch.md` has the figures.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available.
 //!
-//! | group | what runs |
+//! | group | measured work |
 //! | --- | --- |
 //! | `graph/N` | a graph of N empty kernels of one warp |
 //! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads pass R barriers |
@@ -89,7 +89,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     }
 
     let (child, parent) = (module.kernel::<nothing>()?, module.kernel::<launch_many>()?);
-    // A launch of none is the least cost of a kernel that can launch.
+    // Zero launches give the minimum cost of a kernel that can launch.
     for n in [0u32, 1, 16, 256, 1024] {
         if n > 0 {
             measure(format!("by_host/{n}"), &mut || {

@@ -1,14 +1,14 @@
-//! A kernel on page-locked memory of the host against a copy and the kernel on device memory, by size: the time until the
-//! host has the result. `docs/streams.md` has the figures.
+//! A kernel on page-locked host memory compared with a copy and the kernel on device memory, by size: the time until
+//! the host has the result. `docs/streams.md` has the figures.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is. The kernel is `y = a * x + y`.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available. The kernel is `y = a * x + y`.
 //!
-//! | group | what runs |
+//! | group | measured work |
 //! | --- | --- |
-//! | `read/copied/BYTES` | `x` is copied to the device, the kernel reads it there |
-//! | `read/mapped/BYTES` | the kernel reads `x` where it is |
-//! | `write/copied/BYTES` | the kernel updates `y` on the device, and it is copied to the host |
-//! | `write/mapped/BYTES` | the kernel reads and writes `y` where it is |
+//! | `read/copied/BYTES` | `x` is copied to the device, and the kernel reads the copy |
+//! | `read/mapped/BYTES` | the kernel reads `x` in host memory |
+//! | `write/copied/BYTES` | the kernel updates `y` on the device, and `y` is copied to the host |
+//! | `write/mapped/BYTES` | the kernel reads and writes `y` in host memory |
 
 use std::time::Duration;
 

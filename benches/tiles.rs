@@ -1,8 +1,8 @@
-//! What shared arrays in safe code cost: the same kernels with raw pointers and with `Shared`, in time on the device.
+//! Cost of shared arrays in safe code: the same kernels with raw pointers and with `Shared`, in device time.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available.
 //!
-//! | group | what runs | bytes |
+//! | group | measured work | bytes |
 //! | --- | --- | --- |
 //! | `heat/raw`, `heat/safe` | a step of the heat equation, 16 x 16 threads with an 18 x 18 tile | each element read and written |
 //! | `transpose/raw`, `transpose/safe` | a transpose by padded tiles of 32 x 32, 32 x 8 threads | each element read and written |
@@ -37,7 +37,7 @@ fn main() {
 fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
     let device = stream.device();
     let module = device.load(&IMAGE)?;
-    // On a GPU more than its cache holds.
+    // On a GPU, larger than its cache.
     let (width, height) = if device.is_emulated() { (256, 192) } else { (8192, 8192) };
     let image = DeviceBuffer::from_host(stream, &vec![1.0f32; width * height])?;
     let mut out = DeviceBuffer::<f32>::zeros(stream, width * height)?;
@@ -49,7 +49,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     let kernel = module.kernel::<heat_raw>()?;
     group.bench_function("raw", |bencher| {
         bencher.iter(|| {
-            // SAFETY: both buffers have an element for each place.
+            // SAFETY: both buffers have one element per position.
             unsafe { kernel.launch_unsafe(stream, launch, (sides.0, sides.1, 0.1f32, &image, &mut out)) }
                 .expect("a launch");
         });
@@ -70,7 +70,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     let kernel = module.kernel::<transpose_raw>()?;
     group.bench_function("raw", |bencher| {
         bencher.iter(|| {
-            // SAFETY: both buffers have an element for each place.
+            // SAFETY: both buffers have one element per position.
             unsafe { kernel.launch_unsafe(stream, launch, (sides.0, sides.1, &image, &mut out)) }
                 .expect("a launch");
         });

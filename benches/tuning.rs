@@ -1,9 +1,9 @@
-//! How good tuning is: for each kernel, type and size, the configuration that `warpsmith tune` picks with 32 timings, the
-//! best of an exhaustive search, the default, and the block of the most occupancy with one access a thread, timed once
-//! more in turns. Prints the table of `docs/tuning.md`.
+//! Quality of tuning. For each kernel, type and size, it compares four configurations: the one that `warpsmith tune`
+//! picks with 32 timings, the best of an exhaustive search, the default, and the block with maximum occupancy and one
+//! access per thread. They are timed once more, interleaved. Prints the table of `docs/tuning.md`.
 //!
-//! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it shows that it
-//! runs, and no more.
+//! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it only checks
+//! that it runs.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use warpsmith::bench::tune::{Event, Tuned, Tuning, tune};
 use warpsmith::bench::value::{Configuration, Value};
 use warpsmith::prelude::*;
 
-/// The timings that a search may make at most.
+/// Maximum number of timings of a search.
 const TIMINGS: usize = 32;
-/// How long the last comparison of a case may take in microseconds, and its samples of each configuration.
+/// Maximum duration of the last comparison of a case in microseconds, and the range of samples per configuration.
 const COMPARED_US: f64 = 150_000.0;
 const ROUNDS: std::ops::RangeInclusive<f64> = 25.0..=300.0;
-/// How long a configuration of the exhaustive search is timed.
+/// Sampling effort per configuration of the exhaustive search.
 const EXHAUSTIVE: Effort =
     Effort { least: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
 
-/// The results of the last comparison of a case, each as a ratio of times.
+/// Results of the last comparison of a case, each as a ratio of times.
 struct Row {
     name: String,
     size: usize,
     tuned: Configuration,
     best: Configuration,
-    /// The tuned by the exhaustive search's best.
+    /// Tuned time divided by the best time of the exhaustive search.
     loss: f64,
-    /// The default by the tuned.
+    /// Default time divided by the tuned time.
     over_default: f64,
-    /// The block of most occupancy by the tuned.
+    /// Time of the block with maximum occupancy, divided by the tuned time.
     over_occupancy: f64,
     timings: usize,
 }
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;
-    // What earlier runs kept takes no part, and nothing is left behind.
+    // Stored results of earlier runs are ignored, and none are left behind.
     warpsmith::store::LaunchStore::in_memory().install(&device);
     let started = Instant::now();
     let tuned = tune_all(&plan)?;
@@ -107,7 +107,7 @@ fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
     Ok(all)
 }
 
-/// The exhaustive search, and all that is compared timed in turns.
+/// Runs the exhaustive search, then times all compared configurations interleaved.
 fn row(
     stream: &Stream,
     watch: &mut Stopwatch,
@@ -123,7 +123,7 @@ fn row(
     let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
     let timings = watch.interleave(&mut *case, compared, Mode::Cold, rounds)?;
     let ratio = |a: usize, b: usize| {
-        // One configuration takes one time; its two medians differ by chance.
+        // Equal configurations have equal times; their two medians differ only by chance.
         if compared[a] == compared[b] {
             return Ok(1.0);
         }
@@ -158,7 +158,7 @@ fn exhaustive(
     Ok(best.ok_or("the space is empty")?.1.clone())
 }
 
-/// The block of the most occupancy by the driver, with one access of the smallest kind a thread.
+/// The block with maximum occupancy according to the driver, with one access of the smallest kind per thread.
 fn most_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
     let number = |configuration: &Configuration, axis| configuration.number(axis).unwrap_or(0);
     let least = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));

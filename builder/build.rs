@@ -1,4 +1,5 @@
-//! Hashes the sources: the key of cached code includes them, because another builder may generate other code.
+//! Hashes the builder's sources. The hash is part of the key of cached code, because another builder may generate other
+//! code.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

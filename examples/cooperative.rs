@@ -1,9 +1,9 @@
-//! Launches whose blocks wait for each other, and launches that overlap, each beside what does without: steps of a
-//! simulation in one cooperative launch, a sum in one launch, a histogram in the shared memory of clusters, and a chain
-//! of dependent launches. Checks every result and prints what each takes.
+//! Cooperative launches and programmatic dependent launch, each compared with a version without it. The cases are a
+//! simulation in one cooperative launch, a sum in one launch, a histogram in distributed shared memory, and a chain of
+//! dependent launches. Checks every result and prints the time of each.
 //!
-//! `cargo run --release --example cooperative -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is. On the emulated device the times say nothing about a GPU.
+//! `cargo run --release --example cooperative -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. Times on the emulated device say nothing about a GPU.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ use warpsmith::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The fastest of these runs counts.
+/// Number of runs; the fastest one counts.
 const RUNS: usize = 5;
 
 fn main() -> Outcome<()> {
@@ -40,13 +40,13 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The device, and the size of what is done on it.
+/// The device, and the problem size for it.
 struct Bench {
     device: Device,
     stream: Stream,
-    /// Blocks that are on the device at once.
+    /// Number of blocks that are resident on the device at once.
     blocks: u32,
-    /// Threads of a block.
+    /// Threads per block.
     threads: u32,
 }
 
@@ -62,12 +62,12 @@ impl Bench {
         Ok(self.device.load(&IMAGE)?.kernel::<K>()?)
     }
 
-    /// A number of the first size on a GPU, and of the second on the emulated device.
+    /// Returns the first size on a GPU, and the second on the emulated device.
     fn size(&self, gpu: usize, emulated: usize) -> usize {
         if self.device.is_emulated() { emulated } else { gpu }
     }
 
-    /// The least time of some runs of `work` in microseconds; one more run comes before.
+    /// Returns the minimum time of several runs of `work`, after one warm-up run, in microseconds.
     fn time(&self, mut work: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
         work()?;
         let mut least = f64::INFINITY;
@@ -81,7 +81,7 @@ impl Bench {
         Ok(least)
     }
 
-    /// Steps of heat flowing along a line: a launch for each step, or a barrier of the grid between steps.
+    /// Heat flow along a line: one launch per step, or a grid-wide barrier between steps.
     fn simulation(&self) -> Outcome<()> {
         let (len, rounds) = (self.size(1 << 17, 1 << 11), self.size(200, 20) as u32);
         let line: Vec<f32> = (0..len).map(|i| (i % 1000) as f32).collect();
@@ -99,7 +99,7 @@ impl Bench {
         let without = self.time(|| {
             for _ in 0..rounds {
                 let [a, b] = &mut plain;
-                // SAFETY: two arrays of this length.
+                // SAFETY: both arrays have this length.
                 unsafe { step.launch_unsafe(&self.stream, launch, (&*a, &mut *b, len)) }?;
                 plain.swap(0, 1);
             }
@@ -107,7 +107,7 @@ impl Bench {
         })?;
         let [mut a, mut b] = load()?;
         let with = self.time(|| {
-            // SAFETY: as above. An even number of rounds ends where it began.
+            // SAFETY: as above. After an even number of rounds the result is in the input array.
             Ok(unsafe {
                 steps.launch_unsafe(&self.stream, launch.cooperative(), (rounds, &mut a, &mut b, len))
             }?)
@@ -119,11 +119,11 @@ impl Bench {
         Ok(())
     }
 
-    /// The sum of an array: partial sums and their sum in two launches, or in one.
+    /// Sum of an array: partial sums and their sum in two launches, or in one.
     fn sum(&self) -> Outcome<()> {
         let n = self.size(1 << 20, 1 << 14);
         let host: Vec<f32> = (0..n).map(|i| (i % 64) as f32).collect();
-        // Whole numbers, whose sum a float holds exactly.
+        // Whole numbers, whose sum a float represents exactly.
         let exact = (0..n as u64).map(|i| i % 64).sum::<u64>() as f32;
         let input = DeviceBuffer::from_host(&self.stream, &host)?;
         let mut partials = DeviceBuffer::<f32>::zeros(&self.stream, self.blocks as usize)?;
@@ -133,7 +133,7 @@ impl Bench {
         let last = Launch::grid_block(1, self.threads);
 
         let without = self.time(|| {
-            // SAFETY: one-dimensional launches, with an element for each block.
+            // SAFETY: one-dimensional launches, with one element per block.
             unsafe {
                 part.launch_unsafe(&self.stream, launch, (&input, &mut partials))?;
                 part.launch_unsafe(&self.stream, last, (&partials, &mut result))?;
@@ -154,7 +154,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Launches of about 4 µs one after the other: each after the end of the one before, or begun ahead of it.
+    /// A chain of launches of about 4 µs: each starts after the previous one has ended, or ahead of that.
     fn chain(&self) -> Outcome<()> {
         let launches = self.size(200, 20);
         let cycles = 7000u64;
@@ -183,7 +183,8 @@ impl Bench {
         Ok(())
     }
 
-    /// A histogram with more bins than a block's shared memory holds: in global memory, or in that of a cluster.
+    /// A histogram with more bins than a block's shared memory holds: in global memory, or in distributed shared memory
+    /// of a cluster.
     fn histogram(&self) -> Outcome<()> {
         let n = self.size(1 << 24, 1 << 14);
         let mut state = 1u32;

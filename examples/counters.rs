@@ -1,11 +1,11 @@
-//! Hardware counters of copy, axpy and sum: bytes from and to the memory, L2 hits, achieved occupancy, stalls.
+//! Hardware counters of copy, axpy and sum: DRAM bytes read and written, L2 hits, achieved occupancy, stalls.
 //!
-//! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, the device being `cuda:0`, …, by default the best there
-//! is; where counting is refused, it says why and runs the kernels alone. Kernels must do the same whether they are counted or
-//! not.
+//! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, where DEVICE is `cuda:0`, …, by default the
+//! best available. If counters are not permitted, it reports why and runs the kernels alone. Counting must not change
+//! the kernels' results.
 //!
-//! With `launch` the kernels are launched without counting, for Nsight Compute. With the FILE that it wrote, its figures are
-//! compared with ours:
+//! With `launch` the kernels are launched without counting, for Nsight Compute. With the FILE that Nsight Compute
+//! wrote, its values are compared with ours:
 //!
 //! ```text
 //! ncu --cache-control none --clock-control none --csv --page raw --print-units base --log-file ncu.csv --metrics \
@@ -26,19 +26,19 @@ use warpsmith::profiler::{CounterOptions, Counters, ProfilerError};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How often each kernel is launched.
+/// Number of launches per kernel.
 const LAUNCHES: usize = 3;
-/// The most that figures may differ, as a share.
+/// Maximum relative difference of the values.
 const TOLERANCE: f64 = 0.02;
-/// The metrics that must agree.
+/// Metrics that must agree.
 const COMPARED: [&str; 4] = [
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
     "lts__t_sector_hit_rate.pct",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
 ];
-/// The share of what a kernel moves, and the percentage, under which values are not compared: a kernel that writes little is
-/// counted with lines that the replay has put into the L2 cache, and each replay puts others there.
+/// Values below this share of a kernel's traffic, or below this percentage, are not compared. For a kernel that writes
+/// little, the counters include lines that the replay has put into the L2 cache, and these differ between replays.
 const NOISE: f64 = 0.03;
 
 fn main() -> Result<()> {
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     };
     let with = std::env::args().nth(2);
     let is_cuda = device.id().to_string().starts_with("cuda");
-    // On a GPU arrays that its L2 cache cannot hold.
+    // On a GPU, arrays larger than its L2 cache.
     let elements = if is_cuda { 1 << 28 } else { 1 << 14 };
     if with.as_deref() == Some("launch") {
         return launch(&device, elements);
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Launches the kernels, and checks what they computed.
+/// Launches the kernels, and checks their results.
 fn launch(device: &Device, elements: usize) -> Result<()> {
     let stream = Stream::new(device)?;
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; elements])?;
@@ -80,7 +80,7 @@ fn launch(device: &Device, elements: usize) -> Result<()> {
         ops::copy(&stream, &x, &mut y)?;
         ops::axpy(&stream, 2.0, &x, &mut y)?;
         let sum = ops::sum(&stream, &y)?;
-        // A kernel whose memory was not restored before it ran again would have added twice.
+        // If memory was not restored between replays, the kernel would have added twice.
         if (f64::from(sum) / (3.0 * elements as f64) - 1.0).abs() > 1e-4 {
             return Err(format!("the sum is {sum} instead of {}", 3 * elements).into());
         }
@@ -89,13 +89,13 @@ fn launch(device: &Device, elements: usize) -> Result<()> {
     Ok(())
 }
 
-/// The counters of a kernel.
+/// Returns the counters of a kernel.
 fn row<'a>(report: &'a CounterReport, name: &str) -> Result<&'a KernelCounters> {
     let row = report.kernels.iter().find(|row| row.name.split('<').next() == Some(name) && row.counted > 0);
     row.ok_or_else(|| format!("`{name}` was not counted: {:?}", report.not_counted).into())
 }
 
-/// Compares the bytes with those that the kernels must move.
+/// Compares the bytes with the kernels' minimum traffic.
 fn check(report: &CounterReport, elements: usize) -> Result<()> {
     let bytes = 4.0 * elements as f64;
     for (name, read, written) in
@@ -105,7 +105,7 @@ fn check(report: &CounterReport, elements: usize) -> Result<()> {
         let pairs = [("read", row.read, Some(read)), ("written", row.written, written)];
         for (what, counted, must) in pairs {
             let (Some(counted), Some(must)) = (counted, must) else { continue };
-            // What the L2 cache holds of the arrays when a kernel begins and ends is not moved by it.
+            // Data of the arrays that is in the L2 cache when a kernel starts or ends causes no DRAM traffic.
             if (counted / must - 1.0).abs() > 3.0 * TOLERANCE {
                 return Err(format!("`{name}` {what} {counted} bytes instead of {must}").into());
             }
@@ -114,7 +114,7 @@ fn check(report: &CounterReport, elements: usize) -> Result<()> {
     Ok(())
 }
 
-/// Compares what is [checked](check) with the file of Nsight Compute.
+/// Compares the [checked](check) values with a file of Nsight Compute.
 fn compare(report: &CounterReport, file: &Path) -> Result<()> {
     let theirs = averages(&std::fs::read_to_string(file)?)?;
     let (mut compared, mut apart) = (0, 0);
@@ -149,15 +149,15 @@ fn compare(report: &CounterReport, file: &Path) -> Result<()> {
     if compared == 0 || apart > 0 { Err("the figures do not agree".into()) } else { Ok(()) }
 }
 
-/// The average of each metric of each kernel in a file of Nsight Compute.
+/// Returns the average of each metric of each kernel in a file of Nsight Compute.
 fn averages(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
-    // Before the table there are lines of the tool.
+    // Messages of the tool precede the table.
     let mut lines = csv.lines().skip_while(|line| !line.starts_with("\"ID\"")).map(fields);
     let head = lines.next().ok_or("the file has no table; write it with --csv --page raw --log-file")?;
     let kernel = head.iter().position(|name| name == "Kernel Name").ok_or("the table has no kernels")?;
     let mut sums: BTreeMap<String, BTreeMap<String, (f64, f64)>> = BTreeMap::new();
     for line in lines.filter(|line| line.len() == head.len()) {
-        // The line of the units has no kernel.
+        // The line with the units has no kernel.
         let name = line[kernel].split('(').next().unwrap_or_default().to_owned();
         for (metric, value) in head.iter().zip(&line).filter(|(name, _)| name.contains("__")) {
             if let Ok(value) = value.replace(',', "").parse::<f64>() {
@@ -172,7 +172,7 @@ fn averages(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
     Ok(sums.into_iter().map(|(kernel, metrics)| (kernel, average(metrics))).collect())
 }
 
-/// The fields of a line, of which those with commas are quoted.
+/// Splits a line into fields; fields with commas are quoted.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
     for c in line.chars() {

@@ -1,7 +1,7 @@
-//! The training of `mlp` on several devices: each learns from its part of the points, and the gradient of a layer is reduced
-//! over all ranks while those of the layers before it are computed.
+//! Data-parallel training of `mlp` on several devices. Each device trains on its part of the points. The gradient of a
+//! layer is reduced over all ranks while those of the earlier layers are computed.
 //!
-//! As threads of one process, or as processes that any engine starts:
+//! As threads of one process, or as processes started by any launcher:
 //!
 //! ```text
 //! cargo run --release --example data-parallel -- [cpu|cuda [RANKS]]
@@ -11,7 +11,7 @@
 //! srun -n 4 target/release/examples/data-parallel
 //! ```
 //!
-//! The losses are compared with those of one device alone.
+//! The losses are compared with those of a single device.
 
 #[allow(dead_code, reason = "`mlp` uses the rest")]
 mod training;
@@ -26,9 +26,9 @@ use warpsmith::prelude::*;
 use crate::training::{POINTS, Result, Training};
 
 const STEPS: usize = 60;
-/// Steps from one loss that is noted to the next.
+/// Steps between two recorded losses.
 const EVERY: usize = 10;
-/// The sums of the parts are rounded otherwise than the sum of all, and each step makes a difference larger.
+/// Sums of the parts round differently than the total sum, and each step amplifies the difference.
 const TOLERANCE: f32 = 5e-4;
 const MEETING: Duration = Duration::from_secs(60);
 
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// All ranks are threads, each with a device.
+/// Runs all ranks as threads, each with its own device.
 fn threads(is_gpu: bool, ranks: Option<u32>) -> Result<()> {
     let devices: Vec<Device> = if is_gpu {
         let ranks = ranks.unwrap_or(Device::cuda_count()?);
@@ -75,7 +75,7 @@ fn threads(is_gpu: bool, ranks: Option<u32>) -> Result<()> {
     compare(&devices[0], devices.len(), &losses[0])
 }
 
-/// This process is one rank.
+/// Runs this process as one rank.
 fn process(is_gpu: bool, launch: &Launch) -> Result<()> {
     let store = launch.store(Instant::now() + MEETING)?;
     let local = u32::try_from(launch.local_rank)?;
@@ -89,14 +89,14 @@ fn process(is_gpu: bool, launch: &Launch) -> Result<()> {
     Ok(store.finish(Instant::now() + MEETING)?)
 }
 
-/// Learns from this rank's part of the points; the losses are those of all parts.
+/// Trains on this rank's part of the points; the losses cover all parts.
 fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
     let part = POINTS / ranks.world_size();
     if part * ranks.world_size() != POINTS {
         return Err(format!("{POINTS} points are not divisible by {} ranks", ranks.world_size()).into());
     }
     let first = part * ranks.rank();
-    // The communicator has a stream of its own: what it does runs beside the gradients.
+    // The communicator has its own stream, so its operations overlap with the computation of gradients.
     let compute = Stream::new(ranks.device())?;
     let mut training = Training::with_part(&compute, first..first + part)?;
     let _work = ranks.broadcast(&mut training.network.parameters, 0)?;
@@ -117,7 +117,7 @@ fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
     Ok(losses)
 }
 
-/// Fails unless a device alone learns the same.
+/// Fails unless training on a single device gives the same losses.
 fn compare(device: &Device, ranks: usize, losses: &[f32]) -> Result<()> {
     let stream = Stream::new(device)?;
     let mut alone = Training::new(&stream)?;

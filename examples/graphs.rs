@@ -1,7 +1,7 @@
-//! A simulation of many small steps: launch by launch, as a graph, as a graph whose nodes are changed, and from a cache.
+//! A simulation of many small steps: individual launches, a graph, a graph with updated nodes, and a graph cache.
 //!
-//! `cargo run --release --example graphs -- [DEVICE] [FILE]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is; a picture of the graph goes to FILE, in Graphviz' language. Every result is checked.
+//! `cargo run --release --example graphs -- [DEVICE] [FILE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. It writes a picture of the graph to FILE in the Graphviz language. Every result is checked.
 
 use std::error::Error;
 use std::time::Instant;
@@ -15,11 +15,11 @@ type Axpy = axpy<f32, 1, 16>;
 
 const POINTS: usize = 4096;
 const STEPS: usize = 50;
-/// Kernels of all steps.
+/// Total number of kernels.
 const KERNELS: usize = 2 * STEPS;
 const REPEATS: usize = 20;
 
-/// Points on springs: positions and speeds.
+/// Points on springs: positions and velocities.
 struct Springs {
     x: DeviceBuffer<f32>,
     v: DeviceBuffer<f32>,
@@ -35,7 +35,7 @@ impl Springs {
         Ok(Self { x, v, kernel, launch: Launch::auto(POINTS / 4) })
     }
 
-    /// Enqueues a step: the speeds change by the positions, then the positions by the speeds.
+    /// Enqueues a step: updates the velocities from the positions, then the positions from the velocities.
     fn step(&mut self, stream: &Stream, dt: f32) -> warpsmith::Result<()> {
         self.kernel.launch(stream, self.launch, (-dt, &self.x, &mut self.v))?;
         self.kernel.launch(stream, self.launch, (dt, &self.v, &mut self.x))
@@ -50,7 +50,7 @@ impl Springs {
         self.v.copy_from_host(&[0.0; POINTS])
     }
 
-    /// Fails unless the points are where n runs of all steps lead.
+    /// Fails unless the points match the CPU result after n runs of all steps.
     fn check(&self, runs: usize, dt: f32) -> Result<(), Box<dyn Error>> {
         let (mut x, mut v) = (start(), vec![0.0f32; POINTS]);
         for _ in 0..runs * STEPS {
@@ -69,7 +69,7 @@ fn start() -> Vec<f32> {
     (0..POINTS).map(|i| (i as f32).sin()).collect()
 }
 
-/// Nanoseconds a kernel: of the host to enqueue all, and until all have run.
+/// Returns nanoseconds per kernel: the host time to enqueue all kernels, and the time until all have run.
 fn time(
     stream: &Stream,
     mut work: impl FnMut() -> warpsmith::Result<()>,
@@ -119,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let captured = time(&stream, || exec.launch(&stream))?;
     row("as a graph", captured);
 
-    // Built node by node, and each node given another time step before each launch.
+    // Built node by node, with each node's time step updated before each launch.
     springs.reset()?;
     let mut built = Graph::new(&device)?;
     let mut nodes = Vec::new();
@@ -142,7 +142,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     row("built node by node", time(&stream, || exec.launch(&stream))?);
     println!("{:24} {update:14.0}", "changing a node");
 
-    // Captured when it is first wanted.
+    // Captured on first use.
     springs.reset()?;
     let mut cache = GraphCache::new(&device, 8);
     for _ in 0..3 {

@@ -1,8 +1,8 @@
-//! The caching allocator: statistics, a private pool, an out-of-memory error that is caught, a snapshot in files.
+//! The caching allocator: statistics, a private pool, a handled out-of-memory error, and snapshot files.
 //!
-//! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, the device being `cpu`, `cuda:0`, …, by default the
-//! best there is; the snapshots go to FOLDER, by default the system's folder for temporary files. Look at one with
-//! `warpsmith memory SNAPSHOT`, or drop the pickle on PyTorch's page <https://pytorch.org/memory_viz>.
+//! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. The snapshots go to FOLDER, by default the system's temporary folder. View one with `warpsmith memory
+//! SNAPSHOT`, or drop the pickle on PyTorch's page <https://pytorch.org/memory_viz>.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     memory.record_history(Some(10_000));
     let stream = Stream::new(&device)?;
 
-    // Dropping a buffer waits for nothing and calls no driver function: its memory serves the next one.
+    // Dropping a buffer does not wait and calls no driver function: the next buffer reuses its memory.
     let mut layers = Vec::new();
     for _ in 0..3 {
         layers =
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let asked = memory.statistics().num_device_alloc;
     println!("60 buffers of 1.2 MB, 20 at a time, took {asked} requests to the driver\n");
 
-    // A part of the program can allocate from a pool of its own.
+    // A part of the program can allocate from its own pool.
     let pool = MemoryPool::new(&device)?;
     let scratch = {
         let _guard = pool.enter()?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("the pool {} has {} bytes in use, {} reserved\n", pool.id(), pool.allocated(), pool.reserved());
 
-    // More than is allowed: an error with the figures, and the program continues.
+    // Exceeds the limit: the error reports the sizes, and the program continues.
     memory.on_out_of_memory(|report| println!("(the observer was called: {} bytes)", report.asked));
     let total = device.properties().total_memory as f64;
     memory.set_fraction((96 << 20) as f64 / total)?;

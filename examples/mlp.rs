@@ -1,8 +1,8 @@
-//! A small network learns which of three spirals a point is on: cuBLAS multiplies, Rust kernels do the rest, and a step
-//! of training is one graph.
+//! A small network learns which of three spirals a point is on. cuBLAS does the GEMMs, Rust kernels do the rest, and a
+//! training step is one graph.
 //!
-//! `cargo run --release --example mlp -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
-//! The kernels are those of `test_kernels::train`, the training is in `training/mod.rs`.
+//! `cargo run --release --example mlp -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best available.
+//! The kernels are in `test_kernels::train`, the training is in `training/mod.rs`.
 
 mod training;
 
@@ -14,7 +14,7 @@ use warpsmith::prelude::*;
 
 use crate::training::{POINTS, Result, Training, spirals};
 
-/// Steps of learning; the emulated device, which is slow, makes as few as it takes.
+/// Training steps; the emulated device is slow and runs only as many as it needs.
 const STEPS: usize = 600;
 const STEPS_EMULATED: usize = 100;
 
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     let mut training = Training::new(&stream)?;
     training.check_gradient(&stream)?;
 
-    // The first step also loads kernels and libraries; then a step is captured, and launched as often as it takes.
+    // The first step also loads kernels and libraries; then a step is captured and launched repeatedly.
     training.step(&stream)?;
     let eager = Instant::now();
     for _ in 0..20 {

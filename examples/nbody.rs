@@ -1,8 +1,8 @@
-//! Bodies that pull on each other: positions and velocities are glam vectors, and the kernel reads the bodies in
-//! tiles into shared memory.
+//! Gravitational n-body simulation: positions and velocities are glam vectors, and the kernel loads tiles of bodies
+//! into shared memory.
 //!
-//! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, the device being `cpu`, `cuda:0`, …, by default
-//! the best there is. The kernel is `test_kernels::nbody`.
+//! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. The kernel is `test_kernels::nbody`.
 
 use std::error::Error;
 use std::time::Instant;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bodies at rest, spread over a spiral, with different masses that add up to about 1.
+/// Creates bodies at rest, spread over a spiral, with different masses that add up to about 1.
 fn cloud(bodies: usize) -> (Vec<Vec3A>, Vec<f32>) {
     let position = |i: usize| {
         let (turn, height) = (i as f32 * 2.399_963, (i as f32 * 0.754_878).fract() - 0.5);
@@ -68,7 +68,7 @@ fn cloud(bodies: usize) -> (Vec<Vec3A>, Vec<f32>) {
     ((0..bodies).map(position).collect(), (0..bodies).map(mass).collect())
 }
 
-/// Compares the velocities after one step from rest with double precision on the CPU, for some of the bodies.
+/// For some of the bodies, compares the velocities after one step from rest with double precision on the CPU.
 fn check_first_step(start: &[Vec3A], masses: &[f32], velocities: &[Vec3A]) -> Result<(), String> {
     let softening = f64::from(SOFTENING).powi(2);
     for i in (0..start.len()).step_by(1 + start.len() / 100) {
@@ -86,7 +86,7 @@ fn check_first_step(start: &[Vec3A], masses: &[f32], velocities: &[Vec3A]) -> Re
     Ok(())
 }
 
-/// The impulses between the bodies must cancel out.
+/// Checks that the bodies' momenta cancel out.
 fn check_momentum(masses: &[f32], velocities: &[Vec3A]) -> Result<(), String> {
     let momenta =
         masses.iter().zip(velocities).map(|(mass, velocity)| velocity.as_dvec3() * f64::from(*mass));

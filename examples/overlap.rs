@@ -1,9 +1,10 @@
-//! Copies that overlap with the work: many arrays are copied to the device, computed with, and copied back, with three
-//! assignments of the work to streams. Prints what each takes beside the ideal, which is the slowest of the three stages.
+//! Overlaps copies with compute: many arrays are copied to the device, computed with, and copied back, with three
+//! assignments of the work to streams. Prints the time of each next to the ideal time, which is that of the slowest of
+//! the three stages.
 //!
-//! `cargo run --release --example overlap -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
-//! The launches on an array together take as long as a copy. On the emulated device the times say nothing about a
-//! GPU.
+//! `cargo run --release --example overlap -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. The launches on an array together take as long as a copy. Times on the emulated device say nothing about
+//! a GPU.
 
 use std::error::Error;
 use std::time::Instant;
@@ -13,12 +14,12 @@ use warpsmith::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Event, Pinned
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Slots: arrays whose stages are enqueued at the same time.
+/// Number of slots: arrays whose stages are in flight at the same time.
 const DEPTH: usize = 4;
-/// The fastest of these runs counts.
+/// Number of runs; the fastest one counts.
 const RUNS: usize = 3;
 
-/// The name of an order, and its number of streams.
+/// Name of an assignment, and its number of streams.
 const ORDERS: [(&str, usize); 3] = [("in order", 1), ("a stream per item", DEPTH), ("a stream per stage", 3)];
 
 fn main() -> Result<()> {
@@ -63,7 +64,7 @@ fn streams(device: &Device, count: usize) -> Result<Vec<Stream>> {
     (0..count).map(|_| Ok(Stream::new(device)?)).collect()
 }
 
-/// `output = launches / 2 * input`, in n launches.
+/// Computes `output = launches / 2 * input` in n launches.
 fn compute(
     stream: &Stream,
     launches: usize,
@@ -79,7 +80,7 @@ fn compute(
     Ok(())
 }
 
-/// The result of `work`, and its time on the stream in milliseconds.
+/// Returns the result of `work`, and its time on the stream in milliseconds.
 fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R>) -> Result<(R, f64)> {
     let start = stream.record_timed_event()?;
     let done = work()?;
@@ -88,25 +89,25 @@ fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R>) -> Result<(R, f64
     Ok((done, end.elapsed_us(&start)? / 1e3))
 }
 
-/// Page-locked arrays that are copied again and again, and the buffers for the work on them.
+/// Page-locked arrays that are copied repeatedly, and the buffers for the work on them.
 struct Arrays {
     device: Device,
     len: usize,
-    /// Inputs that no copy owns.
+    /// Inputs that are not owned by a copy in flight.
     inputs: Vec<PinnedBuffer<f32>>,
     /// Item `i` uses slot `i % DEPTH`.
     slots: Vec<Slot>,
 }
 
-/// The device buffers of one item, and its copies.
+/// Device buffers of one item, and its copies.
 struct Slot {
     input: DeviceBuffer<f32>,
     output: DeviceBuffer<f32>,
     /// Recorded after the compute of the slot's last item.
     computed: Event,
-    /// The copies in and out of the slot's last item.
+    /// Copies in and out of the slot's last item.
     copies: Option<[Pending<PinnedBuffer<f32>>; 2]>,
-    /// The target of the copy out, while no copy owns it.
+    /// Target of the copy out, while no copy owns it.
     result: Option<PinnedBuffer<f32>>,
 }
 
@@ -144,7 +145,8 @@ impl Arrays {
                 result: Some(PinnedBuffer::zeroed(device, len)?),
             })
         };
-        // One more than slots: an item's copy in is enqueued before the results of item `i - DEPTH` are awaited.
+        // One more than the number of slots: an item's copy in is enqueued before the results of item `i - DEPTH` are
+        // awaited.
         let inputs = (0..=DEPTH).map(input).collect::<Result<_>>()?;
         Ok(Self { device: device.clone(), len, inputs, slots: (0..DEPTH).map(slot).collect::<Result<_>>()? })
     }
@@ -153,16 +155,17 @@ impl Arrays {
         self.inputs.pop().expect("at most DEPTH inputs are in copies when one is taken")
     }
 
-    /// How often the kernel has to run to take about as long as a copy.
+    /// Returns how often the kernel has to run to take about as long as a copy.
     fn launches(&mut self) -> Result<usize> {
-        // The first of each also loads the kernel and makes memory.
+        // The first run of each stage also loads the kernel and allocates memory.
         self.alone(1, 1)?;
         let [copy_in, compute, copy_out] = self.alone(1, 8)?;
         let launches = copy_in.max(copy_out) / (compute / 8.0).max(1e-3);
         Ok((launches.round() as usize).clamp(1, 1000))
     }
 
-    /// How long the copies in, the computes and the copies out of n arrays take by themselves, in milliseconds.
+    /// Returns the time that the copies in, the computes and the copies out of n arrays each take alone, in
+    /// milliseconds.
     fn alone(&mut self, items: usize, launches: usize) -> Result<[f64; 3]> {
         let stream = Stream::new(&self.device)?;
         let mut input = DeviceBuffer::<f32>::zeros(&stream, self.len)?;
@@ -182,10 +185,10 @@ impl Arrays {
         Ok(sums)
     }
 
-    /// Takes n arrays through copy in, compute and copy out; `look` sees each input beside its result, in order.
+    /// Takes n arrays through copy in, compute and copy out; `look` receives each input with its result, in order.
     ///
-    /// Buffers order their uses by themselves. The waits here are for exactly the work that must come first, so that a
-    /// copy does not wait for work that was enqueued later. Between stages on one stream they cost nothing.
+    /// Buffers order their uses automatically. The explicit waits here name exactly the work that must come first, so
+    /// that a copy does not wait for work that was enqueued later. Between stages on one stream they cost nothing.
     fn pass(
         &mut self,
         streams: &[Stream],
@@ -201,11 +204,11 @@ impl Arrays {
             let input = self.input();
             let slot = &mut self.slots[item % DEPTH];
 
-            // Copy in, when item - DEPTH has been computed, whose input was in this buffer.
+            // Copy in, once the compute of item - DEPTH, whose input was in this buffer, is done.
             copy_in.wait_event(&slot.computed)?;
             let copied_in = copy_in.copy_from_host(input, &mut slot.input)?;
 
-            // Compute, when the input is there and the result of item - DEPTH has left this buffer.
+            // Compute, once the input has arrived and the result of item - DEPTH has been copied out of this buffer.
             copied_in.make_wait(computing)?;
             if let Some([_, copied_out]) = &slot.copies {
                 copied_out.make_wait(computing)?;
@@ -213,7 +216,7 @@ impl Arrays {
             compute(computing, launches, slot.input.as_slice(), slot.output.as_mut_slice())?;
             slot.computed.record(computing)?;
 
-            // Copy out. The host waits here for item - DEPTH, while the device works on those after it.
+            // Copy out. The host waits here for item - DEPTH, while the device works on later items.
             slot.finish(&mut self.inputs, &look)?;
             let result = slot.result.take().expect("the slot's last item is finished");
             copy_out.wait_event(&slot.computed)?;
@@ -225,7 +228,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// The time of the fastest of several passes, in milliseconds, after one whose results are checked.
+    /// Returns the time of the fastest of several passes, in milliseconds, after one whose results are checked.
     fn fastest(&mut self, streams: &[Stream], items: usize, launches: usize) -> Result<f64> {
         let factor = launches as f32 / 2.0;
         self.pass(streams, items, launches, |input, output| {

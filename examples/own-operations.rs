@@ -1,8 +1,8 @@
-//! A function and an operator of one's own, each a kernel by one line: sales of a shop, discounted and summed up, and the
-//! customer who spent the most.
+//! A user-defined function and a user-defined operator, each made a kernel with one line. Sales of a shop are
+//! discounted and summed, and the customer who spent the most is found.
 //!
-//! `cargo run --release --example own-operations -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is. The kernels are in `test_kernels::sales`.
+//! `cargo run --release --example own-operations -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available. The kernels are in `test_kernels::sales`.
 
 use std::error::Error;
 
@@ -22,18 +22,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let price = DeviceBuffer::from_host(&stream, &prices)?;
     let count = DeviceBuffer::from_host(&stream, &counts)?;
 
-    // A function of two arrays of different types, and of one number for all.
+    // A function of two arrays of different types, and of one scalar.
     let mut totals = DeviceBuffer::<f32>::uninit(&stream, prices.len())?;
     ops::map::<discounted>(&stream, &IMAGE, (&price, &count, 100.0, &mut totals))?;
 
-    // An operator on numbers, summed up in f64, and one on a struct with a key.
+    // An operator on numbers, accumulated in f64, and one on a struct with a key.
     let sum = ops::reduce::<revenue>(&stream, &IMAGE, &totals)?;
     let found = totals.to_host()?;
     let purchases: Vec<Purchase> =
         (0..).zip(&found).map(|(customer, total)| Purchase { total: *total, customer }).collect();
     let best = ops::reduce::<largest>(&stream, &IMAGE, &DeviceBuffer::from_host(&stream, &purchases)?)?;
 
-    // The functions are plain Rust: the host checks with the same.
+    // The functions are plain Rust, so the host check uses the same code.
     let expected: Vec<f32> = prices
         .iter()
         .zip(&counts)

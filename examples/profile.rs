@@ -1,7 +1,7 @@
-//! Profiles the training of `mlp`, step by step and as a graph, and finds the part of a step that the device waits for.
+//! Profiles the training of `mlp`, step by step and as a graph, and reports whether a step is launch-bound.
 //!
-//! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is. With a folder, both traces are written there, for ui.perfetto.dev and as pages.
+//! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
+//! best available. With a folder, both traces are written there, for ui.perfetto.dev and as HTML pages.
 
 #[allow(dead_code, reason = "`mlp` uses the rest")]
 mod training;
@@ -15,11 +15,11 @@ use warpsmith::profiler::{Profiler, ProfilerOptions};
 
 use crate::training::{Result, Training};
 
-/// Steps that are recorded.
+/// Number of recorded steps.
 const STEPS: u64 = 20;
-/// The kernels of a step on the emulated device, which multiplies on the host; a GPU runs more.
+/// Minimum number of kernels per step: the count on the emulated device, which does GEMMs on the host; a GPU runs more.
 const LEAST: u64 = 5;
-/// A step is bound by its launches when the device waits for the host in more than this share of the time.
+/// A step is launch-bound if the device waits for the host for more than this share of the time.
 const BOUND: f64 = 0.1;
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The trace of some steps.
+/// Returns the trace of several steps.
 fn recorded(device: &Device, mut step: impl FnMut() -> warpsmith::Result<()>) -> Result<Trace> {
     let profiler = Profiler::start(ProfilerOptions::default().device(device))?;
     for _ in 0..STEPS {
@@ -66,7 +66,7 @@ fn recorded(device: &Device, mut step: impl FnMut() -> warpsmith::Result<()>) ->
     Ok(profiler.stop()?)
 }
 
-/// Whether the host or the device limits the steps.
+/// Reports whether the steps are launch-bound or GPU-bound.
 fn verdict(summary: &Summary) -> Result<String> {
     let device = summary.devices.first().ok_or("the trace has no kernel")?;
     let ran: u64 = summary.kernels.iter().chain(&summary.transfers).map(|row| row.count).sum();

@@ -1,4 +1,4 @@
-//! The ranks of a run meet, and each adds its part to a sum in the store. Started by any engine, or alone:
+//! The ranks of a run rendezvous, and each adds its part to a sum in the store. Started by any launcher, or alone:
 //!
 //! ```text
 //! warpsmith launch -n 4 target/release/examples/ranks

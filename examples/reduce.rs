@@ -1,7 +1,7 @@
-//! Reductions through `warpsmith::ops`: sum, mean, minimum, maximum and where it is.
+//! Reductions with `warpsmith::ops`: sum, mean, minimum, maximum and argmax.
 //!
-//! `cargo run --release --example reduce -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is.
+//! `cargo run --release --example reduce -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
+//! available.
 
 use std::error::Error;
 

@@ -1,7 +1,8 @@
-//! A matrix product on tensor cores by a kernel of some hundred lines, beside `ops::matmul`.
+//! A tensor-core GEMM with a kernel of about a hundred lines, compared with `ops::matmul`.
 //!
-//! `cargo run --release --example tensor-cores -- [DEVICE] [SIDE]`, the device being `cpu`, `cuda:0`, …, by default the best
-//! there is; a GPU needs compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and `docs/tensor-cores.md` explains it.
+//! `cargo run --release --example tensor-cores -- [DEVICE] [SIDE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
+//! best available; a GPU needs compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and
+//! `docs/tensor-cores.md` explains it.
 
 use std::error::Error;
 
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let b = DeviceBuffer::from_host(&stream, &numbers[side * side..])?;
     let mut c = DeviceBuffer::<Pair>::uninit(&stream, side * side / 2)?;
 
-    // The boxes that each copy moves: 64 elements of 128 rows of A, and of 256 rows of B.
+    // The TMA boxes: 64 elements of 128 rows of A, and of 256 rows of B.
     let layout = |rows| TensorLayout::packed([side, side], [TILE[2], rows], Swizzle::Bytes128);
     let maps = (a.as_slice().tensor_map(&layout(TILE[0]))?, b.as_slice().tensor_map(&layout(TILE[1]))?);
     let tiles = side.div_ceil(TILE[1] as usize) * side.div_ceil(TILE[0] as usize);
@@ -74,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Microseconds of a call: the mean of several after two.
+/// Returns the microseconds per call: the mean of several calls after two warm-up calls.
 fn time(
     stream: &Stream,
     call: &mut impl FnMut() -> Result<(), warpsmith::Error>,

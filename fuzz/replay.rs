@@ -1,4 +1,4 @@
-//! Replays the corpus of a fuzz target: a module of the tests that do so.
+//! Replays the corpus of a fuzz target; included as a module by the tests that replay one.
 
 use std::path::Path;
 

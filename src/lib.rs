@@ -20,23 +20,23 @@
 //! | where | what |
 //! | --- | --- |
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
-//! | [`random`] | generators of random numbers, and arrays of them |
-//! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
-//! | `collective`, with the feature of that name | programs on several GPUs: ranks, stores in which they meet, communicators |
-//! | `profiler`, with the feature of that name | traces of what devices and host do, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment of a program that was not changed |
-//! | `tensor`, with the feature of that name | matrix products and attention on tensor cores |
-//! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
-//! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
-//! | `glam`, with the feature of that name | vectors and matrices that kernels take |
-//! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
+//! | [`random`] | random number generators, and operations that fill arrays with random numbers |
+//! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: all of `warpsmith-runtime`, re-exported |
+//! | `collective`, with the feature of that name | multi-GPU programs: ranks, rendezvous stores, communicators |
+//! | `profiler`, with the feature of that name | traces of device and host activity, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment profiles an unmodified program |
+//! | `tensor`, with the feature of that name | GEMM and attention on tensor cores |
+//! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named ranges of a program, for profilers and tools |
+//! | `library`, with one feature per library | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
+//! | `glam`, with the feature of that name | vectors and matrices as kernel parameters |
+//! | [`gpu_std`] | the standard library for kernels; a kernel crate depends on it directly |
 //! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
-//! | `bench`, with the feature of that name | measuring and tuning kernels, one's own too |
-//! | [`IMAGE`], [`include_image!`] | their code for the GPU; the code of one's own kernels |
+//! | `bench`, with the feature of that name | benchmarking and tuning of kernels, including your own |
+//! | [`IMAGE`], [`include_image!`] | the GPU code of these kernels; the GPU code of your own kernels |
 //!
 //! # Generic code
 //!
-//! A function that is generic over the types of a kernel asks for an instance, besides the kernel's own bounds. What the
-//! launch takes follows from the kernel's parameters:
+//! A function that is generic over the types of a kernel needs an `Instance` bound in addition to the kernel's own
+//! bounds. The launch arguments follow from the kernel's parameters:
 //!
 //! ```
 //! use warpsmith::gpu_std::prelude::*;
@@ -67,8 +67,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built on a machine without the device toolchain runs on the emulated device only. Opening
-//! a CUDA device is then an error that says so.
+//! A program built without the device toolchain runs on the emulated device only. Opening a CUDA device then returns an
+//! error that says so.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -95,8 +95,8 @@ pub use warpsmith_runtime::*;
 #[cfg(feature = "tensor")]
 pub use warpsmith_tensor as tensor;
 
-/// NVIDIA's libraries, a feature each. They are loaded when a program first uses them.
-// One by one, so that the compiler can say which feature one needs.
+/// NVIDIA's libraries, one feature per library. A library is loaded when a program first uses it.
+// Declared one by one, so that the compiler can name the feature that a missing item needs.
 pub mod library {
     #[cfg(any(feature = "blas", feature = "dnn"))]
     pub use warpsmith_libraries::PlanCache;

@@ -1,10 +1,10 @@
-//! [`OpError`]: what [`ops`](crate::ops) and [`random`](crate::random) report, inside of the one [`Error`](crate::Error).
+//! [`OpError`]: the error of [`ops`](crate::ops) and [`random`](crate::random), carried inside [`Error`](crate::Error).
 
 use std::fmt;
 
 use warpsmith_runtime::Error;
 
-/// The error of an operation, with its remedy: [`Error::downcast_ref`] finds it.
+/// Error of an operation, with its remedy. [`Error::downcast_ref`] retrieves it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
@@ -15,22 +15,22 @@ pub enum OpError {
     LengthMismatch {
         /// The operation.
         operation: &'static str,
-        /// Which array.
+        /// Name of the first array.
         first_name: &'static str,
         /// Its length in elements.
         first: usize,
-        /// Which other array.
+        /// Name of the second array.
         second_name: &'static str,
         /// Its length in elements.
         second: usize,
     },
 
-    /// Shapes, lengths or parameters of one operation do not fit together.
+    /// Shapes, lengths or parameters of an operation are inconsistent.
     #[error("{operation}: {problem}")]
     Shape {
         /// The operation.
         operation: &'static str,
-        /// What does not fit, and what would.
+        /// The mismatch, and the accepted values.
         problem: String,
     },
 
@@ -43,15 +43,15 @@ pub enum OpError {
         operation: &'static str,
         /// The array of indices.
         name: &'static str,
-        /// Where in the array it is; the first of them.
+        /// Position of the first such index in the array.
         position: u64,
         /// The index.
         index: i128,
-        /// The number that indices are below.
+        /// Exclusive upper bound of the indices.
         bound: u64,
     },
 
-    /// The offset of a segment is above the next one, or beyond the end of the elements. Nothing was written.
+    /// A segment offset exceeds the next offset or the number of elements. Nothing was written.
     #[error(
         "{operation}: offsets[{position}] is {offset}, but must be at most {most}, the next offset or the number of \
          elements; nothing was written"
@@ -59,24 +59,24 @@ pub enum OpError {
     Offset {
         /// The operation.
         operation: &'static str,
-        /// Where in the offsets it is; the first of them.
+        /// Position of the first such offset in the array of offsets.
         position: u64,
         /// The offset.
         offset: u64,
-        /// What it must not exceed.
+        /// Largest allowed value: the next offset or the number of elements.
         most: u64,
     },
 
-    /// An index occurs twice where elements are written.
+    /// An index occurs more than once in a scatter.
     #[error(
         "index {index} occurs more than once: two elements would be written to one place; pass each index once"
     )]
     DuplicateIndex {
-        /// The least such index.
+        /// The smallest duplicate index.
         index: u64,
     },
 
-    /// A minimum, maximum or the place of one was requested of no elements.
+    /// A minimum, maximum, argmin or argmax of zero elements was requested.
     #[error("{operation} of zero elements does not exist; pass at least one element")]
     Empty {
         /// The operation.
@@ -88,20 +88,20 @@ pub enum OpError {
     Random {
         /// The operation or function.
         call: &'static str,
-        /// The request, and what is possible.
+        /// The request, and the accepted values.
         problem: String,
     },
 
-    /// A request that an operation cannot fulfil.
+    /// A request that the operation does not support.
     #[error("{operation}: {problem}")]
     Unsupported {
         /// The operation.
         operation: &'static str,
-        /// The request, and what is possible.
+        /// The request, and the accepted values.
         problem: String,
     },
 
-    /// The configuration names an instance that was not compiled.
+    /// The configuration names an instance that is not compiled.
     #[error(
         "{kernel} for {dtype} is not compiled with items={items}, vector={vector}; there are items/vector {}",
         list(available)
@@ -115,16 +115,16 @@ pub enum OpError {
         items: u32,
         /// The requested vector bytes.
         vector: u32,
-        /// Items and vector bytes of the instances there are.
+        /// Items and vector bytes of the available instances.
         available: Vec<(u32, u32)>,
     },
 
-    /// A text that is no grid rule.
+    /// A string that is not a grid rule.
     #[error("`{0}` is no grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
     GridRule(String),
 }
 
-/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+/// Same text as `Display`, so that `main` and `unwrap` show the message.
 impl fmt::Debug for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

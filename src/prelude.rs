@@ -1,4 +1,4 @@
-//! The items that a program with devices needs: `use warpsmith::prelude::*;`.
+//! Items that a program with devices needs: `use warpsmith::prelude::*;`.
 
 pub use gpu_std::{Instance, SharedLen};
 pub use warpsmith_runtime::{

@@ -1,5 +1,5 @@
-//! Compiles the kernels in `kernels/`, most of which `sm_90a` alone has the instructions for. A package from a registry carries
-//! them ready-made.
+//! Compiles the kernels in `kernels/`, most of which need instructions that only `sm_90a` has. A package from a
+//! registry contains them precompiled.
 
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 

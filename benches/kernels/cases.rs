@@ -1,4 +1,4 @@
-//! What is measured: operations, each on a type and a size.
+//! Benchmark cases: operations, each with a type and a size.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct Case {
     pub columns: usize,
 }
 
-/// The operation, type and sides, as `kernels.py` writes them too.
+/// Operation, type and sides, in the format that `kernels.py` also writes.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\t{}\t{}\t{}", self.operation, self.dtype.name(), self.rows, self.columns)
@@ -52,7 +52,7 @@ impl Case {
         self.rows * self.columns
     }
 
-    /// Elements of the results: of `out`, or of a reduction.
+    /// Number of result elements: of `out`, or of a reduction.
     pub fn results(&self) -> usize {
         match self.operation {
             "row_sum" => self.rows,
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// Whether the results are an array of the element type, `out`.
+    /// Returns true if the results are an array of the element type, `out`.
     pub fn has_array(&self) -> bool {
         !matches!(self.operation, "row_sum" | "column_sum" | "sum" | "max" | "argmax" | "histogram")
     }
@@ -71,7 +71,7 @@ impl Case {
         self.operation == "add"
     }
 
-    /// Elements read and written for each element of the size.
+    /// Elements read and written per element of the size.
     fn traffic(&self) -> f64 {
         match self.operation {
             "axpy" | "add" => 3.0,
@@ -96,12 +96,12 @@ impl Case {
 }
 
 const FLOATS: [Dtype; 2] = [Dtype::F32, Dtype::Bf16];
-/// Operations on each element.
+/// Elementwise operations.
 pub const ELEMENTWISE: [&str; 5] = ["relu", "gelu", "exp", "add", "axpy"];
-/// Operations on each row that write a row.
+/// Row operations that write a row.
 pub const OF_ROWS: [&str; 3] = ["softmax", "layer_norm", "rms_norm"];
 
-/// All cases on a GPU; small ones on the emulated device, where they only show that everything runs and is right.
+/// All cases on a GPU. On the emulated device, small cases that only check that everything runs correctly.
 pub fn cases(is_emulated: bool) -> Vec<Case> {
     use Dtype::{Bf16, F32, U32};
     let mut cases = Vec::new();

@@ -1,4 +1,4 @@
-//! Whether results are right: compared with what the host computes in f64, in windows and rows of long arrays.
+//! Correctness checks: compares results with host computations in f64, in windows and rows of long arrays.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,18 +8,18 @@ use crate::data::{Data, PERIOD, Value};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Epsilon of f32, in which sums of bf16 are accumulated too.
+/// Epsilon of f32, which is also the accumulation type for sums of bf16.
 const SINGLE: f64 = f32::EPSILON as f64;
-/// Elements of a window.
+/// Elements per window.
 const WINDOW: usize = 1024;
-/// Rows and columns that are looked at.
+/// Number of rows and columns that are checked.
 const LINES: usize = 6;
 
-/// Fails unless the results of the first set are right, as our kernels write them or as CUB's functions do.
+/// Fails unless the results of the first set are correct, in the layout of our kernels or of CUB's functions.
 pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), Failure> {
     let n = data.n;
     let of_x = |of: fn(f64) -> f64| move |i: usize| of(data.x(i));
-    // Results that are rounded to the type once, from a function that has a few roundings in f32.
+    // For results that are rounded to the type once, from a function with a few roundings in f32.
     let near = |expected: f64| 4.0 * SINGLE * (expected.abs() + 0.25) + T::EPSILON * expected.abs();
     match case.operation {
         "copy" | "copy_unaligned" | "fill" | "transpose" | "relu" => {
@@ -89,7 +89,7 @@ pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), 
             )
         }
         "sort" => {
-            // How often each value of a period occurs, and how many elements are not greater.
+            // Counts of each value of a period, and the number of elements that are not greater.
             let mut counts = BTreeMap::<u64, usize>::new();
             for i in 0..n.min(PERIOD) {
                 *counts.entry(data.x(i) as u64).or_default() +=
@@ -126,7 +126,7 @@ pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), 
     }
 }
 
-/// A row of softmax or a norm.
+/// Checks a row of softmax or of a norm.
 fn check_row<T: Value>(case: &Case, data: &Data<T>, row: usize) -> Result<(), Failure> {
     let (start, columns) = (row * case.columns, case.columns);
     let x: Vec<f64> = (0..columns).map(|i| data.x(start + i)).collect();
@@ -155,7 +155,7 @@ fn check_row<T: Value>(case: &Case, data: &Data<T>, row: usize) -> Result<(), Fa
     Ok(())
 }
 
-/// Sums of the first elements of `x`.
+/// Prefix sums of `x`.
 struct Prefix {
     sums: Vec<f64>,
     of_magnitudes: f64,
@@ -176,26 +176,26 @@ impl Prefix {
         (n / PERIOD) as f64 * self.sums[PERIOD] + self.sums[n % PERIOD]
     }
 
-    /// Of a sum of `n` elements.
+    /// Tolerance for a sum of `n` elements.
     fn tolerance(&self, n: usize) -> f64 {
         pairwise(n, self.of_magnitudes / PERIOD as f64 * n as f64)
     }
 }
 
-/// The bound of pairwise summation in f32, of `n` elements with this sum of magnitudes, and of eight roundings more.
+/// Error bound of pairwise summation in f32 for `n` elements with this sum of magnitudes, plus eight roundings.
 fn pairwise(n: usize, of_magnitudes: f64) -> f64 {
     SINGLE * ((n.max(2) as f64).log2() + 8.0) * of_magnitudes
 }
 
 fn one(what: &str, found: f64, expected: f64, tolerance: f64) -> Result<(), Failure> {
-    // Not a number is not near.
+    // NaN fails this comparison.
     if (found - expected).abs() <= tolerance {
         return Ok(());
     }
     Err(format!("{what} is {found:e}, not {expected:e} ± {tolerance:.1e}").into())
 }
 
-/// Compares windows of the first set of `out`, among them the first and the last.
+/// Compares windows of the first set of `out`, including the first and the last.
 fn windows<T: Value>(
     data: &Data<T>,
     range: Range<usize>,
@@ -215,7 +215,7 @@ fn windows<T: Value>(
     Ok(())
 }
 
-/// Some of `count` rows or columns, among them the first and the last.
+/// Some of `count` rows or columns, including the first and the last.
 fn lines(count: usize) -> impl Iterator<Item = usize> {
     (0..=LINES).map(move |part| (count - 1) * part / LINES)
 }

@@ -1,6 +1,6 @@
-//! The arrays of a case, whose elements the host knows: a period of random numbers, again and again.
+//! Arrays of a case, whose elements the host knows: a repeated period of random numbers.
 //!
-//! So the host computes what any result must be from one period, however long the arrays are.
+//! The host therefore computes any expected result from one period, for arrays of any length.
 
 use std::fmt::Debug;
 
@@ -9,19 +9,19 @@ use warpsmith::prelude::*;
 
 use crate::cases::Case;
 
-/// Elements after which those of an array repeat; a prime, so that rows and tiles begin anywhere in it.
+/// Period of the arrays in elements; it is prime, so that rows and tiles start at all positions in it.
 pub const PERIOD: usize = 1_048_573;
-/// The arrays of all sets together take at least this number of bytes, more than an L2 cache holds.
+/// Minimum bytes of the arrays of all sets together: more than an L2 cache holds.
 const COLD_BYTES: usize = 256 << 20;
 
-/// A type of elements.
+/// An element type.
 pub trait Value: DeviceCopy + PartialEq + PartialOrd + Debug {
     /// Distance from 1 to the next number.
     const EPSILON: f64;
-    /// What `fill` writes: bytes of 1, as a memset does.
+    /// Value that `fill` writes: bytes of 1, as a memset does.
     const FILL: Self;
 
-    /// From random bits; floats in -1..1.
+    /// Makes a value from random bits; floats are in -1..1.
     fn random(bits: u64) -> Self;
     fn to_f64(self) -> f64;
 }
@@ -31,7 +31,7 @@ impl Value for f32 {
     const FILL: Self = f32::from_bits(0x0101_0101);
 
     fn random(bits: u64) -> Self {
-        // A multiple of 2⁻²⁰: sums and bins of them have no rounding of their own in f64.
+        // A multiple of 2⁻²⁰: its sums and bins are exact in f64.
         (bits >> 43) as f32 / (1 << 20) as f32 - 1.0
     }
 
@@ -66,22 +66,22 @@ impl Value for u32 {
     }
 }
 
-/// The arrays of a case: `sets` times its size, one after the other, so that a launch finds its own in memory and not in
-/// the L2 cache.
+/// Arrays of a case: `sets` consecutive copies of its size, so that a launch finds its set in memory and not in the L2
+/// cache.
 pub struct Data<T: Value> {
     pub n: usize,
     pub sets: usize,
-    /// One period of `x`, and of `y`.
+    /// One period of `x` and of `y`.
     pub periods: [Vec<T>; 2],
     pub x: DeviceBuffer<T>,
     pub y: DeviceBuffer<T>,
     pub out: DeviceBuffer<T>,
     /// Weight and bias of a row.
     pub parameters: [DeviceBuffer<T>; 2],
-    /// Sums of rows, columns or all.
+    /// Sums of rows, of columns or of all elements.
     pub sums: DeviceBuffer<f32>,
     pub extreme: DeviceBuffer<f32>,
-    /// Indices, counts, bins, and what CUB writes beside its output.
+    /// Indices, counts, bins, and additional outputs of CUB.
     pub words: DeviceBuffer<u64>,
 }
 
@@ -123,7 +123,7 @@ impl<T: Value> Data<T> {
         self.periods[1][i % PERIOD].to_f64()
     }
 
-    /// Overwrites what the first set's results will be written to; an array that is updated gets the values of `y`.
+    /// Overwrites the outputs of the first set; an array that is updated in place gets the values of `y`.
     pub fn reset(&mut self, case: &Case) -> warpsmith::Result<()> {
         self.sums.as_mut_slice().memset(0xA5)?;
         self.extreme.as_mut_slice().memset(0xA5)?;
@@ -142,7 +142,7 @@ fn periodic<T: Value>(stream: &Stream, period: &[T], len: usize) -> warpsmith::R
     Ok(buffer)
 }
 
-/// Writes the period to an array, again and again.
+/// Fills an array with repetitions of the period.
 fn repeat<T: Value>(mut array: DeviceSliceMut<'_, T>, period: &[T]) -> warpsmith::Result<()> {
     let len = array.len();
     let mut filled = len.min(period.len());

@@ -1,16 +1,16 @@
-//! What the library wants to reach, and how far it is.
+//! Performance targets of the library, and the measured values.
 
 use crate::cases::{Dtype, ELEMENTWISE, OF_ROWS};
 use crate::report::copy_rate;
 use crate::results::{Results, Row};
 
-/// A figure, and what it should be.
+/// A performance target with its measured value.
 pub struct Goal {
     pub what: String,
     pub wanted: f64,
-    /// Whether `wanted` is the most, and not the least.
+    /// True if `wanted` is a maximum rather than a minimum.
     pub is_most: bool,
-    /// `None` where something that it needs was not measured.
+    /// `None` if a time that it needs was not measured.
     pub measured: Option<f64>,
 }
 
@@ -21,7 +21,7 @@ impl Goal {
     }
 }
 
-/// A side's time over ours: how many times as fast ours is.
+/// Speedup over a side: its time divided by ours.
 type Over = fn(&Row) -> Option<f64>;
 
 fn over_cub(row: &Row) -> Option<f64> {
@@ -36,7 +36,7 @@ fn rate(row: &Row) -> Option<f64> {
     row.times.ours.map(|us| row.gigabytes(us))
 }
 
-/// The rows that a condition holds for.
+/// Rows that satisfy a condition.
 struct Rows<'a>(Vec<&'a Row>);
 
 impl Rows<'_> {
@@ -48,14 +48,14 @@ impl Rows<'_> {
         self.0.iter().filter_map(|row| of(row)).max_by(f64::total_cmp)
     }
 
-    /// The geometric mean.
+    /// Geometric mean.
     fn mean(&self, of: Over) -> Option<f64> {
         let logs: Vec<f64> = self.0.iter().filter_map(|row| of(row)).map(f64::ln).collect();
         (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     }
 }
 
-/// All goals, in the order of the tables.
+/// All targets, in the order of the tables.
 pub fn goals(results: &Results) -> Vec<Goal> {
     let rows = |holds: &dyn Fn(&Row) -> bool| Rows(results.rows.iter().filter(|row| holds(row)).collect());
     let of = |operation: &'static str, dtype: Dtype, log: u32| {

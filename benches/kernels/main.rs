@@ -1,18 +1,19 @@
-//! The kernels of `ops` beside CUB and PyTorch, size by size; `docs/kernels.md` has the tables.
+//! Kernels of `ops` compared with CUB and PyTorch, by size; `docs/kernels.md` has the tables.
 //!
-//! | arguments | what is done |
+//! | arguments | action |
 //! | --- | --- |
 //! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER]` | measures the cases whose operation begins with FILTER, prints the tables, and writes the times to the file |
 //! | `--list [FILTER]` | prints the cases |
-//! | `--report FILE [--page PAGE] [--plot PICTURE]` | makes the tables of a file of times again, prints them or puts them between the marks of the page, and draws the picture, an SVG |
+//! | `--report FILE [--page PAGE] [--plot PICTURE]` | regenerates the tables from a file of times, prints them or inserts them between the marks of the page, and draws the picture, an SVG |
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is. FOLDER has the libraries that `peers/kernels.cu` was
-//! compiled to: their functions run on our stream and our arrays, in turns with ours, timed by one loop. The file after
-//! `--torch` is what `peers/kernels.py` wrote for the cases that `--list` prints. `run-kernels` of the bundle does all of it.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available. FOLDER has the libraries compiled from
+//! `peers/kernels.cu`. Their functions run on our stream and our arrays, interleaved with ours and timed by the same
+//! loop. The file after `--torch` is the output of `peers/kernels.py` for the cases that `--list` prints. `run-kernels`
+//! of the bundle does all of it.
 //!
-//! A time is that of a launch among many between two events: what the host does for a launch counts where it takes longer than the
-//! kernel. Each launch works on arrays that no longer are in the L2 cache. Medians of batches. Before a side is timed, its
-//! results are compared with what the host computes in f64.
+//! A time is the time per launch of many launches between two events: host time of a launch counts where it exceeds the
+//! kernel's time. Each launch works on arrays that are no longer in the L2 cache. Times are medians of batches. Before
+//! a side is timed, its results are compared with host computations in f64.
 
 mod cases;
 mod check;
@@ -38,7 +39,7 @@ use results::{Results, Row};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line asks for.
+/// Command line request.
 #[derive(Default)]
 struct Request {
     is_list: bool,
@@ -56,7 +57,7 @@ impl Request {
         let mut request = Self::default();
         while let Some(argument) = arguments.next() {
             let place = match argument.as_str() {
-                // What `cargo bench` adds.
+                // Argument that `cargo bench` adds.
                 "--bench" => continue,
                 "--list" => {
                     request.is_list = true;
@@ -122,7 +123,7 @@ fn main() -> Result<ExitCode, Failure> {
             }
         }
         device.memory().empty_cache()?;
-        // What was measured so far is there, whatever happens to the rest.
+        // The measurements so far are written even if a later one fails.
         if let Some(file) = &request.write {
             results.write(file)?;
         }
@@ -143,7 +144,7 @@ fn times(stream: &Stream, case: &Case, libraries: Option<&Libraries>) -> Result<
     }
 }
 
-/// Prints the tables or puts them in a page, and draws the picture.
+/// Prints the tables or inserts them in a page, and draws the picture.
 fn show(request: &Request, results: &Results) -> Result<(), Failure> {
     let text = report::markdown(results);
     match &request.page {

@@ -1,4 +1,4 @@
-//! Times a case: all sides in turns, by one loop, after each has been checked.
+//! Times a case: all sides interleaved, by the same loop, after each has been checked.
 
 use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
@@ -11,29 +11,29 @@ use crate::peers::{Libraries, Peer};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How long a batch takes, about, and one of the search for the best configuration.
+/// Approximate duration of a batch, and of a batch in the search for the best configuration.
 const BATCH_US: f64 = 2000.0;
 const SEARCH_US: f64 = 400.0;
-/// Batches of each side.
+/// Batches per side.
 const BATCHES: usize = 15;
-/// The configurations that are timed as the sides are, after the search.
+/// Number of configurations that are timed like the sides, after the search.
 const FINALISTS: usize = 2;
 
-/// Medians in microseconds a launch; `None` where there is no such side.
+/// Median times in microseconds per launch; `None` if the side does not exist.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Times {
     pub ours: Option<f64>,
-    /// In the best configuration, which may be the default.
+    /// Time in the best configuration, which may be the default.
     pub best: Option<f64>,
     pub best_config: Option<String>,
-    /// A user's own function or operator that does the same.
+    /// Time of an equivalent user function or operator.
     pub own: Option<f64>,
     pub cub: Option<f64>,
-    /// What is wrong with CUB's result.
+    /// Error in CUB's result.
     pub cub_fault: Option<String>,
 }
 
-/// Who launches.
+/// Implementation to time.
 enum Side {
     Ours(Ours),
     Cub(Peer),
@@ -47,7 +47,7 @@ struct Bench<'a, T: Operand> {
 }
 
 impl<T: Operand> Bench<'_, T> {
-    /// Enqueues one launch; fails where the side has none.
+    /// Enqueues one launch; fails if the side does not support it.
     fn launch(&mut self, side: &Side, set: usize) -> Result<(), Failure> {
         match side {
             Side::Cub(peer) => peer.launch(self.stream, self.case, &self.data, set),
@@ -58,14 +58,14 @@ impl<T: Operand> Bench<'_, T> {
         }
     }
 
-    /// Fails unless the results of a launch are right.
+    /// Fails unless the results of a launch are correct.
     fn check(&mut self, side: &Side) -> Result<(), Failure> {
         self.data.reset(self.case)?;
         self.launch(side, 0)?;
         check(self.case, &self.data, matches!(side, Side::Cub(_)))
     }
 
-    /// Microseconds of each of some launches, between two events.
+    /// Average microseconds per launch of several launches between two events.
     fn batch(&mut self, side: &Side, launches: usize) -> Result<f64, Failure> {
         let (start, end) = (Event::timed(self.stream.device())?, Event::timed(self.stream.device())?);
         start.record(self.stream)?;
@@ -77,7 +77,7 @@ impl<T: Operand> Bench<'_, T> {
         Ok(end.elapsed_us(&start)? / launches as f64)
     }
 
-    /// The configurations that are fastest in short batches.
+    /// Fastest configurations in short batches.
     fn finalists(&mut self, default_us: f64) -> Result<Vec<Config>, Failure> {
         let Some(kernel) = ours::kernel(self.case.operation) else { return Ok(Vec::new()) };
         let launches = ((SEARCH_US / default_us) as usize).clamp(1, 200);
@@ -88,7 +88,7 @@ impl<T: Operand> Bench<'_, T> {
                     let grid: GridRule = grid.parse()?;
                     let config = Config { block, grid, items: variant.items, vector: variant.vector };
                     let side = Side::Ours(Ours::Operation(Some(config)));
-                    // A configuration that cannot be launched is none.
+                    // Configurations that cannot be launched are skipped.
                     if self.batch(&side, 1).is_ok() {
                         timed.push((self.batch(&side, launches)?, config));
                     }
@@ -100,7 +100,7 @@ impl<T: Operand> Bench<'_, T> {
     }
 }
 
-/// Checks and times all sides of a case. Fails where our results are wrong.
+/// Checks and times all sides of a case. Fails if our results are wrong.
 pub fn measure<T: Operand>(
     stream: &Stream,
     case: &Case,

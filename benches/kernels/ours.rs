@@ -1,4 +1,4 @@
-//! Our operations, by name.
+//! Warpsmith operations, by name.
 
 use half::bf16;
 use test_kernels::IMAGE;
@@ -10,18 +10,18 @@ use warpsmith::prelude::*;
 use crate::cases::Case;
 use crate::data::{Data, Value};
 
-/// Who launches.
+/// Implementation of our side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Ours {
-    /// The operation of `ops`, in a configuration or by default.
+    /// The operation of `ops`, in a given or the default configuration.
     Operation(Option<Config>),
-    /// A user's own function or operator that does the same.
+    /// An equivalent user function or operator.
     Own,
 }
 
-/// A type that some operations take.
+/// An element type of the operations.
 pub trait Operand: Value {
-    /// Enqueues the operation on a set; `None` where there is none of the name for the type.
+    /// Enqueues the operation on a set; `None` if it does not exist for the type.
     fn launch(
         stream: &Stream,
         ours: Ours,
@@ -142,7 +142,7 @@ fn of_floats<T: Value + Real<DeviceSum = f32, DeviceExtreme = f32>>(
     })
 }
 
-/// The kernel that serves an operation in configurations.
+/// Kernel of an operation that supports several configurations.
 pub fn kernel(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "copy" | "copy_unaligned" => "copy",

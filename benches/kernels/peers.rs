@@ -1,4 +1,5 @@
-//! What CUB and the CUDA runtime have for a case: functions of `peers/kernels.cu`, compiled to a library for each family.
+//! CUB and CUDA runtime implementations of the cases: functions of `peers/kernels.cu`, compiled to one library per
+//! family.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -12,7 +13,7 @@ use crate::data::{Data, Value};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the functions are given.
+/// Arguments of the functions.
 #[repr(C)]
 struct Arrays {
     x: *const c_void,
@@ -28,7 +29,7 @@ struct Arrays {
 type Run = unsafe extern "C" fn(*mut c_void, *mut usize, *const Arrays, *mut c_void) -> c_int;
 type Find = unsafe extern "C" fn(*const c_char, *const c_char) -> Option<Run>;
 
-/// The libraries of a folder.
+/// Libraries of a folder.
 pub struct Libraries(Vec<Library>);
 
 impl Libraries {
@@ -38,14 +39,14 @@ impl Libraries {
         for entry in std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "so") {
-                // SAFETY: the library is `kernels.cu`, whose initialisers touch nothing of ours.
+                // SAFETY: the library is `kernels.cu`, whose initializers do not access our data.
                 libraries.push(unsafe { Library::new(&path) }?);
             }
         }
         Ok(Self(libraries))
     }
 
-    /// The function for the case, with temporary memory, if a library has one.
+    /// Finds the function for the case, with temporary memory, if a library has one.
     pub fn find<T: Value>(
         &self,
         stream: &Stream,
@@ -54,7 +55,7 @@ impl Libraries {
     ) -> Result<Option<Peer>, Failure> {
         let (operation, dtype) = (CString::new(case.operation)?, CString::new(case.dtype.name())?);
         for library in &self.0 {
-            // SAFETY: `kernels.cu` declares the function so; both names end in 0.
+            // SAFETY: `kernels.cu` declares the function with this type; both names end in 0.
             let run = unsafe { library.get::<Find>(b"peer_find\0")?(operation.as_ptr(), dtype.as_ptr()) };
             let Some(run) = run else { continue };
             let mut bytes = 0;
@@ -68,14 +69,14 @@ impl Libraries {
     }
 }
 
-/// A function, and its temporary memory.
+/// A function with its temporary memory.
 pub struct Peer {
     run: Run,
     memory: DeviceBuffer<u8>,
 }
 
 impl Peer {
-    /// Enqueues it on a set.
+    /// Enqueues the function on a set.
     pub fn launch<T: Value>(
         &self,
         stream: &Stream,
@@ -85,8 +86,8 @@ impl Peer {
     ) -> Result<(), Failure> {
         let (memory, mut bytes) = (self.memory.as_device_ptr().0 as *mut c_void, self.memory.len());
         let arrays = arrays(case, data, set);
-        // SAFETY: the arrays are of the case's type and size and live until the stream has been waited for, which is that of all
-        // their other uses; the memory has the bytes that the function asked for.
+        // SAFETY: the arrays have the case's type and size. They live until the stream, which all their other uses
+        // share, has been waited for. The memory has the number of bytes that the function requested.
         check(unsafe { (self.run)(memory, &mut bytes, &arrays, stream.handle().0 as *mut c_void) })
     }
 }
@@ -110,7 +111,7 @@ fn check(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(format!("CUB: CUDA error {code}").into()) }
 }
 
-/// PyTorch's times by case, from the file that `kernels.py` wrote.
+/// Reads PyTorch's times by case, from the file that `kernels.py` wrote.
 pub fn torch_times(path: &Path) -> Result<BTreeMap<String, f64>, Failure> {
     let path = path.display();
     let text = std::fs::read_to_string(path.to_string()).map_err(|error| format!("{path}: {error}"))?;

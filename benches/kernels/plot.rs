@@ -1,4 +1,4 @@
-//! The results as a picture: of each family the share of the bytes per second of a copy that all sides have, over the size.
+//! Plots the results: for each family, the bandwidth of each side as a fraction of the copy bandwidth, over the size.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,15 +7,15 @@ use crate::cases::{ELEMENTWISE, OF_ROWS};
 use crate::report::copy_rate;
 use crate::results::{Results, Row};
 
-/// Panels beside each other, and the sides of one in pixels.
+/// Panels per row, and the width of a panel in pixels.
 const ACROSS: usize = 3;
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 190.0;
 const MARGIN: [f64; 2] = [44.0, 34.0];
-/// The greatest share that is drawn.
+/// Largest fraction that is drawn.
 const TOP: f64 = 1.2;
 
-/// A side: its name, its colour, and its time.
+/// A side: its name, its colour, and the function that reads its time.
 type Side = (&'static str, &'static str, fn(&Row) -> Option<f64>);
 
 const SIDES: [Side; 3] = [
@@ -24,7 +24,7 @@ const SIDES: [Side; 3] = [
     ("PyTorch", "#1d4ed8", |row| row.torch),
 ];
 
-/// An SVG document. Points of one size are their geometric mean.
+/// Draws an SVG document. Each point is the geometric mean of the cases of one size.
 pub fn svg(results: &Results) -> String {
     let copy = copy_rate(results).unwrap_or(1.0);
     let panels: [(&str, &[&str], bool); 6] = [
@@ -97,7 +97,8 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
         );
     }
     for (_, colour, time) in SIDES {
-        // By the place, in thousandths so that it orders; the sum of logarithms and their number.
+        // Keyed by position in thousandths, so that keys are ordered; the value is the sum of logarithms and their
+        // number.
         let mut points = BTreeMap::<u64, (f64, f64)>::new();
         for row in rows {
             if let Some(us) = time(row) {

@@ -1,4 +1,4 @@
-//! The results as Markdown: a table for each family, and what is reached of what is wanted.
+//! Results as Markdown: one table per family, and the measured values of the targets.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::results::{Results, Row};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the tables of a page are between.
+/// Markers around the tables of a page.
 const MARKS: [&str; 2] = ["<!-- measured -->", "<!-- end of measured -->"];
 
-/// The tables, with headings of this level.
+/// Formats the tables.
 pub fn markdown(results: &Results) -> String {
     let mut text = format!("Measured on {}.\n", results.device);
     let copy = copy_rate(results);
@@ -48,7 +48,7 @@ pub fn markdown(results: &Results) -> String {
     text
 }
 
-/// GB/s of the longest copy: by the CUDA runtime, or ours if it was not measured.
+/// GB/s of the longest copy: by the CUDA runtime, or by our kernel if that was not measured.
 pub fn copy_rate(results: &Results) -> Option<f64> {
     let copies = results.rows.iter().filter(|row| row.case.operation == "copy");
     let longest = copies.max_by_key(|row| row.case.elements())?;
@@ -62,7 +62,7 @@ fn line(row: &Row, copy: Option<f64>) -> String {
         (Some(peer), Some(ours)) => format!("{:.2}", peer / ours),
         _ => "-".to_owned(),
     };
-    // A time for a wrong result is marked.
+    // The time of an incorrect result is marked.
     let mark = if times.cub_fault.is_some() && times.cub.is_some() { "\\*" } else { "" };
     let rate = times.ours.map(|ours| row.gigabytes(ours));
     let best = match (times.best, times.ours) {
@@ -85,7 +85,7 @@ fn line(row: &Row, copy: Option<f64>) -> String {
     format!("| {} |\n", columns.join(" | "))
 }
 
-/// Puts the tables between the marks of a page.
+/// Inserts the tables between the markers of a page.
 pub fn into_page(page: &Path, text: &str) -> Result<(), Failure> {
     let name = page.display();
     let old = std::fs::read_to_string(page).map_err(|error| format!("{name}: {error}"))?;

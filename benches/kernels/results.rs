@@ -1,4 +1,4 @@
-//! What was measured, as a file: a line for the device, one for the columns, then one for each case, separated by tabs.
+//! Measured results as a tab-separated file: a line for the device, a line for the columns, then one line per case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ const COLUMNS: &str =
 pub struct Row {
     pub case: Case,
     pub times: Times,
-    /// PyTorch's time.
+    /// Time of PyTorch.
     pub torch: Option<f64>,
 }
 
@@ -27,13 +27,13 @@ impl Row {
         Self { case, times, torch }
     }
 
-    /// Bytes moved in a time, in GB/s.
+    /// Bandwidth in GB/s for a time.
     pub fn gigabytes(&self, us: f64) -> f64 {
         self.case.bytes() / us / 1e3
     }
 }
 
-/// All rows, and the device that they were measured on.
+/// All rows, with the device that they were measured on.
 #[derive(Debug)]
 pub struct Results {
     pub device: String,

@@ -1,7 +1,7 @@
-//! [`Arch`]: one GPU architecture to compile for.
+//! [`Arch`]: a GPU architecture to compile for.
 //!
-//! An architecture fixes three things: the instructions that may be used, the oldest driver that can load the
-//! result (through the PTX version), and whether machine code (a cubin) is embedded beside the PTX.
+//! An architecture determines which instructions are available and the oldest driver that can load the result (through
+//! the PTX version). It also determines whether a cubin (machine code) is embedded next to the PTX.
 
 use std::fmt;
 
@@ -23,48 +23,50 @@ pub struct Arch {
 impl Arch {
     /// Ampere (A100). Its PTX runs on every later GPU.
     pub const SM_80: Arch = Arch::new(80);
-    /// Hopper, only instructions that later GPUs have too.
+    /// Hopper, restricted to instructions that later GPUs have too.
     pub const SM_90: Arch = Arch::new(90);
-    /// Hopper with its own instructions (`wgmma`, `setmaxnreg`); runs on Hopper only.
+    /// Hopper with architecture-specific instructions (`wgmma`, `setmaxnreg`); runs on Hopper only.
     pub const SM_90A: Arch = Arch::specific(90);
 
-    /// Compute capability `capability` (`10 * major + minor`): PTX that runs on it and on everything later.
+    /// Creates the architecture of compute capability `capability` (`10 * major + minor`). Its PTX runs on that and all
+    /// later capabilities.
     pub const fn new(capability: u32) -> Arch {
         Arch { capability, specific: false, ptx: least_ptx(capability), cubin: false }
     }
 
-    /// The `a` variant of a compute capability: its own instructions, no other GPU. A cubin is embedded too.
+    /// Creates the architecture-specific (`a`) variant of a compute capability: it adds specific instructions and runs
+    /// on no other GPU. A cubin is embedded too.
     pub const fn specific(capability: u32) -> Arch {
         Arch { capability, specific: true, ptx: least_ptx(capability), cubin: true }
     }
 
-    /// Compiles to PTX version `ptx` (`10 * major + minor`, for example 74). A newer version allows newer
-    /// instructions and needs a newer driver: 7.4 needs R470, 8.0 needs R525, 8.6 needs R560.
+    /// Sets the PTX version to `ptx` (`10 * major + minor`, for example 74). A newer version allows newer instructions
+    /// and needs a newer driver: 7.4 needs R470, 8.0 needs R525, 8.6 needs R560.
     pub const fn with_ptx(self, ptx: u32) -> Arch {
         Arch { ptx, ..self }
     }
 
-    /// Embeds a cubin too (when ptxas is there), so that the driver need not compile at load.
+    /// Embeds a cubin too (if ptxas is available), so that the driver does not have to compile at load.
     pub const fn with_cubin(self) -> Arch {
         Arch { cubin: true, ..self }
     }
 
-    /// `10 * major + minor`.
+    /// Compute capability as `10 * major + minor`.
     pub const fn capability(self) -> u32 {
         self.capability
     }
 
-    /// Whether it is an `a` variant.
+    /// Returns true if it is an `a` variant.
     pub const fn is_specific(self) -> bool {
         self.specific
     }
 
-    /// The PTX version, as `10 * major + minor`.
+    /// PTX version as `10 * major + minor`.
     pub const fn ptx(self) -> u32 {
         self.ptx
     }
 
-    /// Whether a cubin is embedded beside the PTX.
+    /// Returns true if a cubin is embedded next to the PTX.
     pub const fn has_cubin(self) -> bool {
         self.cubin
     }
@@ -76,8 +78,8 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The oldest PTX version worth writing for a capability: what it needs at least, and 7.4 (driver R470) so
-/// that cache hints can be used.
+/// Returns the oldest useful PTX version for a capability: at least its minimum, and at least 7.4 (driver R470), which
+/// has cache hints.
 const fn least_ptx(capability: u32) -> u32 {
     match capability {
         0..=87 => 74,

@@ -1,4 +1,4 @@
-//! [`PtxBuilder`]: the one call of a build script.
+//! [`PtxBuilder`]: the entry point for build scripts.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::sources::{self, Sources};
 use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 
-/// Environment variables that change what is built; a change of one runs the build script again.
+/// Environment variables that affect the build; a change of one reruns the build script.
 const WATCHED_VARIABLES: [&str; 10] = [
     "WARPSMITH_DEVICE_RUSTC",
     "WARPSMITH_LLVM_BIN",
@@ -36,12 +36,12 @@ const WATCHED_VARIABLES: [&str; 10] = [
     "DOCS_RS",
 ];
 
-/// Those that matter only while there is no image. An editor that skips the image, or that has another `PATH` than a
-/// terminal, does not make the other build again what it has.
+/// Variables that matter only while there is no image. Otherwise an editor that skips the image, or that has a
+/// different `PATH` than a terminal, would make the other one rebuild its image.
 const WATCHED_WITHOUT_IMAGE: [&str; 5] =
     ["WARPSMITH_SKIP_GPU_IMAGE", REQUIRE, "RUSTUP_HOME", "CARGO_HOME", "PATH"];
 
-/// Makes a missing image an error, and a development build compile for all architectures.
+/// Variable that makes a missing image an error, and makes a development build compile for all architectures.
 const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
 
 /// Compiles a kernel crate into a GPU image that the host crate embeds.
@@ -54,12 +54,12 @@ const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
 /// }
 /// ```
 ///
-/// Without a device toolchain, or without a library of NVIDIA's that a kernel needs, the host crate still builds: there is
-/// one warning that says what to install, and the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1`
-/// makes that an error.
+/// Without a device toolchain, or without an NVIDIA library that a kernel needs, the host crate still builds. A single
+/// warning says what to install; the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1` turns that
+/// into an error.
 ///
-/// A release build compiles for all architectures, a development build for those of the CUDA devices of this machine;
-/// `WARPSMITH_GPU_ARCHS` overrides that.
+/// A release build compiles for all architectures. A development build compiles for those of this machine's CUDA
+/// devices. `WARPSMITH_GPU_ARCHS` overrides both.
 #[derive(Debug, Clone)]
 pub struct PtxBuilder {
     path: PathBuf,
@@ -75,23 +75,23 @@ pub struct PtxBuilder {
     ready_made: Option<(String, PathBuf)>,
 }
 
-/// The folders of a build.
+/// Folders of a build.
 #[derive(Debug, Clone)]
 pub struct Folders {
-    /// The host package's folder, to which the kernel crate's path is relative.
+    /// Folder of the host package. The kernel crate's path is relative to it.
     pub manifest_dir: PathBuf,
-    /// Where the image is written.
+    /// Output folder of the image.
     pub out_dir: PathBuf,
-    /// Cargo's target folder; the kernel crate's own output goes into `gpu` inside it.
+    /// Cargo's target folder; the kernel crate's output goes into its `gpu` subfolder.
     pub target_dir: PathBuf,
 }
 
 impl Folders {
-    /// Those of the build script that is running.
+    /// Returns the folders of the running build script.
     ///
     /// # Errors
     ///
-    /// [`Error::NotInBuildScript`] when cargo's variables are not set.
+    /// [`Error::NotInBuildScript`] if cargo's variables are not set.
     pub fn of_build_script() -> Result<Folders, Error> {
         let read = |name| env::var_os(name).map(PathBuf::from).ok_or(Error::NotInBuildScript(name));
         let (manifest_dir, out_dir) = (read("CARGO_MANIFEST_DIR")?, read("OUT_DIR")?);
@@ -100,27 +100,27 @@ impl Folders {
     }
 }
 
-/// The result of a build.
+/// Result of a build.
 #[derive(Debug, Clone, Default)]
 pub struct BuiltImage {
-    /// The file that the host crate includes.
+    /// Generated file that the host crate includes.
     pub file: PathBuf,
-    /// The code of all parts, PTX and machine code, also what is not embedded; empty when there is no image.
+    /// Code files of all parts, PTX and cubin, including those that are not embedded; empty if there is no image.
     pub modules: Vec<PathBuf>,
-    /// The kernels, with what each needs on each architecture.
+    /// Kernels, with their resources on each architecture.
     pub kernels: Vec<KernelReport>,
-    /// Why there is no image; `None` when there is one.
+    /// Reason for a missing image; `None` if there is one.
     pub reason: Option<String>,
-    /// Whether the link step was skipped because nothing had changed.
+    /// True if the link step was skipped because nothing had changed.
     pub reused: bool,
     /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// Files on which the image depends.
+    /// Files that the image depends on.
     pub watched: Vec<PathBuf>,
 }
 
 impl PtxBuilder {
-    /// A builder for the kernel crate in the folder `path`, relative to the package's folder.
+    /// Creates a builder for the kernel crate in the folder `path`, relative to the package's folder.
     pub fn new(path: impl Into<PathBuf>) -> PtxBuilder {
         PtxBuilder {
             path: path.into(),
@@ -137,82 +137,84 @@ impl PtxBuilder {
         }
     }
 
-    /// The architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
+    /// Sets the architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
     pub fn archs(mut self, archs: impl IntoIterator<Item = Arch>) -> PtxBuilder {
         self.archs = archs.into_iter().collect();
         self
     }
 
-    /// Turns off the default features of the kernel crate: it has those that [`feature`](Self::feature) turns on.
+    /// Disables the default features of the kernel crate; only those enabled with [`feature`](Self::feature) remain.
     pub fn no_default_features(mut self) -> PtxBuilder {
         self.default_features = false;
         self
     }
 
-    /// Turns on the cargo feature `name` of the kernel crate.
+    /// Enables the cargo feature `name` of the kernel crate.
     pub fn feature(mut self, name: impl Into<String>) -> PtxBuilder {
         self.features.push(name.into());
         self
     }
 
-    /// Compiles the kernel crate, not its dependencies, with `--cfg cfg`.
+    /// Compiles the kernel crate, but not its dependencies, with `--cfg cfg`.
     pub fn cfg(mut self, cfg: impl Into<String>) -> PtxBuilder {
         self.cfgs.push(cfg.into());
         self
     }
 
-    /// Compiles `alloc` too, for a kernel crate that has a global allocator. Without it a kernel crate has `core` only.
+    /// Compiles `alloc` too, for a kernel crate with a global allocator. Otherwise only `core` is available.
     pub fn alloc(mut self) -> PtxBuilder {
         self.alloc = true;
         self
     }
 
-    /// Puts all kernels into one module, for code that other programs load as a file. Otherwise the kernels of each Rust
-    /// module are a module of the image, so that a program loads what it uses.
+    /// Puts all kernels into one module, for programs that load the code as a file. By default, the kernels of each
+    /// Rust module form a module of the image, so that a program loads only the modules it uses.
     pub fn one_module(mut self) -> PtxBuilder {
         self.one_module = true;
         self
     }
 
-    /// Whether `a * b + c` may be computed as one `fma`, which rounds once: faster, and more exact than two
-    /// roundings, but not bit for bit what the CPU computes. On unless turned off.
+    /// Sets whether `a * b + c` may be contracted to one `fma`, which rounds once. This is faster and more accurate
+    /// than two roundings, but not bit-identical to the CPU. On by default.
     pub fn fma(mut self, on: bool) -> PtxBuilder {
         self.fma = on;
         self
     }
 
-    /// Gives no warning when a kernel whose symbol starts with `prefix` spills registers or uses a large stack.
+    /// Suppresses the warning for kernels whose symbol starts with `prefix` and that spill registers or use a large
+    /// stack.
     pub fn allow_spills(mut self, prefix: impl Into<String>) -> PtxBuilder {
         self.spills_allowed.push(prefix.into());
         self
     }
 
-    /// Where the kernel crate `name` is not there, uses the image in `folder`, relative to the package's folder, that
-    /// [`export_image`](crate::export_image) wrote. For packages from a registry, in which the kernel crate is another package.
+    /// If the kernel crate `name` is absent, uses the image in `folder`, relative to the package's folder, that
+    /// [`export_image`](crate::export_image) wrote. This is for packages from a registry, whose kernel crate is another
+    /// package.
     pub fn ready_made(mut self, name: impl Into<String>, folder: impl Into<PathBuf>) -> PtxBuilder {
         self.ready_made = Some((name.into(), folder.into()));
         self
     }
 
-    /// Leaves rustc's jump threading on, which duplicates barriers. For tests of the pipeline only.
+    /// Keeps rustc's jump threading on, which duplicates barriers. For tests of the pipeline only.
     #[doc(hidden)]
     pub fn jump_threading(mut self, on: bool) -> PtxBuilder {
         self.jump_threading = on;
         self
     }
 
-    /// Builds the image from a build script, and passes cargo the paths to watch and the warnings to show.
+    /// Builds the image from a build script, and tells cargo the paths to watch and the warnings to show.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Its text is made to be shown as it is.
+    /// See [`Error`]. Its text can be shown to users unchanged.
     pub fn build(&self) -> Result<BuiltImage, Error> {
         let folders = Folders::of_build_script()?;
         let mut is_whole = true;
         let built = match self.import(&folders)? {
             Some(built) => built,
             None => {
-                // What other programs load as a file has to be there, wherever it is built.
+                // Code that other programs load as a file must exist wherever it is built.
                 let targets = match self.one_module {
                     true => Targets::Archs(self.archs.clone()),
                     false => Targets::choose(&self.archs)?,
@@ -239,16 +241,17 @@ impl PtxBuilder {
         Ok(built)
     }
 
-    /// Builds the image for all its architectures into `folders`, printing nothing: [`PtxBuilder::build`] without cargo.
+    /// Builds the image for all its architectures into `folders`, printing nothing. This is [`PtxBuilder::build`]
+    /// without cargo.
     ///
     /// # Errors
     ///
-    /// As [`PtxBuilder::build`].
+    /// Same as [`PtxBuilder::build`].
     pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
         self.build_for(folders, &Targets::Archs(self.archs.clone()))
     }
 
-    /// The ready-made image of a package from a registry; `None` where the kernel crate is there.
+    /// Imports the ready-made image of a package from a registry; `None` if the kernel crate is present.
     fn import(&self, folders: &Folders) -> Result<Option<BuiltImage>, Error> {
         let Some((name, ready_made)) = &self.ready_made else { return Ok(None) };
         if folders.manifest_dir.join(&self.path).join("Cargo.toml").is_file() {
@@ -315,8 +318,8 @@ impl PtxBuilder {
         }
     }
 
-    /// Compiles the kernels as far as rustc finds errors, and makes an image without code. Those of a dependency were
-    /// checked by its authors.
+    /// Compiles the kernels only until rustc has checked them, and makes an image without code. Kernels of a dependency
+    /// are not checked; their authors did that.
     fn only_check(
         &self,
         folders: &Folders,
@@ -361,7 +364,7 @@ impl PtxBuilder {
         cuda: &CudaTools,
         archs: &[Arch],
     ) -> Result<BuiltImage, Error> {
-        // Another build may replace the libraries as soon as cargo's own lock is gone.
+        // Another build may replace the libraries once cargo has released its own lock.
         let lock = compile::lock(&kernel_crate.sources.gpu_target)?;
         let compiled = self.compile(folders, kernel_crate, tools)?;
         let package = compiled.package;
@@ -372,7 +375,7 @@ impl PtxBuilder {
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep}"));
         fingerprint.value(&kernel_crate.sources);
-        // The program that runs: it changes with the builder itself.
+        // Hash of the running program, which changes whenever the builder changes.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
         }
@@ -486,7 +489,7 @@ impl PtxBuilder {
     }
 }
 
-/// The kernel crate.
+/// A kernel crate.
 struct KernelCrate {
     manifest: Manifest,
     sources: Sources,
@@ -506,7 +509,7 @@ impl KernelCrate {
     }
 }
 
-/// An image without modules, that says why.
+/// Creates an image without modules that carries the reason.
 fn without_image(
     folders: &Folders,
     name: &str,
@@ -527,7 +530,7 @@ fn without_image(
     })
 }
 
-/// Adds an image to those of this build script that `include_image!` finds.
+/// Adds an image to the list of this build script, in which `include_image!` finds it.
 fn list_image(file: &Path, out: &Path) -> Result<(), Error> {
     static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -539,7 +542,7 @@ fn list_image(file: &Path, out: &Path) -> Result<(), Error> {
     image::list(out, &names)
 }
 
-/// The tools that the image depends on, and where a missing one would show up.
+/// Returns the tools that the image depends on, and the places where a missing tool would appear.
 fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
     watched.extend(cuda.ptxas.iter().map(|ptxas| ptxas.path.clone()));
@@ -550,15 +553,15 @@ fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     watched
 }
 
-/// The warning about an image that is not there.
+/// Returns the warning about a missing image.
 fn without(package: &str, reason: &str) -> String {
     format!("{package} is built without a GPU image (the emulated device works): {reason}")
 }
 
-/// Whether the package belongs to another workspace than the one that is built, as far as that can be told: whoever builds
-/// it cannot change its kernels.
+/// Returns true if the package appears to belong to another workspace than the one being built. Its kernels cannot be
+/// changed there.
 fn is_of_others(folders: &Folders) -> bool {
-    // Cargo does not say what it builds. A shell says where it was started.
+    // Cargo does not report what it builds, so the shell's start folder is used.
     let shell = env::var_os("PWD").map(PathBuf::from).filter(|folder| folder.is_absolute());
     let built =
         [shell.as_deref(), folders.target_dir.parent()].into_iter().flatten().find_map(manifest::root_of);
@@ -567,14 +570,14 @@ fn is_of_others(folders: &Folders) -> bool {
         || built.is_some_and(|built| own.is_some_and(|own| own != built))
 }
 
-/// Whether cargo fetched the package in `folder` from a registry or a git repository.
+/// Returns true if cargo fetched the package in `folder` from a registry or a git repository.
 fn is_of_a_dependency(folder: &Path) -> bool {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     home.is_some_and(|home| folder.starts_with(home.join("registry")) || folder.starts_with(home.join("git")))
 }
 
-/// Whether an environment variable is set to something other than nothing or `0`.
+/// Returns true if an environment variable is set to a value other than the empty string or `0`.
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -1,8 +1,8 @@
 //! A content-addressed cache of generated PTX and machine code, shared by all projects, profiles and features of a user.
 //!
-//! An entry holds one part for one architecture. A build writes a temporary file and renames it, so several builds can use the
-//! cache at once. A damaged entry counts as a miss. The least recently used entries are evicted when the cache exceeds
-//! [`MOST_BYTES`]. A failure to read or write the cache never fails a build.
+//! An entry holds one part for one architecture. A build writes a temporary file and renames it, so concurrent builds
+//! can share the cache. A damaged entry counts as a miss. The least recently used entries are evicted when the cache
+//! exceeds [`MOST_BYTES`]. A failure to read or write the cache never fails a build.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::Facts;
 use crate::fingerprint::Fingerprint;
 
-/// The variable that names the cache's folder, or turns the cache off (`off`).
+/// Variable that names the cache folder, or turns the cache off (`off`).
 pub const VARIABLE: &str = "WARPSMITH_IMAGE_CACHE";
-/// The most bytes of all entries.
+/// Maximum total size of all entries, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
-/// The fastest level that compresses.
+/// Compression level: the fastest one that compresses.
 const COMPRESSION: u8 = 1;
 const ENDING: &str = "code";
 
@@ -28,18 +28,18 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// The code of one part for one architecture.
+/// Code of one part for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What is known of it.
+    /// Metadata of the code.
     pub facts: Facts,
     /// The PTX.
     pub ptx: Vec<u8>,
-    /// The machine code, if there is some.
+    /// The cubin, if there is one.
     pub cubin: Option<Vec<u8>>,
 }
 
-/// The first line of a file. What follows is the compressed code.
+/// Header line of a cache file; the compressed code follows.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     facts: Facts,
@@ -50,7 +50,7 @@ struct Header {
 }
 
 impl Cache {
-    /// The user's cache; `None` if it is off, or if there is no folder for caches.
+    /// Opens the user's cache; `None` if it is off or there is no cache folder.
     pub fn of_user() -> Option<Cache> {
         Self::of(|name| std::env::var_os(name))
     }
@@ -61,7 +61,7 @@ impl Cache {
             Some(off) if off.as_os_str() == "off" => return None,
             Some(folder) => folder,
             None => {
-                // By its specification a relative one is ignored.
+                // The XDG specification requires relative paths to be ignored.
                 let shared = set("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
                 let shared = shared.or_else(|| set("HOME").map(|home| home.join(".cache")))?;
                 shared.join("warpsmith/images")
@@ -70,12 +70,12 @@ impl Cache {
         folder.is_absolute().then_some(Cache { folder })
     }
 
-    /// The folder.
+    /// Cache folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The number of entries, and their bytes.
+    /// Returns the number of entries and their size in bytes.
     pub fn size(&self) -> (usize, u64) {
         let entries = self.entries();
         (entries.len(), entries.iter().map(|(_, bytes, _)| bytes).sum())
@@ -112,7 +112,7 @@ impl Cache {
         self.shrink(MOST_BYTES);
     }
 
-    /// Evicts the least recently used entries until the others take at most `most` bytes.
+    /// Evicts the least recently used entries until at most `most` bytes remain.
     fn shrink(&self, most: u64) {
         let mut entries = self.entries();
         let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
@@ -130,7 +130,7 @@ impl Cache {
         self.folder.join(key).with_extension(ENDING)
     }
 
-    /// Path, bytes and last use of each entry.
+    /// Returns path, size in bytes and last use of each entry.
     fn entries(&self) -> Vec<(PathBuf, u64, SystemTime)> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let about = |path: PathBuf| {

@@ -1,13 +1,15 @@
-//! Calls through a pointer that may be null, which ptxas gets wrong.
+//! Works around ptxas's wrong code for calls through a pointer that may be null.
 //!
-//! In a module of several kernels the address of a function is an offset into a table of constants. Where a pointer is null on
-//! one of the paths to a call (an `Option<fn()>` that was tested before), ptxas (seen with 13.0, for all architectures, and in
-//! the driver) takes the entry at offset 0, which is no function, for the callee on every path. So a number is added to the
-//! pointer that is always 0 and that ptxas does not know: bit 0 of the mask of the lanes above the thread's own.
+//! In a module of several kernels, the address of a function is an offset into a table of constants. ptxas miscompiles
+//! a call through a pointer that is null on one path to the call (an `Option<fn()>` that was tested before). It takes
+//! the entry at offset 0, which is not a function, as the callee on every path (seen with 13.0, for all architectures,
+//! and in the driver). The workaround adds a value that is always 0 but unknown to ptxas: bit 0 of the mask of the
+//! lanes above the thread's own.
 
 use crate::ptx::UNKNOWN_ZERO;
 
-/// The module with calls through pointers that ptxas does not look through. `text` is as LLVM writes it: an instruction a line.
+/// Returns the module with the callee pointers hidden from ptxas. `text` has one instruction per line, as LLVM writes
+/// it.
 pub fn hide(text: &str) -> String {
     let mut hidden = String::with_capacity(text.len());
     for line in text.lines() {
@@ -28,7 +30,7 @@ pub fn hide(text: &str) -> String {
     hidden
 }
 
-/// The register that a line calls through.
+/// Returns the register that a line calls through.
 fn pointer(line: &str) -> Option<&str> {
     let callee = crate::ptx::callee(line.trim_start())?;
     callee.starts_with('%').then_some(callee)

@@ -1,10 +1,10 @@
-//! Which function uses which in a module, to name a kernel in a message about a function deep below it.
+//! Reverse references between the functions of a module, to name a kernel in a message about a function deep below it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::rewrite::{Kernel, text};
 
-/// For each symbol, the functions and globals that mention it.
+/// Maps each symbol to the functions and globals that mention it.
 pub struct Callers<'a> {
     users: HashMap<&'a str, Vec<&'a str>>,
 }
@@ -38,7 +38,7 @@ impl<'a> Callers<'a> {
         Callers { users }
     }
 
-    /// Every function and global from which `symbol` is reached, and itself.
+    /// Returns every function and global that reaches `symbol`, and `symbol` itself.
     pub fn reaching(&self, symbol: &'a str) -> HashSet<&'a str> {
         let mut seen = HashSet::from([symbol]);
         let mut rest = vec![symbol];
@@ -49,7 +49,7 @@ impl<'a> Callers<'a> {
         seen
     }
 
-    /// A kernel from which `symbol` is reached.
+    /// Returns a kernel that reaches `symbol`.
     pub fn kernel_reaching(&self, symbol: &str, kernels: &[Kernel]) -> Option<String> {
         let kernels: HashSet<&str> = kernels.iter().map(|kernel| kernel.symbol.as_str()).collect();
         let mut seen = HashSet::from([symbol]);

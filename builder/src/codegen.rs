@@ -1,4 +1,4 @@
-//! From the linked module to the PTX and cubin of one part for one architecture.
+//! Generates PTX and cubin of one part for one architecture from the linked module.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,79 +25,81 @@ use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
 use crate::wrapping;
 
-/// The code of a part for one architecture.
+/// Code of a part for one architecture.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// The architecture.
+    /// Architecture of the code.
     pub arch: Arch,
-    /// The PTX file.
+    /// Path of the PTX file.
     pub ptx: PathBuf,
-    /// The cubin, when the architecture requests one and ptxas is available.
+    /// Path of the cubin, if the architecture requests one and ptxas is available.
     pub cubin: Option<PathBuf>,
-    /// Its kernels and their resources.
+    /// Kernels of the module and their resources.
     pub facts: Facts,
 }
 
-/// The kernels of a part for one architecture, and what the tools report of them.
+/// Kernels of a part for one architecture, and what the tools report about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The symbols of its kernels.
+    /// Symbols of the kernels.
     pub kernels: Vec<String>,
-    /// The resources of each kernel, by symbol; empty without ptxas.
+    /// Resources of each kernel, by symbol; empty without ptxas.
     pub resources: Vec<(String, Resources)>,
-    /// The symbols of the kernels whose stack is not known.
+    /// Symbols of the kernels whose stack size is unknown.
     pub unknown_stacks: Vec<String>,
-    /// The symbols of the kernels that multiply matrices by `wgmma`.
+    /// Symbols of the kernels that use `wgmma`.
     pub wgmma: Vec<String>,
-    /// Why ptxas serialised `wgmma`: see [`ptxas::Report::serialised`].
+    /// Reasons for which ptxas serialized `wgmma`: see [`ptxas::Report::serialised`].
     pub serialised: Vec<(String, String)>,
-    /// The panics that are left in each kernel, by symbol.
+    /// Remaining panics of each kernel, by symbol.
     pub panics: Vec<(String, Vec<PanicPath>)>,
 }
 
-/// How to generate code.
+/// Options of code generation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Whether `a * b + c` may become one `fma`, rounded once.
+    /// True if `a * b + c` may be contracted to one `fma`, rounded once.
     pub fma: bool,
 }
 
-/// Kernels loop over small arrays whose length is a constant. Only when such a loop is unrolled entirely does
-/// the array live in registers, so that is done far beyond LLVM's usual limit; partial unrolling stays as it is.
+/// Kernels loop over small arrays of constant length. Such an array lives in registers only if the loop is fully
+/// unrolled, so the threshold for full unrolling is far above LLVM's default. Partial unrolling keeps its default.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 
-/// Straight-line strength reduction computes a pointer from another one at a distance that it takes for a constant. In LLVM 22
-/// it takes `sext(n + 100) - sext(n)` for 100 although `n + 100` may wrap, and `sext(!c) - sext(c)` of booleans for 1, which
-/// core's small sort meets once its merge is unrolled: llvm/llvm-project#204278.
+/// Disables straight-line strength reduction, which computes a pointer from another one at a distance that it assumes
+/// to be constant. In LLVM 22 it takes `sext(n + 100) - sext(n)` for 100 although `n + 100` may wrap. It also takes
+/// `sext(!c) - sext(c)` of booleans for 1, which occurs in core's small sort once its merge is unrolled:
+/// llvm/llvm-project#204278.
 const MISCOMPILING: &str = "-opt-disable=slsr";
 
-/// libdevice asks whether `sqrt` of `f32` is rounded correctly. It asks for the architecture and for subnormals too, which LLVM
-/// answers: subnormals stay.
+/// Answer to libdevice's query whether `sqrt` of `f32` is correctly rounded. LLVM itself answers the queries for the
+/// architecture and for subnormals, which are kept.
 const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 
-/// Casts between floats and integers of more bits become integer instructions: there is no library that has them.
+/// Expands casts between floats and integers wider than this into integer instructions, because there is no library
+/// that implements them.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
-/// The input that all parts and architectures share.
+/// Input shared by all parts and architectures.
 pub struct Job<'a> {
-    /// The LLVM tools.
+    /// LLVM tools.
     pub llvm: &'a LlvmTools,
-    /// ptxas.
+    /// CUDA tools, such as ptxas.
     pub cuda: &'a CudaTools,
-    /// The module to start from.
+    /// Linked module to start from.
     pub linked: &'a Linked,
-    /// For intermediate files.
+    /// Folder for intermediate files.
     pub work: &'a Path,
-    /// For the outputs.
+    /// Folder for the outputs.
     pub out: &'a Path,
-    /// The cache of generated code, if it is on.
+    /// Cache of generated code, if it is on.
     pub cache: Option<&'a Cache>,
-    /// The versions of the tools.
+    /// Versions of the tools.
     pub tools: &'a str,
 }
 
-/// Optimises the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). `None` when it has none.
-/// `bitcode` has the part's kernels, and all that these need.
+/// Optimizes the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). Returns `None` if it
+/// has none. `bitcode` holds the part's kernels and everything they need.
 fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Option<Module>, Error> {
     let Job { llvm, cuda, linked, work, out, .. } = *job;
     let name = &part.stem;
@@ -150,7 +152,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let mut command = llvm.passes("llc");
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
-    // Only what the rewrite has marked.
+    // Contract only the operations that the rewrite has marked.
     command.arg("-fp-contract=off");
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
@@ -190,7 +192,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     Ok(Some(Module { arch, ptx, cubin, facts }))
 }
 
-/// The cache key of a part: a hash of everything that its code depends on.
+/// Returns the cache key of a part: a hash of everything that its code depends on.
 fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Path) -> Result<String, Error> {
     let Linked { diverging, visible, .. } = job.linked;
     let mut key = Fingerprint::new();
@@ -200,7 +202,7 @@ fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Pa
     Ok(key.finish())
 }
 
-/// Generates all parts for all architectures: [`Module`]s by part.
+/// Generates all parts for all architectures; returns the [`Module`]s by part.
 pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec<Vec<Module>>, Error> {
     let split: Vec<(u64, PathBuf)> = in_parallel(parts, |part| {
         let bitcode = job.work.join(format!("{}.bc", part.stem));
@@ -211,7 +213,7 @@ pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec
     })?;
     let mut all: Vec<(usize, usize)> =
         (0..parts.len()).flat_map(|part| (0..archs.len()).map(move |arch| (part, arch))).collect();
-    // The largest first, or the last would be done while other cores have nothing to do.
+    // Largest parts first: one started last would finish alone, with other cores idle.
     all.sort_by_key(|&(part, _)| std::cmp::Reverse(split[part].0));
     let mut done = in_parallel(&all, |&(part, arch)| {
         let module = generate(job, archs[arch], &parts[part], &split[part].1)?;
@@ -223,7 +225,7 @@ pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec
     Ok(modules)
 }
 
-/// What `work` makes of each item, on one thread per core, in the order of the items.
+/// Applies `work` to each item, with one thread per core. The results are in the order of the items.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,

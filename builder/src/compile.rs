@@ -1,8 +1,8 @@
-//! Compiles the kernel crate and its whole graph for the GPU with the device toolchain's cargo.
+//! Compiles the kernel crate and its dependency graph for the GPU with the device toolchain's cargo.
 //!
-//! The inner cargo gets an environment of its own: what the outer build passes to its build scripts and
-//! compilers (flags, wrappers, target folders, toolchain choices) does not reach it. Flags go to every crate
-//! of the graph, `core` included; the profile is fixed here, whatever the manifest says of it or of single packages.
+//! The inner cargo gets its own environment: settings of the outer build for build scripts and compilers (flags,
+//! wrappers, target folders, toolchain choices) do not reach it. Flags apply to every crate of the graph, including
+//! `core`. The profile is fixed here and overrides the manifest's, including its profiles for single packages.
 
 use std::collections::{BTreeSet, HashSet};
 use std::env;
@@ -20,11 +20,11 @@ use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
-/// The target that the inner cargo builds for.
+/// Target triple of the inner cargo.
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
-/// The settings of a profile that a manifest may have for single packages (`[profile.release.package.…]`), which cargo has
-/// no way to leave out. They are flags here: rustc takes the last one, and cargo writes those of profiles first.
+/// Profile settings that a manifest may set for single packages (`[profile.release.package.…]`); cargo cannot ignore
+/// those. They are passed as flags instead: rustc takes the last one, and cargo writes profile settings first.
 const PROFILE: [&str; 7] = [
     "-Copt-level=3",
     "-Cdebuginfo=line-tables-only",
@@ -35,36 +35,36 @@ const PROFILE: [&str; 7] = [
     "-Cstrip=none",
 ];
 
-/// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
+/// Unstable features that `#[kernel]` and inline assembly need in the kernel crate.
 const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
 
-/// The crate to compile, and the settings.
+/// A crate to compile, with its settings.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The kernel crate.
     pub manifest: &'a Manifest,
-    /// The folder for the inner cargo's output; shared between builds, so that `core` is compiled once.
+    /// Folder for the inner cargo's output; shared between builds, so that `core` is compiled once.
     pub target_dir: &'a Path,
-    /// The folder for the lock file, where the sources cannot be written.
+    /// Folder for the lock file if the source folder is read-only.
     pub lock_dir: &'a Path,
-    /// Cargo features of the kernel crate.
+    /// Cargo features to enable in the kernel crate.
     pub features: &'a [String],
-    /// Whether its default features are on.
+    /// True if the default features are enabled.
     pub default_features: bool,
-    /// Values of `--cfg` for the kernel crate.
+    /// `--cfg` values for the kernel crate.
     pub cfgs: &'a [String],
-    /// Whether `alloc` is compiled besides `core`.
+    /// True if `alloc` is compiled in addition to `core`.
     pub alloc: bool,
-    /// Whether rustc's jump threading stays on (it duplicates barriers; for tests only).
+    /// True if rustc's jump threading stays on (it duplicates barriers; for tests only).
     pub jump_threading: bool,
 }
 
-/// The result.
+/// Result of a compilation.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The kernel crate's package name.
+    /// Package name of the kernel crate.
     pub package: String,
-    /// The static libraries of the graph.
+    /// Static libraries of the dependency graph.
     pub rlibs: Vec<PathBuf>,
     /// Sources and manifests of the kernel crate and its path dependencies.
     pub sources: Vec<PathBuf>,
@@ -81,7 +81,7 @@ struct Message {
     filenames: Vec<PathBuf>,
 }
 
-/// Keeps other builds out of `target_dir` while the returned file is open. Cargo's own lock ends with cargo, before
+/// Locks `target_dir` against other builds while the returned file is open. Cargo releases its own lock on exit, before
 /// the libraries have been read.
 pub fn lock(target_dir: &Path) -> Result<File, Error> {
     std::fs::create_dir_all(target_dir).map_err(Error::io("cannot create", target_dir))?;
@@ -121,7 +121,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
-    // Looked for before the build: one that the build itself writes would look changed to the next.
+    // Listed before the build: a file that the build itself writes would look changed to the next one.
     let workspace = workspace_files(&root);
     let output = command.output().map_err(Error::io("cannot run", &toolchain.cargo))?;
     if !output.status.success() {
@@ -133,7 +133,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     Ok(compiled)
 }
 
-/// The source of the crate's library.
+/// Returns the source of the crate's library.
 fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
     let path = manifest.library();
     match std::fs::read_to_string(&path) {
@@ -143,7 +143,8 @@ fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
     }
 }
 
-/// The option that turns on the features that the library needs and has not turned on itself: twice is an error.
+/// Returns the option that enables the features that the library needs but does not enable itself: enabling one twice
+/// is an error.
 fn features(
     source: &str,
     cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,
@@ -155,7 +156,7 @@ fn features(
     Ok((!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(","))))
 }
 
-/// The conditions that hold in the kernel crate.
+/// Returns the `cfg` conditions that hold in the kernel crate.
 fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<features::Cfg>, Error> {
     let mut command = Command::new(&toolchain.rustc);
     command.args(["--print=cfg", "--target", TARGET, "-Ctarget-cpu=sm_80", "-Cpanic=abort"]);
@@ -170,7 +171,8 @@ fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<f
     Ok(of_target.lines().map(read).chain(own).chain(features).collect())
 }
 
-/// A lock file in `lock_dir`, a copy of the workspace's, where cargo cannot write the one in `root`; none where it can.
+/// Returns a lock file in `lock_dir`, a copy of the workspace's, if cargo cannot write the one in `root`; otherwise
+/// `None`.
 fn lock_file(root: &Path, lock_dir: &Path) -> Result<Option<PathBuf>, Error> {
     let (own, lock) = (root.join("Cargo.lock"), lock_dir.join("Cargo.lock"));
     let can_write = match File::options().append(true).open(&own) {
@@ -190,15 +192,15 @@ fn lock_file(root: &Path, lock_dir: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(Some(lock))
 }
 
-/// The manifest and the lock file of the workspace in `root`.
+/// Returns the manifest and the lock file of the workspace in `root`.
 fn workspace_files(root: &Path) -> Vec<PathBuf> {
     let files = ["Cargo.toml", "Cargo.lock"].map(|file| root.join(file));
     files.into_iter().filter(|file| file.is_file()).collect()
 }
 
-/// Flags for every crate of the graph.
+/// Returns the flags for every crate of the graph.
 fn rustflags(request: &Request<'_>) -> Vec<String> {
-    // Without MIR inlining the calls that the IR rewrite replaces are still there; LLVM inlines later.
+    // Without MIR inlining, the calls that the IR rewrite replaces are still present; LLVM inlines later.
     let mut flags: Vec<String> =
         ["-Ctarget-cpu=sm_80", "-Zinline-mir=no", "-Cno-prepopulate-passes", "-Csymbol-mangling-version=v0"]
             .map(str::to_owned)
@@ -209,7 +211,7 @@ fn rustflags(request: &Request<'_>) -> Vec<String> {
     flags
 }
 
-/// A cargo with a clean environment.
+/// Creates a cargo command with a clean environment.
 fn cargo(toolchain: &DeviceToolchain) -> Command {
     let mut command = Command::new(&toolchain.cargo);
     for (name, _) in env::vars_os() {
@@ -220,12 +222,13 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
     command
         .env("RUSTC", &toolchain.rustc)
         .env("RUSTC_BOOTSTRAP", "1")
-        // Paths in dependency files start from here, whatever a configuration file says.
+        // Paths in dependency files are relative to this folder; it overrides a configuration file.
         .env("CARGO_BUILD_DEP_INFO_BASEDIR", "/")
-        // Empty: also none that a configuration file names.
+        // Empty values also override wrappers named in a configuration file.
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "");
-    // These are of the whole build. The level is seen by build scripts, and panics decide which crates there are.
+    // These settings affect the whole build: build scripts see the level, and the panic strategy decides which crates
+    // exist.
     command
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
@@ -234,7 +237,7 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
     command
 }
 
-/// Whether an environment variable belongs to the outer build, and would change the inner one.
+/// Returns true if an environment variable belongs to the outer build and would change the inner one.
 fn is_of_the_outer_build(name: &str) -> bool {
     const KEPT: [&str; 9] = [
         "CARGO_HOME",
@@ -290,13 +293,14 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
             let is = |file: &&PathBuf| file.extension().is_some_and(|e| e == extension) && for_gpu(file);
             message.filenames.iter().find(is)
         };
-        // A package's library may be listed under two paths: one is enough.
+        // A package's library may be listed under two paths; one is enough.
         let Some(rlib) = find("rlib").filter(|_| seen.insert(message.package_id.clone())) else { continue };
-        // The top crate may be done before what it uses: it waits for their metadata alone.
+        // The top crate may finish before its dependencies, because it waits only for their metadata.
         if sources::real(&message.manifest_path) == sources::real(manifest) {
             dep_info = Some(rlib.with_extension("d"));
         }
-        // The top crate's is listed where another build may replace it; the original has a hash in its name.
+        // The top crate's library is listed at a path where another build may replace it; the original has a hash in
+        // its name.
         let original = find("rmeta").map(|rmeta| rmeta.with_extension("rlib")).filter(|path| path.is_file());
         rlibs.push(original.unwrap_or_else(|| rlib.clone()));
     }
@@ -313,8 +317,8 @@ fn push_once(list: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-/// The files after the colon of a make-style dependency file; a space in a path is written `\ `. Paths are relative to
-/// the root folder, as [`cargo`] asks for.
+/// Returns the files after the colon of a make-style dependency file; a space in a path is written `\ `. Paths are
+/// relative to the root folder, as [`cargo`] requests.
 fn dep_info_files(text: &str) -> Vec<PathBuf> {
     let Some((_, files)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();
@@ -357,12 +361,12 @@ mod tests {
     fn a_lock_file_that_cannot_be_written_is_copied() {
         let folder = env::temp_dir().join(format!("warpsmith-locks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        // Without a lock file, and with one: nothing is left behind.
+        // Without a lock file, and with one: no file is left over.
         assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);
         std::fs::write(folder.join("Cargo.lock"), "version = 4").unwrap();
         assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-        // Nobody creates files there.
+        // A folder in which no one can create files.
         let lock = folder.join("lock/Cargo.lock");
         assert_eq!(lock_file(Path::new("/proc"), &folder.join("lock")).unwrap(), Some(lock));
         std::fs::remove_dir_all(&folder).unwrap();

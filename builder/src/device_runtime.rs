@@ -1,8 +1,9 @@
-//! Which kernels need NVIDIA's device runtime, libcudadevrt: those that launch kernels or set a graph's conditions.
+//! Finds the kernels that need NVIDIA's device runtime (libcudadevrt): those that launch kernels or set conditional
+//! handles of a graph.
 //!
-//! Code for the device runtime is relocatable, and linked when it is loaded. So that no other kernel is changed by
-//! that, these kernels get a part of their own, with the kernels that they launch. Those of the latter that need no
-//! device runtime themselves are in an ordinary part too, where the host finds them.
+//! Code that uses the device runtime is relocatable, and is linked at load. So that this does not affect other kernels,
+//! these kernels form a separate part, together with the kernels that they launch. Launched kernels that do not need
+//! the device runtime themselves are also in an ordinary part, where the host finds them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,18 +12,18 @@ use crate::callers::Callers;
 use crate::error::Error;
 use crate::rewrite::{Kernel, text};
 
-/// The kernels of a module that have to do with the device runtime.
+/// Kernels of a module that use the device runtime or are launched through it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct DeviceRuntime {
-    /// The symbols of those that need it, in the order of the kernels.
+    /// Symbols of the kernels that need it, in the order of the kernels.
     pub users: Vec<String>,
-    /// The symbols of the kernels that these launch, themselves among them if they launch each other.
+    /// Symbols of the kernels that these launch, including themselves if they launch each other.
     pub launched: HashSet<String>,
-    /// One that needs it, and a function of it that it reaches.
+    /// A kernel that needs it, and a device-runtime function that the kernel reaches.
     pub first: Option<(String, String)>,
 }
 
-/// Copies libcudadevrt, if all of it is there: drivers crash where they link with a part of it.
+/// Copies libcudadevrt if the file is complete: drivers crash if they link with a truncated one.
 pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
     let library = std::fs::read(from).map_err(Error::io("cannot read", from))?;
     if !is_whole_archive(&library) {
@@ -31,7 +32,7 @@ pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
     std::fs::write(to, library).map_err(Error::io("cannot write", to))
 }
 
-/// Whether these are the bytes of an archive, as `ar` makes them, up to the end of its last member.
+/// Returns true if these are the bytes of an `ar` archive, complete to the end of its last member.
 fn is_whole_archive(bytes: &[u8]) -> bool {
     let Some(mut rest) = bytes.strip_prefix(b"!<arch>\n").filter(|members| !members.is_empty()) else {
         return false;
@@ -44,14 +45,14 @@ fn is_whole_archive(bytes: &[u8]) -> bool {
         let Some(size) = size.filter(|&size| header.ends_with(b"`\n") && size <= contents.len()) else {
             return false;
         };
-        // Members begin at even places.
+        // Members start at even offsets.
         rest = contents.get(size.next_multiple_of(2)..).unwrap_or_default();
     }
     true
 }
 
 impl DeviceRuntime {
-    /// Reads the module `ir` with these kernels.
+    /// Analyzes the module `ir` with these kernels.
     pub fn of(ir: &str, kernels: &[Kernel]) -> DeviceRuntime {
         let callers = Callers::of(ir);
         let functions = ir.lines().filter(|line| line.starts_with("declare ")).filter_map(text::function);
@@ -69,7 +70,7 @@ impl DeviceRuntime {
             .filter(|kernel| reaching.contains(&*kernel.symbol))
             .map(|kernel| kernel.symbol.clone())
             .collect();
-        // A kernel is mentioned only where it is launched.
+        // A kernel's symbol is mentioned only where it is launched.
         let launched = |kernel: &&Kernel| {
             let by = callers.reaching(&kernel.symbol);
             users.iter().any(|user| *user != kernel.symbol && by.contains(&**user))
@@ -78,23 +79,23 @@ impl DeviceRuntime {
         DeviceRuntime { users, launched, first }
     }
 
-    /// Whether any kernel needs it.
+    /// Returns true if any kernel needs the device runtime.
     pub fn is_needed(&self) -> bool {
         !self.users.is_empty()
     }
 
-    /// Whether a kernel needs it.
+    /// Returns true if the kernel needs the device runtime.
     pub fn is_user(&self, symbol: &str) -> bool {
         self.users.iter().any(|user| user == symbol)
     }
 
-    /// Whether a kernel that needs it launches this one.
+    /// Returns true if a kernel that needs the device runtime launches this one.
     pub fn is_launched(&self, symbol: &str) -> bool {
         self.launched.contains(symbol)
     }
 }
 
-/// Whether a function is one of NVIDIA's device runtime, cudadevrt.
+/// Returns true if the function belongs to NVIDIA's device runtime, cudadevrt.
 pub fn is_device_runtime(name: &str) -> bool {
     name.starts_with("cuda") || name.starts_with("__cuda")
 }
@@ -160,7 +161,7 @@ declare i32 @vprintf(ptr, ptr)
         assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
     }
 
-    /// An archive of one member with these bytes.
+    /// Creates an archive of one member with these bytes.
     fn archive(member: &[u8]) -> Vec<u8> {
         let header = format!("{:<16}{:<32}{:<10}`\n", "member.o/", "0", member.len());
         let padding: &[u8] = if member.len() % 2 == 1 { b"\n" } else { b"" };
@@ -172,7 +173,7 @@ declare i32 @vprintf(ptr, ptr)
         let whole = [archive(b"even"), archive(b"uneven!")[8..].to_vec()].concat();
         assert!(is_whole_archive(&whole));
         assert!(is_whole_archive(&archive(b"")));
-        // The ends of the two members, the last with and without its padding.
+        // Ends of the two members, the last one with and without its padding.
         let ends = [72, whole.len() - 1];
         for length in 0..whole.len() {
             assert_eq!(is_whole_archive(&whole[..length]), ends.contains(&length), "{length} bytes");

@@ -1,12 +1,12 @@
-//! [`Error`]: what can go wrong in a build, said so that the reader knows what to do.
+//! [`Error`]: build errors, worded so that the reader knows what to do.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a GPU image could not be built.
+/// Reason for which a GPU image could not be built.
 ///
-/// `Debug` prints the same text as `Display`, because that is what a build script whose `main` returns an
-/// error shows to its user.
+/// `Debug` prints the same text as `Display`, because a build script whose `main` returns an error shows the `Debug`
+/// text to its user.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The builder is used outside a build script.
@@ -18,16 +18,16 @@ pub enum Error {
         "no kernel crate at {path}: there is no Cargo.toml (the path is relative to the package's folder)"
     )]
     NoSuchCrate {
-        /// The places searched.
+        /// Folder that was searched.
         path: PathBuf,
     },
 
-    /// A manifest is not a package's.
+    /// A manifest is not a package manifest.
     #[error("{} is not the manifest of a package: {message}", path.display())]
     Manifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem with the manifest.
         message: String,
     },
 
@@ -38,9 +38,9 @@ pub enum Error {
         path.display()
     )]
     NoLibrary {
-        /// The package.
+        /// Package name.
         package: String,
-        /// The file that the library would be.
+        /// Expected path of the library.
         path: PathBuf,
     },
 
@@ -48,33 +48,33 @@ pub enum Error {
     #[error("{0}")]
     RelativePath(#[from] crate::toolchain::RelativePath),
 
-    /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
+    /// There is no device compiler, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {
-        /// Why there is none, and what to do.
+        /// Reason, and how to fix it.
         reason: String,
     },
 
-    /// `WARPSMITH_GPU_ARCHS` has a value that means nothing.
+    /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
         "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"
     )]
     BadArchs {
-        /// The value.
+        /// Value of the variable.
         value: String,
-        /// The word in it.
+        /// Invalid word in it.
         word: String,
     },
 
-    /// rustc or cargo refused the kernel crate; the text is theirs.
+    /// rustc or cargo rejected the kernel crate; the text is their output.
     #[error(
         "the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}{}",
         remedy(diagnostics)
     )]
     KernelCrate {
-        /// The crate.
+        /// Crate name.
         package: String,
-        /// The output of cargo.
+        /// Output of cargo.
         diagnostics: String,
     },
 
@@ -84,7 +84,7 @@ pub enum Error {
          (and list its instances if it is generic)"
     )]
     NoKernels {
-        /// The crate.
+        /// Crate name.
         package: String,
     },
 
@@ -94,38 +94,38 @@ pub enum Error {
          and its dependencies share one name space; rename one of them"
     )]
     DuplicateSymbol {
-        /// The symbol.
+        /// Duplicate symbol.
         symbol: String,
     },
 
-    /// The kernel crate does something the GPU has no way to do.
+    /// The kernel crate does something that is not possible on the GPU.
     #[error("{0}")]
     Rewrite(#[from] crate::rewrite::RewriteError),
 
-    /// A function is called that nothing defines.
+    /// A called function is not defined anywhere.
     #[error("{} called on the GPU but not defined anywhere:{}", plural(unresolved.len()), list(unresolved))]
     Unresolved {
-        /// One line each: the symbol, its callers, and the fix.
+        /// Undefined symbols, one line each: the symbol, its callers, and the fix.
         unresolved: Vec<String>,
     },
 
-    /// A machine parameter of an entry is not the one that `#[kernel]` recorded, which is what a launch passes.
+    /// A PTX `.param` of an entry differs from what `#[kernel]` recorded, which is what a launch passes.
     #[error(
         "kernel `{kernel}`: {parameter} is {recorded} in the source and {found} in the PTX, so that launches would \
          pass wrong arguments; pass a type whose layout both compilers agree on (`repr(C)`, not of size 0)"
     )]
     ParameterMismatch {
-        /// The kernel.
+        /// Kernel name.
         kernel: String,
-        /// The parameter, by its index.
+        /// Parameter, by its index.
         parameter: String,
-        /// The parameters that `#[kernel]` recorded.
+        /// Parameters that `#[kernel]` recorded.
         recorded: String,
-        /// The parameters of the entry.
+        /// Parameters of the PTX entry.
         found: String,
     },
 
-    /// A kernel that says `no_panic` can panic.
+    /// A kernel marked `no_panic` can panic.
     #[error(
         "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or by an iterator, compare the \
          index with the length before, or leave `no_panic` out",
@@ -133,14 +133,14 @@ pub enum Error {
         list(panics)
     )]
     Panics {
-        /// One line each: kernel, place and text.
+        /// Panics, one line each: kernel, location and text.
         panics: Vec<String>,
     },
 
-    /// A kernel's `wgmma` would run one after the other, or its registers are spilled.
+    /// A kernel's `wgmma` would be serialized, or its registers are spilled.
     #[error("the tensor cores would wait in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
     Wgmma {
-        /// One item each: kernel, architecture, cause and remedy.
+        /// Affected kernels, one item each: kernel, architecture, cause and remedy.
         kernels: Vec<String>,
     },
 
@@ -150,11 +150,11 @@ pub enum Error {
         if function.starts_with("__nv_fmod") { " (for `%` of floats)" } else { "" }
     )]
     NoLibdevice {
-        /// A kernel that reaches the function.
+        /// Kernel that reaches the function.
         kernel: String,
-        /// The `__nv_…` function.
+        /// Missing `__nv_…` function.
         function: String,
-        /// The places searched and how to install it.
+        /// Places searched, and how to install it.
         how: String,
     },
 
@@ -163,31 +163,31 @@ pub enum Error {
         "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libcudadevrt.a, and that was not found.\n{how}"
     )]
     NoDeviceRuntime {
-        /// A kernel that reaches the function.
+        /// Kernel that reaches the function.
         kernel: String,
-        /// The function of the device runtime.
+        /// Device-runtime function.
         function: String,
-        /// The places searched and how to install it.
+        /// Places searched, and how to install it.
         how: String,
     },
 
-    /// A part of libcudadevrt is missing, or it is another file.
+    /// libcudadevrt is truncated, or is not the right file.
     #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
     DamagedDeviceRuntime {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 
-    /// LLVM has no instructions for an operation on a GPU.
+    /// LLVM cannot generate code for an operation on a GPU.
     #[error(
         "kernel `{kernel}`: LLVM has no code for {what} on a GPU; use a function of gpu_std::math, or other types{places}"
     )]
     NoCode {
-        /// A kernel that reaches the operation.
+        /// Kernel that reaches the operation.
         kernel: String,
-        /// The operation.
+        /// Unsupported operation.
         what: String,
-        /// Where it is in the source, one line each: the operation, and the calls that lead there.
+        /// Source locations, one line each: the operation, and the calls that lead to it.
         places: String,
     },
 
@@ -198,29 +198,29 @@ pub enum Error {
         list(kernels)
     )]
     Stack {
-        /// One line each: the kernel and its stack.
+        /// Affected kernels, one line each: the kernel and its stack.
         kernels: Vec<String>,
     },
 
     /// A tool of the pipeline failed.
     #[error("{tool} failed on {input}:\n{message}")]
     Tool {
-        /// The tool, for example `opt`.
+        /// Name of the tool, for example `opt`.
         tool: String,
-        /// Its input.
+        /// Input of the tool.
         input: String,
-        /// Its output.
+        /// Output of the tool.
         message: String,
     },
 
-    /// A file could not be read or written, or a tool not started.
+    /// A file could not be read or written, or a tool could not be started.
     #[error("{what} {path}: {source}")]
     Io {
-        /// The operation, for example `cannot read`.
+        /// Operation, for example `cannot read`.
         what: &'static str,
-        /// On what.
+        /// Path of the file or tool.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -232,14 +232,14 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// For `map_err`: an [`Error::Io`] about `path`.
+    /// Creates an [`Error::Io`] about `path`, for use with `map_err`.
     pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
         move |source| Error::Io { what, path, source }
     }
 }
 
-/// What to add to errors of rustc that do not know of the target's crates.
+/// Returns advice to add to rustc errors about missing crates of the target.
 fn remedy(diagnostics: &str) -> &'static str {
     let is_missing = |name: &str| {
         let crates = [

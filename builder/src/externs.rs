@@ -1,14 +1,14 @@
-//! Every function that the PTX calls must be defined: the driver reports a missing one only at load.
+//! Checks that every function that the PTX calls is defined; the driver would report a missing one only at load.
 
 use crate::callers::Callers;
 use crate::device_runtime::is_device_runtime;
 use crate::error::Error;
 use crate::link::{self, Linked};
 
-/// Functions that the GPU's driver provides.
+/// Functions that the CUDA driver provides.
 const PROVIDED: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 
-/// Whether a function comes with the driver or with cudadevrt.
+/// Returns true if a function comes with the driver or with cudadevrt.
 fn is_provided(name: &str) -> bool {
     PROVIDED.contains(&name) || is_device_runtime(name)
 }
@@ -42,12 +42,12 @@ fn fix(name: &str) -> &'static str {
     }
 }
 
-/// The names of the `.extern .func` lines that nothing defines, in order, each once.
+/// Returns the names of undefined `.extern .func` declarations, in order and without duplicates.
 pub fn missing(ptx: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for line in ptx.lines() {
         let Some(rest) = line.strip_prefix(".extern .func ") else { continue };
-        // A return value stands in parentheses before the name.
+        // A return value precedes the name, in parentheses.
         let rest = rest.trim_start();
         let rest =
             if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };

@@ -1,20 +1,20 @@
-//! The unstable features that a crate's source turns on: rustc refuses one that is turned on twice.
+//! Finds the unstable features that a crate's source enables: rustc rejects one that is enabled twice.
 
 use std::collections::BTreeSet;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A condition of `cfg` that holds: its name, and its value if it has one.
+/// A `cfg` condition that holds: its name, and its value if it has one.
 pub type Cfg = (String, Option<String>);
 
-/// The features in the inner attributes `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a crate's source, where
-/// `cfgs` hold. A source that is no Rust has none: rustc says what is wrong with it.
+/// Returns the features in the inner attributes `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a crate's source,
+/// given that `cfgs` hold. A source that is not valid Rust has none; rustc reports its errors.
 pub fn of_source(source: &str, cfgs: &BTreeSet<Cfg>) -> Vec<String> {
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let tokens = without_shebang(source).parse::<TokenStream>();
     let mut tokens = tokens.unwrap_or_default().into_iter();
     let mut features = Vec::new();
-    // Inner attributes come before everything else; a comment with `//!` is one of them.
+    // Inner attributes precede everything else; a `//!` comment is one of them.
     while let (Some(hash), Some(bang), Some(TokenTree::Group(attribute))) =
         (tokens.next(), tokens.next(), tokens.next())
     {
@@ -26,7 +26,7 @@ pub fn of_source(source: &str, cfgs: &BTreeSet<Cfg>) -> Vec<String> {
     features
 }
 
-/// As rustc: `#!` is a shebang unless the next token makes it an attribute.
+/// Follows rustc: `#!` is a shebang unless the next token makes it an attribute.
 fn without_shebang(source: &str) -> &str {
     let is_shebang = source.strip_prefix("#!").is_some_and(|rest| {
         let first = rest.parse::<TokenStream>().ok().and_then(|tokens| tokens.into_iter().next());
@@ -50,7 +50,7 @@ fn of_attribute(attribute: TokenStream, cfgs: &BTreeSet<Cfg>, features: &mut Vec
     }
 }
 
-/// Whether a condition holds: `all(…)`, `any(…)`, `not(…)`, `true`, `false`, `NAME` or `NAME = "VALUE"`.
+/// Returns true if a condition holds: `all(…)`, `any(…)`, `not(…)`, `true`, `false`, `NAME` or `NAME = "VALUE"`.
 fn holds(condition: TokenStream, cfgs: &BTreeSet<Cfg>) -> bool {
     let mut tokens = condition.into_iter();
     let Some(TokenTree::Ident(name)) = tokens.next() else { return false };
@@ -74,7 +74,7 @@ fn holds(condition: TokenStream, cfgs: &BTreeSet<Cfg>) -> bool {
     }
 }
 
-/// The parts of a list that is separated by commas.
+/// Splits a comma-separated list.
 fn parts(list: TokenStream) -> Vec<TokenStream> {
     let mut parts: Vec<Vec<TokenTree>> = vec![Vec::new()];
     for token in list {

@@ -1,4 +1,4 @@
-//! Whether the link step must run again: a hash of everything that goes into it.
+//! Decides whether the link step must run again, by a hash of all its inputs.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Collects what the outputs depend on.
+/// Hash of everything that the outputs depend on.
 pub struct Fingerprint {
-    // SipHash with fixed keys, twice, for 128 bits: the same in every run of one build of the builder.
+    // SipHash with fixed keys, twice, for 128 bits. It gives the same value in every run of one build of the builder.
     hashers: [DefaultHasher; 2],
 }
 
 impl Fingerprint {
-    /// A fingerprint that depends on the builder's own version.
+    /// Creates a fingerprint that includes the builder's own version.
     pub fn new() -> Fingerprint {
         let mut fingerprint = Fingerprint { hashers: [DefaultHasher::new(), DefaultHasher::new()] };
         fingerprint.hashers[1].write_u8(1);
@@ -21,19 +21,19 @@ impl Fingerprint {
         fingerprint
     }
 
-    /// Depends on `value`.
+    /// Adds `value`.
     pub fn value(&mut self, value: &impl Hash) {
         self.hashers.iter_mut().for_each(|hasher| value.hash(hasher));
     }
 
-    /// Depends on the contents of `path`.
+    /// Adds the contents of `path`.
     pub fn contents(&mut self, path: &Path) -> Result<(), Error> {
         let bytes = std::fs::read(path).map_err(Error::io("cannot read", path))?;
         self.value(&bytes);
         Ok(())
     }
 
-    /// Depends on the path, length and modification time of a tool.
+    /// Adds the path, length and modification time of a tool.
     pub fn tool(&mut self, path: &Path) {
         self.value(&path);
         if let Ok(about) = std::fs::metadata(path) {
@@ -42,27 +42,27 @@ impl Fingerprint {
         }
     }
 
-    /// The fingerprint as text.
+    /// Returns the fingerprint as text.
     pub fn finish(self) -> String {
         self.hashers.iter().map(|hasher| format!("{:016x}", hasher.finish())).collect()
     }
 }
 
-/// The record of a finished link step: its fingerprint, the files it wrote, and the warnings it gave.
+/// Record of a finished link step: its fingerprint, the files it wrote, and the warnings it gave.
 #[derive(Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
-    /// Of the inputs.
+    /// Fingerprint of the inputs.
     pub fingerprint: String,
-    /// The files that must still be there.
+    /// Output files that must still exist.
     pub files: Vec<PathBuf>,
-    /// To be shown again.
+    /// Warnings, to be shown again.
     pub warnings: Vec<String>,
-    /// The kernels, to be returned again.
+    /// Kernels, to be returned again.
     pub kernels: Vec<crate::KernelReport>,
 }
 
 impl Record {
-    /// The record at `path`, if it is of `fingerprint` and its files are there.
+    /// Returns the record at `path` if its fingerprint matches and its files exist.
     pub fn reuse(path: &Path, fingerprint: &str) -> Option<Record> {
         let record: Record = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
         let fits = record.fingerprint == fingerprint && record.files.iter().all(|file| file.is_file());

@@ -1,4 +1,4 @@
-//! Properties that must hold for any output of the compilers: for the fuzz targets, and the tests that replay their
+//! Properties that must hold for any output of the compilers, for the fuzz targets and the tests that replay their
 //! corpora.
 
 use gpu_spec::{AbiParam, ParamKind};
@@ -9,11 +9,11 @@ use crate::ptx::Ptx;
 use crate::rewrite::{self, Abi, Kernel};
 use crate::{externs, parts, ptxas};
 
-/// LLVM IR: what is rewritten stays of its size, and each of its kernels is in a part.
+/// Checks LLVM IR: the rewritten text stays bounded in size, and each of its kernels is in a part.
 pub fn rewrite(bytes: &[u8]) {
     let Ok(ir) = str::from_utf8(bytes) else { return };
     let Ok(rewritten) = rewrite::rewrite(ir, true) else { return };
-    // The longest that one line becomes is the body of a panic entry point.
+    // The longest replacement of one line is the body of a panic entry point.
     assert!(rewritten.ir.len() < 4096 + 64 * ir.len(), "{} bytes of {}", rewritten.ir.len(), ir.len());
     assert!(rewritten.kernels.iter().all(|kernel| ir.contains(&kernel.symbol)));
     let runtime = DeviceRuntime::of(&rewritten.ir, &rewritten.kernels);
@@ -24,7 +24,7 @@ pub fn rewrite(bytes: &[u8]) {
     }
 }
 
-/// PTX, and what `ptxas -v` reports.
+/// Checks PTX, and the report of `ptxas -v`.
 pub fn ptx(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let params = [(ParamKind::Slice, 4, 4), (ParamKind::Pointer, 2, 2), (ParamKind::Value, 12, 4)];

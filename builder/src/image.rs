@@ -1,6 +1,7 @@
-//! The file that a host crate includes: a `gpu_spec::image::ImageSpec`, with the code compressed in files beside it.
+//! Writes the file that a host crate includes: a `gpu_spec::image::ImageSpec`, with the compressed code in separate
+//! files.
 //!
-//! The text names the types of `gpu_spec::image`, which the facade's `include_image!` brings into scope.
+//! The text uses the types of `gpu_spec::image`, which the facade's `include_image!` brings into scope.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,45 +17,45 @@ use crate::parts::Part;
 use crate::report::KernelReport;
 use crate::rewrite::Kernel;
 
-/// Level 9 of 10: the last one gains nothing.
+/// Level 9 of 10: level 10 gains nothing.
 const COMPRESSION: u8 = 9;
 
-/// The toolchains of an image and of the program that holds it, with versions; empty where it is not known.
+/// Toolchains of an image and of the program that holds it, with versions; empty if unknown.
 #[derive(Debug, Default)]
 pub struct Compilers<'a> {
-    /// Of the GPU code: rustc and LLVM.
+    /// Toolchain of the GPU code: rustc and LLVM.
     pub device: &'a str,
-    /// Of the host package.
+    /// Toolchain of the host package.
     pub host: &'a str,
 }
 
-/// The packages of an image.
+/// Packages of an image.
 pub struct Packages<'a> {
-    /// The package of the kernels.
+    /// Package of the kernels.
     pub package: &'a Package,
-    /// What it depends on, where there is no code.
+    /// Its dependencies, if there is no code.
     pub dependencies: &'a [Package],
-    /// Where they are.
+    /// Packages with the hashes of their source folders.
     pub sources: &'a [(Package, Vec<u64>)],
 }
 
-/// The code of an image.
+/// Code of an image.
 pub struct Code<'a> {
-    /// Its parts.
+    /// Parts of the image.
     pub parts: &'a [Part],
-    /// The code of each.
+    /// Modules of each part.
     pub modules: &'a [Vec<Module>],
-    /// The kernels of all parts.
+    /// Kernels of all parts.
     pub kernels: &'a [Kernel],
-    /// The report of each.
+    /// Report of each kernel.
     pub reports: &'a [KernelReport],
-    /// The version of ptxas; empty where there is none.
+    /// Version of ptxas; empty without ptxas.
     pub ptxas: &'a str,
-    /// libcudadevrt, when a part is linked with it.
+    /// Path of libcudadevrt, if a part is linked with it.
     pub device_runtime: Option<&'a Path>,
 }
 
-/// The text of an image without code, and why there is none.
+/// Returns the text of an image without code, with the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
         "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
@@ -64,7 +65,8 @@ pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: 
     )
 }
 
-/// The lines about packages. That of the sources is one line: [`ready_made`](crate::ready_made) leaves it out.
+/// Returns the lines about packages. The source folders are one line, so that [`ready_made`](crate::ready_made) can
+/// leave it out.
 fn head(packages: &Packages<'_>) -> String {
     let of =
         |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
@@ -81,7 +83,7 @@ fn head(packages: &Packages<'_>) -> String {
     )
 }
 
-/// Compresses the code into files in `out`, and returns the text of the image and these files.
+/// Compresses the code into files in `out`, and returns the text of the image and the paths of these files.
 pub fn with_code(
     packages: &Packages<'_>,
     compilers: &Compilers<'_>,
@@ -128,7 +130,7 @@ pub fn with_code(
     let mut kernels: Vec<(&Kernel, &KernelReport)> = code.kernels.iter().zip(code.reports).collect();
     kernels.sort_by(|a, b| a.0.symbol.cmp(&b.0.symbol));
     for (kernel, report) in kernels {
-        // A kernel that others launch is in a linked part too, which is the last.
+        // A kernel that others launch is also in a linked part, which is the last one.
         let part = code.parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
         record(&mut text, kernel, report, part);
     }
@@ -145,7 +147,7 @@ pub fn with_code(
     Ok((text, files))
 }
 
-/// Writes the file by which `include_image!` finds the images in `out`: it has a macro that knows them by their names.
+/// Writes the file in which `include_image!` finds the images in `out`: a macro that maps their names to them.
 pub fn list(out: &Path, names: &[String]) -> Result<(), Error> {
     let mut text = "macro_rules! warpsmith_image {\n".to_owned();
     for name in names {
@@ -221,15 +223,15 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
     text.push_str("] },\n");
 }
 
-/// A form of a part: its cubin, or else its PTX.
+/// A form of a part: its cubin, or otherwise its PTX.
 struct Form<'a> {
     arch: Arch,
     cubin: Option<&'a Path>,
     ptx: &'a Path,
 }
 
-/// The forms that are worth embedding. The PTX of an architecture that has machine code is not, where older PTX has the
-/// same kernels: only a driver that does not take the machine code would use it, and it takes the older PTX.
+/// Returns the forms worth embedding. If an architecture has a cubin and older PTX has the same kernels, its own PTX is
+/// left out. Only a driver that rejects the cubin would use it, and such a driver takes the older PTX.
 fn forms(modules: &[Module]) -> Vec<Form<'_>> {
     let mut forms = Vec::new();
     for module in modules {
@@ -255,7 +257,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
-/// Compresses `bytes`, which are of the file `of`, into a file in `out`; also returns the expression that embeds it.
+/// Compresses `bytes`, the contents of the file `of`, into a file in `out`; also returns the expression that embeds it.
 fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error> {
     let name = format!("{}.deflate", of.file_name().unwrap_or_default().to_string_lossy());
     let file = out.join(&name);

@@ -1,4 +1,4 @@
-//! Compiles a crate of kernels written in Rust to PTX and cubin, from a host crate's build script.
+//! Compiles a crate of Rust kernels to PTX and cubin, from a host crate's build script.
 //!
 //! ```no_run
 //! // build.rs
@@ -10,24 +10,25 @@
 //! }
 //! ```
 //!
-//! This compiles the crate in `my-kernels/` and writes `OUT_DIR/my_kernels_image.rs` with the binaries beside
-//! it; `warpsmith::include_image!("my_kernels")` embeds them. `docs/how-rust-becomes-gpu-code.md` explains
-//! the pipeline. In order:
+//! This compiles the crate in `my-kernels/` and writes `OUT_DIR/my_kernels_image.rs`, with the binaries next to it;
+//! `warpsmith::include_image!("my_kernels")` embeds them. `docs/how-rust-becomes-gpu-code.md` explains the pipeline.
+//! Its steps, in order:
 //!
-//! | module | does |
+//! | module | job |
 //! | --- | --- |
 //! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
-//! | `targets` | which architectures this build is for |
+//! | `targets` | selects the architectures of this build |
 //! | `manifest`, `packages`, `features` | reads manifests, lock files and the attributes of a crate |
-//! | `sources` | which folder the kernels of a package come from |
-//! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
-//! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
-//! | `device_runtime` | which kernels need NVIDIA's device runtime |
-//! | `parts` | which kernels share a module |
-//! | `codegen` | for each part and architecture: `opt`, the panics that are left (`panic_paths`) and the calls that lead there (`line_table`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
-//! | `image` | the file that the host crate includes, and the compressed code |
-//! | `fingerprint` | leaves all but `compile` out when nothing has changed |
-//! | `ready_made` | an image that a package carries instead of its kernels |
+//! | `sources` | records which folder the kernels of a package come from |
+//! | `compile` | runs the inner cargo: compiles the crate's graph to LLVM bitcode |
+//! | `link` | links it into one module, rewrites it (`rewrite`) and reduces it to what kernels reach |
+//! | `device_runtime` | finds the kernels that need NVIDIA's device runtime |
+//! | `parts` | assigns kernels to modules |
+//! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to
+//! them (`line_table`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
+//! | `image` | writes the file that the host crate includes, and the compressed code |
+//! | `fingerprint` | skips all steps but `compile` if nothing has changed |
+//! | `ready_made` | exports and imports images that a package ships instead of its kernels |
 //! | [`setup`] | installs what `toolchain` looks for |
 #![deny(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! The line table of a module in LLVM's text form: from which calls an instruction was inlined.
+//! Reads the line table of a module in LLVM's text form: the calls through which an instruction was inlined.
 //!
-//! Every instruction has a `DILocation`: line and column in a scope, and in `inlinedAt` the location of the call that was
-//! inlined, which has one too, up to the function that has the instruction now. All crates of the graph are compiled
-//! with line tables for this; the code that runs has none.
+//! Every instruction has a `DILocation`: line and column in a scope. Its `inlinedAt` is the location of the inlined
+//! call, which may be inlined too, and so on up to the function that now contains the instruction. All crates of the
+//! graph are compiled with line tables for this; the shipped code has none.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::rewrite::text;
 
-/// A call in the source.
+/// A call site in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CallSite {
-    /// The source file, as rustc names it.
+    /// Source file, as rustc names it.
     pub file: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: u32,
-    /// The column, from 1.
+    /// Column, from 1.
     pub column: u32,
 }
 
@@ -27,15 +27,15 @@ impl std::fmt::Display for CallSite {
     }
 }
 
-/// The function that `#[kernel]` writes around a kernel: no line of the user's.
+/// Function that `#[kernel]` generates around a kernel; it has no user lines.
 const ENTRY: &str = "__entry";
 
-/// The nodes of a module's line table, by name: `!35`.
+/// Nodes of a module's line table, by name: `!35`.
 #[derive(Debug, Default)]
 pub struct LineTable<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> LineTable<'a> {
-    /// Keeps a line that starts with `!` if it is a node of the line table.
+    /// Stores a line that starts with `!` if it is a node of the line table.
     pub fn read(&mut self, line: &'a str) {
         if let Some((name, node)) = line.split_once(" = ") {
             let node = node.strip_prefix("distinct ").unwrap_or(node);
@@ -48,8 +48,8 @@ impl<'a> LineTable<'a> {
         }
     }
 
-    /// The location of an instruction, and those of the calls by which it was inlined, innermost first. Places in core
-    /// and alloc, and those that the compiler made up, are left out.
+    /// Returns the location of an instruction, and of the calls through which it was inlined, innermost first.
+    /// Locations in core and alloc, and compiler-generated ones, are left out.
     pub fn frames(&self, instruction: &str) -> Vec<CallSite> {
         let mut frames = Vec::new();
         let mut next = instruction.rsplit_once("!dbg ").map(|(_, rest)| id(rest));
@@ -74,18 +74,19 @@ impl<'a> LineTable<'a> {
     }
 }
 
-/// Whether a file is of the standard library, as it is installed or as rustc names it where it is not.
+/// Returns true if a file belongs to the standard library, by its installed path or by rustc's name for sources that
+/// are not installed.
 fn is_of_core(file: &str) -> bool {
     ["library/core/src/", "library/alloc/src/"].iter().any(|folder| file.contains(folder))
 }
 
-/// The name of a node at the start of `text`.
+/// Returns the name of a node at the start of `text`.
 fn id(text: &str) -> &str {
     let end = text[1..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| end + 1);
     &text[..end]
 }
 
-/// A field of a node: `!DILocation(line: 51, column: 12, scope: !36)`.
+/// Returns a field of a node: `!DILocation(line: 51, column: 12, scope: !36)`.
 fn field<'a>(node: &'a str, name: &str) -> Option<&'a str> {
     let (fields, _) = text::parenthesised(&node[node.find('(')?..])?;
     let is_it = |field: &'a str| field.strip_prefix(name)?.strip_prefix(": ");

@@ -1,6 +1,6 @@
-//! Links the bitcode of the graph into one module, rewritten and reduced to what the kernels reach.
+//! Links the bitcode of the graph into one module, rewrites it and reduces it to what the kernels reach.
 //!
-//! This part is the same for every architecture and is done once.
+//! This step is the same for every architecture and is done once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,33 +14,33 @@ use crate::rewrite::{self, Kernel, Rewritten};
 use crate::toolchain::{CudaTools, LlvmTools, setup_command};
 use crate::tools;
 
-/// The one symbol besides the kernels that the host looks up.
+/// The only symbol, besides the kernels, that the host looks up.
 pub const MAILBOX: &str = "__warpsmith_mailbox";
 
-/// The passes that inline what is marked so, and remove what is unused then.
+/// Passes that inline functions marked `alwaysinline`, and remove what is unused afterwards.
 pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
 
-/// The module that the architectures start from.
+/// Linked module from which the code of all architectures is generated.
 #[derive(Debug)]
 pub struct Linked {
-    /// Its bitcode.
+    /// Path of its bitcode.
     pub bitcode: PathBuf,
-    /// The text of the reduced module before libdevice was linked, without lines, for look-ups of callers.
+    /// Path of the reduced module's text before libdevice was linked, without line tables, for looking up callers.
     pub reachable: PathBuf,
-    /// The functions that do not return, which panics go through.
+    /// Functions that do not return, through which panics go.
     pub diverging: Vec<String>,
-    /// Its kernels.
+    /// Kernels of the module.
     pub kernels: Vec<Kernel>,
-    /// The statics that the host reaches by their names.
+    /// Statics that the host accesses by name.
     pub visible: Vec<String>,
-    /// Declarations of these and of the mailbox, and the target; and their addresses. What a module begins with that a part's
-    /// kernels are taken into.
+    /// Declarations of these statics and of the mailbox, with the target; and their addresses. The module of a part
+    /// starts with them.
     pub declarations: (String, String),
-    /// Those that need NVIDIA's device runtime.
+    /// Kernels that need NVIDIA's device runtime.
     pub device_runtime: DeviceRuntime,
 }
 
-/// Unpacks the bitcode of each library into `work`; dependencies' libraries first, in the order given.
+/// Unpacks the bitcode of each library into `work`, dependencies first, in the order given.
 pub fn extract(llvm: &LlvmTools, rlibs: &[PathBuf], work: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut members = Vec::new();
     for (number, rlib) in rlibs.iter().enumerate() {
@@ -89,7 +89,8 @@ pub fn link(
     let public = work.join("public");
     write_public(&public, &rewritten.kernels, &rewritten.visible, Reporters::Public)?;
     let mut command = llvm.passes("opt");
-    // Parts are inlined at the same time, later. Without libdevice what is left of it after that decides.
+    // The parts are inlined at the same time, later. Without libdevice, the undefined functions that remain after
+    // inlining decide whether it is needed.
     let passes = match cuda.libdevice {
         Some(_) => "-passes=internalize,globaldce".to_owned(),
         None => format!("-passes=internalize,globaldce,{INLINED}"),
@@ -98,7 +99,7 @@ pub fn link(
     tools::run(command.arg(&rewritten_file), package)?;
 
     let bitcode = work.join("module.bc");
-    // Of libdevice nothing is taken that is not needed.
+    // Link only the functions of libdevice that are needed.
     let mut link = Command::new(llvm.tool("llvm-link"));
     link.args(["--only-needed", "--internalize", "--suppress-warnings", "-o"]).arg(&bitcode).arg(&reduced);
     link.args(&cuda.libdevice);
@@ -129,7 +130,7 @@ pub fn link(
     Ok(Linked { bitcode, reachable, diverging, kernels, visible, declarations, device_runtime })
 }
 
-/// The target of the module `ir`, and declarations of the mailbox and of `statics`; and their addresses.
+/// Returns the target of the module `ir` with declarations of the mailbox and of `statics`; and their addresses.
 fn declarations(ir: &str, statics: &[String]) -> (String, String) {
     let mut text: String =
         ir.lines().filter(|line| line.starts_with("target ")).flat_map(|line| [line, "\n"]).collect();
@@ -141,7 +142,7 @@ fn declarations(ir: &str, statics: &[String]) -> (String, String) {
         }
         let space = rest.split(" global ").next().and_then(|before| before.split("addrspace(").nth(1));
         let space = space.and_then(|rest| rest.split(')').next()).unwrap_or("0");
-        // Of what type it is the definition says.
+        // The type here does not matter: the definition has the right one.
         text.push_str(&format!("@{name} = external addrspace({space}) global i8\n"));
         names.push_str(&match space {
             "0" => format!("ptr @{name}, "),
@@ -151,8 +152,8 @@ fn declarations(ir: &str, statics: &[String]) -> (String, String) {
     (text, names)
 }
 
-/// Writes to `to` the functions of the module that `kernels` need, and the statics that the host reaches: what the tools do
-/// with a part then takes time for the part, not for the whole module.
+/// Writes to `to` the functions that `kernels` need, and the statics that the host accesses. The cost of the tools then
+/// scales with the part, not with the whole module.
 pub fn take_part<'a>(
     llvm: &LlvmTools,
     linked: &Linked,
@@ -160,7 +161,7 @@ pub fn take_part<'a>(
     to: &Path,
 ) -> Result<(), Error> {
     let (declarations, mut names) = linked.declarations.clone();
-    // The file's path would be its name otherwise, and a part of the bitcode.
+    // Otherwise the file's path would be its name, and a part of the bitcode.
     let mut roots = format!("source_filename = \"part\"\n{declarations}");
     let mut count = names.matches(", ").count();
     for kernel in kernels {
@@ -168,7 +169,7 @@ pub fn take_part<'a>(
         names.push_str(&format!("ptr @{}, ", kernel.symbol));
         count += 1;
     }
-    // Only what is used is linked. Nothing uses this, so that the first pass removes it.
+    // Only used symbols are linked. Nothing uses this global, so the first pass removes it.
     let names = names.trim_end_matches(", ");
     roots.push_str(&format!("@__warpsmith_wanted = constant [{count} x ptr] [{names}]\n"));
     let wanted = to.with_extension("wanted.ll");
@@ -179,16 +180,16 @@ pub fn take_part<'a>(
     Ok(())
 }
 
-/// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.
+/// Linkage of the panic reporters. LLVM removes parameters from reporters that are private to a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reporters {
-    /// As in the code that runs.
+    /// As in the shipped code.
     Private,
-    /// Every call of them passes its location, and has its line.
+    /// Every call of a reporter passes its location and has its own line.
     Public,
 }
 
-/// Writes the symbols that stay visible: those of the kernels, of `statics`, the mailbox, and public reporters.
+/// Writes the symbols that stay visible: the kernels, `statics`, the mailbox, and public reporters.
 pub fn write_public<'a>(
     path: &Path,
     kernels: impl IntoIterator<Item = &'a Kernel>,
@@ -205,7 +206,7 @@ pub fn write_public<'a>(
     write(path, &names)
 }
 
-/// The option of `opt` that names the file of [`write_public`].
+/// Returns the `opt` option that names the file of [`write_public`].
 pub fn public_list(path: &Path) -> String {
     format!("-internalize-public-api-file={}", path.display())
 }
@@ -233,7 +234,7 @@ fn first_libdevice_function(ir: &str) -> Option<String> {
         .filter(|line| line.starts_with("declare "))
         .filter_map(rewrite::text::function)
         .map(|(name, _)| name)
-        // `__nvvm_…` is LLVM's own.
+        // `__nvvm_…` functions are LLVM's own.
         .find(|name| name.starts_with("__nv_"))
         .map(str::to_owned)
 }
@@ -250,7 +251,7 @@ fn no_libdevice(
     Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
 }
 
-/// How to install NVIDIA's libraries, and the places searched.
+/// Describes how to install NVIDIA's libraries, and the places searched.
 fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();

@@ -1,16 +1,17 @@
-//! Atomic operations on local memory become plain ones.
+//! Replaces atomic operations on local memory with plain ones.
 //!
-//! PTX has `atom` for global and shared memory alone: ptxas refuses it on local memory, and through a generic address of local
-//! memory it is undefined. A thread's local memory is its own, so plain accesses do. This looks at optimised IR, where most
-//! atomics have inlined to the place of their memory:
+//! PTX has `atom` only for global and shared memory. ptxas rejects it on local memory, and it is undefined through a
+//! generic address of local memory. A thread's local memory is private, so plain accesses are sufficient. This works on
+//! optimized IR, where inlining has exposed the origin of most pointers:
 //!
 //! | the pointer comes from | the operation |
 //! | --- | --- |
 //! | parameters of the kernel, statics, other address spaces | stays as it is |
-//! | `alloca` alone | is plain |
-//! | anything else (a parameter of a function, memory), in a module that has an `alloca` | asks for the address's space first |
+//! | `alloca` alone | becomes plain |
+//! | anything else (a function parameter, memory), in a module with an `alloca` | first tests the address space |
 //!
-//! gpu-std's operations in assembly are among them. Loads and stores are not: PTX defines those of every space.
+//! gpu-std's inline-assembly atomics are included. Loads and stores are not affected: PTX defines them for every
+//! address space.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
@@ -22,7 +23,7 @@ use crate::rewrite::text;
 use crate::toolchain::LlvmTools;
 use crate::tools;
 
-/// Replaces atomics of local memory in the optimised module `ir`, which `file` holds. Most modules have none.
+/// Replaces atomics on local memory in the optimized module `ir`, stored in `file`. Most modules have none.
 pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(), Error> {
     let Some(ir) = rewrite(ir) else { return Ok(()) };
     link::write(file, &ir)?;
@@ -31,8 +32,8 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
     tools::run(&mut command, input).map(drop)
 }
 
-/// The module with other code for atomics that are or may be of local memory, as calls of functions that are to be inlined;
-/// `None` when there are none.
+/// Returns the module with new code for atomics that are or may be on local memory; `None` if there are none. The new
+/// code consists of calls of functions to be inlined.
 fn rewrite(ir: &str) -> Option<String> {
     if !ir.contains(" = alloca ") && !ir.contains(" byval(") {
         return None;
@@ -67,17 +68,17 @@ fn rewrite(ir: &str) -> Option<String> {
     Some(out)
 }
 
-/// An instruction that reads and changes memory atomically.
+/// An atomic read-modify-write instruction.
 struct Atomic<'a> {
-    /// The pointer, with its type where that is not `ptr`.
+    /// Pointer operand, with its type if that is not `ptr`.
     pointer: &'a str,
-    /// Its other operands, with types: one, or the expected value and the new one.
+    /// Other operands, with types: one, or the expected and the new value.
     operands: Vec<(&'a str, &'a str)>,
-    /// The type of its result.
+    /// Type of the result.
     result: String,
-    /// The instruction, with `@p@`, `@0@` and `@1@` in the places of its operands.
+    /// The instruction, with `@p@`, `@0@` and `@1@` as placeholders for its operands.
     form: String,
-    /// How LLVM calls the operation; `None` is a compare-exchange.
+    /// LLVM's name of the operation; `None` for a compare-exchange.
     operation: Option<&'a str>,
 }
 
@@ -117,7 +118,8 @@ impl<'a> Atomic<'a> {
         Atomic::of_assembly(instruction)
     }
 
-    /// `call i32 asm sideeffect "atom.relaxed.gpu.add.u32 $0, [$1], $2;", "…"(ptr %p, i32 %v) …`, as gpu-std writes it.
+    /// Parses `call i32 asm sideeffect "atom.relaxed.gpu.add.u32 $0, [$1], $2;", "…"(ptr %p, i32 %v) …`, as gpu-std
+    /// writes it.
     fn of_assembly(instruction: &'a str) -> Option<Atomic<'a>> {
         let (before, rest) = instruction.split_once("\"atom.")?;
         let result = before.split_once("call ")?.1.split_once(" asm ")?.0;
@@ -142,7 +144,7 @@ impl<'a> Atomic<'a> {
         let places: String =
             values.iter().enumerate().map(|(place, (ty, _))| format!(", {ty} @{place}@")).collect();
         let is_known = pointer.starts_with("ptr ") && values.len() == 1 + usize::from(operation.is_none());
-        // Between the type and the name of an argument are attributes.
+        // Attributes stand between the type and the name of an argument.
         let pointer = pointer.rsplit(' ').next()?;
         is_known.then(|| Atomic {
             pointer,
@@ -153,11 +155,11 @@ impl<'a> Atomic<'a> {
         })
     }
 
-    /// The same on the memory `%l` of this thread alone, and the return of its result.
+    /// Returns the same operation on the thread's local memory `%l`, and the return of its result.
     fn plain(&self) -> String {
         let (ty, result) = (self.operands[0].0, &self.result);
         if let Some(operation) = self.operation {
-            // LLVM makes plain accesses of it.
+            // LLVM turns this into plain accesses.
             return format!(
                 "  %old = atomicrmw {operation} ptr addrspace(5) %l, {ty} %v0 monotonic\n  ret {ty} %old\n"
             );
@@ -174,7 +176,7 @@ impl<'a> Atomic<'a> {
     }
 }
 
-/// The type, the value and the rest of `i32 %5 monotonic`.
+/// Splits `i32 %5 monotonic` into the type, the value and the rest.
 fn operand(text: &str) -> Option<(&str, &str, &str)> {
     let end = match text.starts_with('<') {
         true => text.find('>')? + 1,
@@ -190,16 +192,16 @@ fn operand(text: &str) -> Option<(&str, &str, &str)> {
     Some((ty, &value[..end], &value[end..]))
 }
 
-/// The items of a list that follow others, without metadata.
+/// Returns the list items that follow the operands, without metadata.
 fn after(items: &[&str]) -> String {
     items.iter().filter(|item| !item.starts_with('!')).flat_map(|item| [", ", *item]).collect()
 }
 
-/// Where the pointers of a function come from.
+/// Origins of the pointers in a function.
 struct Pointers<'a> {
-    /// The instruction that makes a local.
+    /// Instruction that defines each local.
     made: HashMap<&'a str, &'a str>,
-    /// The parameters, and whether each is memory of the thread; `None`: not known.
+    /// Parameters, with whether each points to the thread's local memory; `None` if unknown.
     parameters: HashMap<&'a str, Option<bool>>,
 }
 
@@ -210,7 +212,7 @@ impl<'a> Pointers<'a> {
         let parameters = list.map_or_else(Vec::new, |(inside, _)| text::list(inside));
         let parameter = |text: &'a str| {
             let name = text.rsplit(' ').next().unwrap_or_default();
-            // What is passed by value is copied to local memory before it is changed.
+            // A value passed by value is copied to local memory before it is modified.
             let is_local = if text.contains(" byval(") { Some(true) } else { is_kernel.then_some(false) };
             (name, is_local)
         };
@@ -223,7 +225,7 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// Whether the pointer `ptr %5` is known to point to memory of the thread; `None` if it never does.
+    /// Returns true if the pointer `ptr %5` is known to point to the thread's local memory; `None` if it never does.
     fn is_local(&self, pointer: &'a str) -> Option<bool> {
         let (mut local, mut other) = (false, false);
         let mut seen = HashSet::new();
@@ -264,7 +266,7 @@ impl<'a> Pointers<'a> {
             }
             match self.made.get(value).copied() {
                 Some(instruction) if instruction.starts_with("alloca ") => local = true,
-                // The host's.
+                // A pointer from the mailbox, set by the host.
                 Some(instruction) if instruction.contains(MAILBOX) => other = true,
                 instruction => match instruction.and_then(sources) {
                     Some(sources) => rest.extend(sources),
@@ -276,7 +278,7 @@ impl<'a> Pointers<'a> {
     }
 }
 
-/// The pointers that a pointer is made from; `None` when it is not made from pointers of the function alone.
+/// Returns the pointers that a pointer is derived from; `None` if it is not derived only from pointers of the function.
 fn sources(instruction: &str) -> Option<Vec<&str>> {
     if let Some(rest) = instruction.strip_prefix("getelementptr ") {
         return Some(vec![text::list(rest).into_iter().find(|item| item.starts_with("ptr "))?]);
@@ -295,12 +297,12 @@ fn sources(instruction: &str) -> Option<Vec<&str>> {
     Some(vec![cast.split_once(" to ").map_or(cast, |(value, _)| value)])
 }
 
-/// The functions that instructions became calls of, with their names, by what they do.
+/// Functions that instructions were replaced with, with their names, by definition.
 #[derive(Default)]
 struct Functions(BTreeMap<String, (String, String)>);
 
 impl Functions {
-    /// The line that takes the place of `line`.
+    /// Returns the line that replaces `line`.
     fn call(&mut self, line: &str, atomic: &Atomic<'_>, is_local: bool) -> String {
         let Atomic { pointer, operands, result, form, .. } = atomic;
         let is_cast = pointer.starts_with("ptr addrspace(5)");
@@ -346,7 +348,7 @@ fn define(name: &str, pointer: &str, atomic: &Atomic<'_>, is_local: bool) -> Str
 mod tests {
     use super::*;
 
-    /// The lines of the function `f` of a kernel with this body, after the rewrite.
+    /// Returns the lines of a kernel function `f` with this body, after the rewrite.
     fn rewritten(parameters: &str, body: &[&str]) -> Option<Vec<String>> {
         let kind = if parameters.is_empty() { "" } else { "ptx_kernel " };
         let ir = format!("define {kind}void @f(ptr %q{parameters}) {{\n{}\n}}\n", body.join("\n"));
@@ -403,7 +405,7 @@ mod tests {
                 [ALLOCA, "  %b = alloca i32", "  %g = getelementptr i8, ptr %q, i64 4", made, &add(pointer)];
             rewritten(", i64 %n", &lines).map(|lines| lines[4].contains("call"))
         };
-        // Of parameters, statics and other spaces: nothing changes.
+        // Pointers from parameters, statics and other spaces: nothing changes.
         for (made, pointer) in [
             ("", "ptr %q"),
             ("", "ptr %g"),
@@ -426,7 +428,7 @@ mod tests {
         ] {
             assert_eq!(of(made, "ptr %p"), Some(true), "{made}");
         }
-        // A function does not know what it is called with.
+        // A function does not know which pointers it is called with.
         assert!(rewritten("", &[ALLOCA, &add("ptr %q")]).is_some());
     }
 

@@ -1,4 +1,4 @@
-//! Manifests, read without cargo: they are needed where there is no device toolchain, too.
+//! Reads manifests without cargo: they are also needed if there is no device toolchain.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::packages::Package;
 /// The manifest of a package.
 #[derive(Debug, Clone)]
 pub struct Manifest {
-    /// The package's folder, without `..`.
+    /// Folder of the package, without `..`.
     folder: PathBuf,
     table: Table,
 }
@@ -21,7 +21,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchCrate`] without a manifest, [`Error::Manifest`] for one that is not a package's.
+    /// [`Error::NoSuchCrate`] if there is no manifest, [`Error::Manifest`] if it is not a package manifest.
     pub fn of(folder: &Path) -> Result<Manifest, Error> {
         let folder = plain(folder);
         let path = folder.join("Cargo.toml");
@@ -38,17 +38,18 @@ impl Manifest {
         }
     }
 
-    /// The path of the file.
+    /// Path of the manifest file.
     pub fn path(&self) -> PathBuf {
         self.folder.join("Cargo.toml")
     }
 
-    /// The folder of the package.
+    /// Folder of the package.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Name and version of the package; the version is empty where the workspace that has it was not found.
+    /// Returns name and version of the package; the version is empty if it is inherited from a workspace that was not
+    /// found.
     pub fn to_package(&self) -> Package {
         let get = |key: &str| self.package().and_then(|package| package.get(key));
         let version = match get("version") {
@@ -65,19 +66,19 @@ impl Manifest {
         Package { name, version }
     }
 
-    /// The name of the library, as Rust writes it.
+    /// Returns the name of the library as a Rust identifier.
     pub fn library_name(&self) -> String {
         let name = get_in(&self.table, &["lib", "name"]).and_then(Value::as_str);
         name.map_or_else(|| self.to_package().name, str::to_owned).replace('-', "_")
     }
 
-    /// The source file of the library.
+    /// Returns the source file of the library.
     pub fn library(&self) -> PathBuf {
         let path = get_in(&self.table, &["lib", "path"]).and_then(Value::as_str);
         plain(&self.folder.join(path.unwrap_or("src/lib.rs")))
     }
 
-    /// The features of the package that are on when `requested` are, and the default ones if `default`.
+    /// Returns the features of the package that are enabled by `requested`, and by the default features if `default`.
     pub fn features(&self, requested: &[String], default: bool) -> BTreeSet<String> {
         let mut rest: Vec<&str> = requested.iter().map(String::as_str).collect();
         rest.extend(default.then_some("default"));
@@ -91,7 +92,7 @@ impl Manifest {
         on
     }
 
-    /// The folder of its workspace, as cargo finds it; its own folder where there is none.
+    /// Returns the folder of its workspace, as cargo finds it; its own folder if there is none.
     pub fn workspace_root(&self) -> PathBuf {
         if self.table.contains_key("workspace") {
             return self.folder.clone();
@@ -113,7 +114,7 @@ impl Manifest {
         root.unwrap_or(&self.folder).to_path_buf()
     }
 
-    /// Its dependencies by path, for any target.
+    /// Returns its path dependencies, for any target.
     fn path_dependencies(&self) -> Vec<PathBuf> {
         let of_targets = self.table.get("target").and_then(Value::as_table);
         let of_targets = of_targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -133,14 +134,14 @@ impl Manifest {
             .collect()
     }
 
-    /// It, and the manifests of all packages that it depends on by path.
+    /// Returns this manifest and those of all its transitive path dependencies.
     pub fn with_path_dependencies(&self) -> Vec<Manifest> {
         let mut all = vec![self.clone()];
         let mut next = 0;
         while next < all.len() {
             for folder in all[next].path_dependencies() {
                 let is_new = all.iter().all(|manifest| manifest.folder != folder);
-                // What is wrong with it is cargo's to say.
+                // An invalid manifest is left for cargo to report.
                 all.extend(is_new.then(|| Manifest::of(&folder).ok()).flatten());
             }
             next += 1;
@@ -153,20 +154,20 @@ impl Manifest {
     }
 }
 
-/// The folder, without links, of the workspace that `folder` lies in; `None` outside of packages.
+/// Returns the folder, with links resolved, of the workspace that contains `folder`; `None` outside packages.
 pub fn root_of(folder: &Path) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(folder).ok()?;
     let nearest = folder.ancestors().find(|folder| folder.join("Cargo.toml").is_file())?;
-    // A workspace may have no package of its own.
+    // A workspace may have no root package.
     Some(Manifest::of(nearest).map_or_else(|_| nearest.to_path_buf(), |manifest| manifest.workspace_root()))
 }
 
-/// The tables of a manifest or of a lock file.
+/// Parses a manifest or a lock file.
 pub fn parse(text: &str) -> Result<Table, String> {
     text.strip_prefix('\u{feff}').unwrap_or(text).parse::<Table>().map_err(|error| error.to_string())
 }
 
-/// The manifest in `folder`; empty where there is none.
+/// Returns the manifest in `folder`; empty if there is none.
 fn table_of(folder: &Path) -> Table {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     parse(&text).unwrap_or_default()
@@ -177,12 +178,12 @@ fn get_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a Value> {
     rest.iter().try_fold(table.get(*first)?, |value, key| value.get(*key))
 }
 
-/// Whether the workspace has the value: `{ workspace = true }`.
+/// Returns true if the value is inherited from the workspace: `{ workspace = true }`.
 fn is_inherited(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// `path` without `.` and `..`, by its text, as cargo takes paths.
+/// Removes `.` and `..` from `path` lexically, as cargo does.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -201,7 +202,7 @@ fn plain(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Writes files into a folder that is deleted when the test passes.
+    /// Writes files into a folder that is deleted if the test passes.
     fn with_files(test: &str, files: &[(&str, &str)], check: impl FnOnce(&Path)) {
         let folder = std::env::temp_dir().join(format!("warpsmith-{test}-{}", std::process::id()));
         for (file, text) in files {

@@ -1,13 +1,14 @@
-//! Stores of a part of a register, which ptxas gets wrong.
+//! Works around ptxas's wrong code for stores of a part of a register.
 //!
-//! LLVM stores the low half of a 64-bit register by `st.b32 [%rd1], %rd2`, as PTX allows. Where an instruction on floating-point
-//! numbers has made the register, ptxas (seen with 13.0, for all architectures) stores the number converted to an integer instead
-//! of its low bits. So what is stored gets a register of its size first, which costs nothing: ptxas drops the conversion.
+//! LLVM stores the low half of a 64-bit register by `st.b32 [%rd1], %rd2`, as PTX allows. If a floating-point
+//! instruction has written the register, ptxas (seen with 13.0, for all architectures) stores the number converted to
+//! an integer instead of its low bits. The workaround first copies the value to a register of the stored size. This is
+//! free: ptxas drops the conversion.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The module with stores of whole registers alone. `text` is as LLVM writes it: an instruction a line.
+/// Returns the module with stores of whole registers only. `text` has one instruction per line, as LLVM writes it.
 pub fn store_whole_registers(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     for line in text.lines() {
@@ -26,9 +27,9 @@ fn of_line(line: &str) -> Cow<'_, str> {
         if from <= bits {
             continue;
         }
-        // There are no registers of 8 bits.
+        // PTX has no 8-bit registers.
         let to = bits.max(16);
-        // A number has one place in the text before the brackets of the address are closed and one after, at most.
+        // A register occurs at most once before the closing bracket of the address and once after it.
         let name = format!("%narrow{}", &register[1..]);
         let made = if from == to {
             format!("and.b16 \t{name}, {register}, 255;")
@@ -43,14 +44,14 @@ fn of_line(line: &str) -> Cow<'_, str> {
     if narrowed.is_empty() { line.into() } else { format!("\t{{\n{narrowed}{store}\n\t}}").into() }
 }
 
-/// What a line stores.
+/// Stored elements of a line.
 struct Stored<'a> {
-    /// Bits of an element.
+    /// Bits per element.
     bits: u32,
     registers: Vec<&'a str>,
 }
 
-/// What a line stores, if it is a store of at most 32 bits each to memory.
+/// Returns the stored elements of a line, if it is a store to memory of at most 32 bits per element.
 fn stored(line: &str) -> Option<Stored<'_>> {
     let mut instruction = line.trim_start();
     if instruction.starts_with('@') {
@@ -72,7 +73,7 @@ fn stored(line: &str) -> Option<Stored<'_>> {
     Some(Stored { bits, registers: names.collect() })
 }
 
-/// Bits of a register, by the name that LLVM gives it; 0 of one that is none of its integers.
+/// Returns the bits of a register, from LLVM's name for it; 0 if it is not an integer register.
 fn width(register: &str) -> u32 {
     let class = register.trim_start_matches('%').trim_end_matches(|c: char| c.is_ascii_digit());
     match class {
@@ -83,7 +84,7 @@ fn width(register: &str) -> u32 {
     }
 }
 
-/// The line with another register in place of one that it stores.
+/// Returns the line with another register in place of a stored one.
 fn with_operand(line: &str, register: &str, other: &str) -> String {
     let (address, values) = line.split_at(line.find(']').unwrap_or(0));
     let mut replaced = address.to_owned();

@@ -1,19 +1,19 @@
-//! What LLVM has no code for on a GPU, said of the source.
+//! Reports operations for which LLVM cannot generate GPU code, in terms of the source.
 //!
-//! LLVM aborts then, with the stack of its own functions.
+//! LLVM aborts on these with a stack trace of its own functions.
 
 use crate::callers::Callers;
 use crate::error::Error;
 use crate::line_table::LineTable;
 use crate::rewrite::{Kernel, text};
 
-/// LLVM's functions that it compiles to calls of a C library, which a GPU does not have.
+/// LLVM intrinsics that compile to calls of a C library, which a GPU does not have.
 const OF_A_LIBRARY: [&str; 19] = [
     "sin", "cos", "sincos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "exp", "exp2",
     "exp10", "log", "log2", "log10", "pow", "powi",
 ];
 
-/// The error in place of a crash of `llc`. `ir` makes the module that crashed with its line table.
+/// Replaces the error of an `llc` crash. `ir` generates the module that crashed, with its line table.
 pub fn explain(error: Error, kernels: &[Kernel], ir: impl FnOnce() -> Result<String, Error>) -> Error {
     let Error::Tool { message, .. } = &error else { return error };
     let Some((function, reason)) = crash(message) else { return error };
@@ -23,7 +23,7 @@ pub fn explain(error: Error, kernels: &[Kernel], ir: impl FnOnce() -> Result<Str
     }
 }
 
-/// The function on which LLVM crashed, and its words.
+/// Returns the function on which LLVM crashed, and its message.
 fn crash(message: &str) -> Option<(&str, &str)> {
     let reason = message.lines().find_map(|line| line.strip_prefix("LLVM ERROR: "))?;
     let (_, function) = message.split_once(" on function '@")?;
@@ -51,7 +51,7 @@ fn is_of(header: &str, function: &str) -> bool {
     text::function(header).is_some_and(|(name, _)| name.trim_matches('"') == function)
 }
 
-/// The operation of an instruction that has no code: an intrinsic, or one on numbers that a GPU does not have.
+/// Returns the operation of an instruction without code: an intrinsic, or an operation on a type that GPUs do not have.
 fn operation(line: &str) -> Option<&str> {
     if let Some(at) = line.find("@llvm.") {
         let name = line[at + 1..].split('(').next()?;

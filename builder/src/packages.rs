@@ -1,5 +1,5 @@
-//! Names and versions of the kernel crate and of what it depends on, without cargo: they are needed where there is no
-//! device toolchain, too.
+//! Names and versions of the kernel crate and its dependencies, without cargo: they are also needed if there is no
+//! device toolchain.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::manifest::{self, Manifest};
 /// A package.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Package {
-    /// Its name.
+    /// Package name.
     pub name: String,
-    /// Its version; empty where it is not known.
+    /// Package version; empty if unknown.
     pub version: String,
 }
 
-/// The package of `manifest`, then those that it depends on, by the lock file of its workspace: in any way and on any
-/// platform, so that some may be there that the kernels do not need.
+/// Returns the package of `manifest`, then its dependencies from the lock file of its workspace. It includes
+/// dependencies of any kind and platform, so some may not be needed by the kernels.
 pub fn of(manifest: &Manifest) -> Vec<Package> {
     let package = manifest.to_package();
     let lock = std::fs::read_to_string(manifest.workspace_root().join("Cargo.lock")).unwrap_or_default();
@@ -25,7 +25,7 @@ pub fn of(manifest: &Manifest) -> Vec<Package> {
     if packages.is_empty() { vec![package] } else { packages }
 }
 
-/// `package` and all that it depends on; nothing when the lock file does not have it.
+/// Returns `package` and its transitive dependencies; empty if the lock file does not contain it.
 fn in_lock(lock: &Table, package: &Package) -> Vec<Package> {
     struct Entry<'a> {
         package: Package,
@@ -49,7 +49,7 @@ fn in_lock(lock: &Table, package: &Package) -> Vec<Package> {
     let mut packages = vec![own.package.clone()];
     let mut rest = own.dependencies.clone();
     while let Some(next) = rest.pop() {
-        // `NAME`, or `NAME VERSION` where there are several versions.
+        // `NAME`, or `NAME VERSION` if there are several versions.
         let (name, version) =
             next.split_once(' ').map_or((next, None), |(name, rest)| (name, rest.split(' ').next()));
         for entry in entries.get(name).into_iter().flatten() {
@@ -133,7 +133,7 @@ version = \"0.1.0\"
             packages.into_iter().map(|package| package.name).collect::<Vec<_>>()
         };
         assert_eq!(names(), ["kernels"]);
-        // Left behind by a package that was its own workspace.
+        // A stale lock file from when the package was its own workspace.
         std::fs::write(inner.join("Cargo.lock"), LOCK.replace("2.7.0", "1.0.0")).unwrap();
         assert_eq!(names(), ["kernels"]);
         std::fs::write(folder.join("Cargo.lock"), LOCK).unwrap();

@@ -1,16 +1,16 @@
-//! The panics that are left in a kernel after optimisation: where in the source, and what they say.
+//! Finds the panics that remain in a kernel after optimization: their source locations and messages.
 //!
-//! A bounds check or an assertion that the compiler cannot prove costs registers and a branch, and beside asynchronous
-//! instructions it serialises. What is left of them are calls of gpu-std's reporters (`rewrite::panics`), directly or
-//! through functions that were not inlined. Each passes a [`core::panic::Location`], a constant; where a function passes
-//! on one of its own parameters, its callers say which.
+//! A bounds check or an assertion that the compiler cannot prove costs registers and a branch, and serializes
+//! asynchronous instructions next to it. The remaining panics are calls of gpu-std's reporters (`rewrite::panics`),
+//! directly or through functions that were not inlined. Each call passes a [`core::panic::Location`], a constant; if a
+//! function forwards one of its parameters, its callers determine the location.
 //!
-//! The calls that lead there are found in the line table (`line_table`), since most were inlined, and in the functions on
+//! The call chains come from the line table (`line_table`), since most calls were inlined, and from the functions on
 //! the way that were not.
 //!
-//! LLVM moves a location that is the only one into the reporter, where it is lost, and joins panics of several places. So the
-//! kernels in which panics are left are optimised once more, with reporters that other modules could call and calls of them
-//! that stay apart, and this looks at that.
+//! LLVM moves a location that is the only one into the reporter, where it is lost, and merges panics of several places.
+//! Kernels with remaining panics are therefore optimized once more, with public reporters whose calls stay separate;
+//! this module analyzes that result.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,21 +20,21 @@ use crate::callers::Callers;
 use crate::line_table::{CallSite, LineTable};
 use crate::rewrite::{Kernel, REPORTERS, text};
 
-/// Of a panic that more chains of calls lead to than these, the others are left out.
+/// Maximum number of call chains reported per panic; further ones are left out.
 const MAX_CHAINS: usize = 16;
 
-/// A panic that a kernel can reach, on one way.
+/// A panic that a kernel can reach, through one call chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PanicPath {
-    /// The source file, as rustc names it; empty where the place is not known.
+    /// Source file, as rustc names it; empty if the location is unknown.
     pub file: String,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: u32,
-    /// The column, from 1.
+    /// Column, from 1.
     pub column: u32,
-    /// What goes wrong, for example `index out of bounds`.
+    /// Panic message, for example `index out of bounds`.
     pub what: String,
-    /// The calls that lead to the place, from the innermost to that in the kernel; empty where the place is in the kernel.
+    /// Calls that lead to the location, innermost first, ending in the kernel; empty if the location is in the kernel.
     pub calls: Vec<CallSite>,
 }
 
@@ -48,14 +48,14 @@ impl std::fmt::Display for PanicPath {
     }
 }
 
-/// The reporters, with the arguments that are the location and, of one, the message.
+/// The reporters, with the indices of their location and message arguments.
 const ARGUMENTS: [(&str, usize, Result<usize, &str>); 3] = [
     ("__warpsmith_panic_bounds_check", 2, Err("index out of bounds")),
     ("__warpsmith_panic_slice", 4, Err("slice range out of bounds")),
     ("__warpsmith_panic_str", 2, Ok(0)),
 ];
 
-/// Those of `kernels` in which a panic is left in the optimised module `ir`.
+/// Returns the `kernels` with a remaining panic in the optimized module `ir`.
 pub fn reporting<'k>(ir: &str, kernels: &[&'k Kernel]) -> Vec<&'k Kernel> {
     let functions = ir.lines().filter(|line| line.starts_with("define ")).filter_map(text::function);
     let reporters: Vec<&str> = functions.map(|(name, _)| name).filter(|name| is_reporter(name)).collect();
@@ -68,7 +68,7 @@ pub fn reporting<'k>(ir: &str, kernels: &[&'k Kernel]) -> Vec<&'k Kernel> {
     kernels.iter().copied().filter(|kernel| reaching.contains(&*kernel.symbol)).collect()
 }
 
-/// The functions of `ir` that do not return: those that panics go through.
+/// Returns the functions of `ir` that do not return, through which panics go.
 pub fn diverging(ir: &str) -> Vec<String> {
     let does_not_return = |attributes: &str| attributes.split(' ').any(|word| word == "noreturn");
     let group = |line: &'_ str| line.starts_with("attributes #") && does_not_return(line);
@@ -87,7 +87,7 @@ fn is_reporter(name: &str) -> bool {
     REPORTERS.iter().any(|(reporter, _)| *reporter == name)
 }
 
-/// The panics that are left in each of `kernels` in the optimised module `ir`, by symbol.
+/// Returns the remaining panics of each of `kernels` in the optimized module `ir`, by symbol.
 pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String, Vec<PanicPath>)> {
     let module = Module::read(ir);
     let mut known = HashMap::new();
@@ -99,10 +99,10 @@ pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String
     kernels.filter_map(paths).collect()
 }
 
-/// What is known of a value.
+/// Known information about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Value<'a> {
-    /// A constant with this symbol.
+    /// The constant with this symbol.
     Global(&'a str),
     /// A parameter of the function.
     Parameter(usize),
@@ -115,7 +115,7 @@ enum Value<'a> {
 struct Panic<'a> {
     location: Value<'a>,
     message: Value<'a>,
-    /// Where the reporter is called, and the calls that lead there.
+    /// Location of the reporter call, and the calls that lead to it.
     frames: Vec<CallSite>,
 }
 
@@ -124,23 +124,23 @@ struct Panic<'a> {
 struct Call<'a> {
     callee: &'a str,
     arguments: Vec<&'a str>,
-    /// The instruction; empty where the function only mentions the callee.
+    /// The instruction; empty if the function only mentions the callee.
     instruction: &'a str,
 }
 
 #[derive(Debug, Default)]
 struct Function<'a> {
     parameters: Vec<&'a str>,
-    /// Functions that it calls, or that it mentions otherwise.
+    /// Functions that it calls or otherwise mentions.
     calls: Vec<Call<'a>>,
-    /// The values that are chosen among others.
+    /// Instructions that select a value (`phi`, `select`), by local.
     choices: HashMap<&'a str, &'a str>,
 }
 
 #[derive(Debug, Default)]
 struct Module<'a> {
     functions: HashMap<&'a str, Function<'a>>,
-    /// The definitions of constants.
+    /// Definitions of constants.
     constants: HashMap<&'a str, &'a str>,
     lines: LineTable<'a>,
 }
@@ -184,12 +184,12 @@ impl<'a> Module<'a> {
         module
     }
 
-    /// The panics that `function` reaches.
+    /// Returns the panics that `function` reaches.
     fn panics(&self, function: &'a str, known: &mut HashMap<&'a str, Vec<Panic<'a>>>) -> Vec<Panic<'a>> {
         if let Some(panics) = known.get(function) {
             return panics.clone();
         }
-        // For functions that call themselves: what they reach is found by the outer call.
+        // For recursive functions: the outer call finds what they reach.
         known.insert(function, Vec::new());
         let Some(body) = self.functions.get(function) else { return Vec::new() };
         let mut panics = HashSet::new();
@@ -241,14 +241,14 @@ impl<'a> Module<'a> {
         PanicPath { file, line, column, what, calls }
     }
 
-    /// The text of a constant, without the NUL at its end.
+    /// Returns the text of a constant, without the trailing NUL.
     fn string(&self, symbol: &str) -> Option<String> {
         let bytes = text::unescape(bytes_of(self.constants.get(symbol)?)?);
         let text = String::from_utf8(bytes).ok()?;
         Some(text.trim_end_matches('\0').to_owned())
     }
 
-    /// A [`core::panic::Location`]: a pointer to the file's name, its length, line and column.
+    /// Reads a [`core::panic::Location`]: a pointer to the file name, its length, line and column.
     fn location(&self, symbol: &str) -> Option<(String, u32, u32)> {
         let definition = self.constants.get(symbol)?;
         let (_, file) = definition.split_once("ptr @")?;
@@ -259,7 +259,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// At most [`MAX_CHAINS`] panics of each place, the shortest chains first.
+/// Returns at most [`MAX_CHAINS`] panics per location, the shortest chains first.
 fn limited(panics: HashSet<Panic<'_>>) -> Vec<Panic<'_>> {
     let mut panics: Vec<Panic<'_>> = panics.into_iter().collect();
     panics.sort_by(|a, b| (a.frames.len(), &a.frames).cmp(&(b.frames.len(), &b.frames)));
@@ -272,8 +272,8 @@ fn limited(panics: HashSet<Panic<'_>>) -> Vec<Panic<'_>> {
     panics
 }
 
-/// The frames behind that of the panic's place: the calls that lead there. The place is not the first frame where a function
-/// with `#[track_caller]` panics, and none where it is in the standard library.
+/// Returns the frames of the calls that lead to the panic's location. The location is not the first frame if a
+/// `#[track_caller]` function panics, and is in no frame if it is in the standard library.
 fn calls(frames: &[CallSite], file: &str, line: u32) -> Vec<CallSite> {
     let is_place =
         |frame: &CallSite| frame.line == line && (frame.file.ends_with(file) || file.ends_with(&frame.file));
@@ -281,7 +281,7 @@ fn calls(frames: &[CallSite], file: &str, line: u32) -> Vec<CallSite> {
     frames[behind..].to_vec()
 }
 
-/// What stands between `c"` and `"` in a definition.
+/// Returns the text between `c"` and `"` in a definition.
 fn bytes_of(definition: &str) -> Option<&str> {
     definition.split_once("c\"").and_then(|(_, rest)| rest.split_once('"')).map(|(bytes, _)| bytes)
 }
@@ -306,7 +306,7 @@ impl<'a> Function<'a> {
         self.mention(instruction);
     }
 
-    /// Notes the symbols in a text: those that are functions may be called through a pointer.
+    /// Records the symbols in a text: functions among them may be called through a pointer.
     fn mention(&mut self, text: &'a str) {
         for (at, _) in text.match_indices('@') {
             if let Some((symbol, _)) = text::symbol(&text[at + 1..]) {
@@ -315,7 +315,7 @@ impl<'a> Function<'a> {
         }
     }
 
-    /// What an argument can be: `ptr noundef align 8 @place`, `ptr %5`.
+    /// Returns the possible values of an argument: `ptr noundef align 8 @place`, `ptr %5`.
     fn values(&self, argument: &'a str) -> Vec<Value<'a>> {
         let (mut values, mut seen) = (Vec::new(), HashSet::new());
         let mut rest = vec![argument.rsplit(' ').next().unwrap_or(argument)];
@@ -336,7 +336,7 @@ impl<'a> Function<'a> {
     }
 }
 
-/// The operands of `phi ptr [ %a, %1 ], [ @b, %2 ]` and `select i1 %c, ptr @a, ptr %b`.
+/// Returns the operands of `phi ptr [ %a, %1 ], [ @b, %2 ]` and `select i1 %c, ptr @a, ptr %b`.
 fn alternatives(choice: &str) -> Vec<&str> {
     match choice.strip_prefix("phi ptr ") {
         Some(pairs) => {

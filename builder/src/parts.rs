@@ -1,13 +1,13 @@
-//! The parts of an image: which kernels share a module.
+//! Divides the kernels of an image into parts; each part becomes one module of the image.
 //!
-//! The kernels of one Rust module below the crate's root are a part, so that a program loads the code of the families
-//! that it uses. Three things change that:
+//! The kernels of one Rust module below the crate root form a part, so that a program loads only the families that it
+//! uses. There are three exceptions:
 //!
-//! - Kernels that need NVIDIA's device runtime are a part of their own, with the kernels that they launch
+//! - Kernels that need NVIDIA's device runtime form a separate part, with the kernels that they launch
 //!   ([`crate::device_runtime`]).
-//! - Kernels that some of the architectures lack are a part apart from those that all have, so that each part has all
-//!   of its kernels in few forms.
-//! - Kernels that share a static that changes are one part: each module has statics of its own.
+//! - Kernels that some of the architectures lack are separated from those that all have, so that each part has all its
+//!   kernels in few forms.
+//! - Kernels that share a mutable static are in one part, because each module has its own statics.
 
 use std::collections::HashMap;
 
@@ -20,25 +20,26 @@ use crate::rewrite::{Kernel, text};
 /// One module of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// For people and for file names.
+    /// Name, for users and for file names.
     pub name: String,
-    /// The start of its files' names.
+    /// Stem of its file names.
     pub stem: String,
-    /// Whether it is linked with the device runtime.
+    /// True if it is linked with the device runtime.
     pub is_linked: bool,
-    /// The symbols of its kernels.
+    /// Symbols of its kernels.
     pub kernels: Vec<String>,
 }
 
 impl Part {
-    /// Whether it has the kernel.
+    /// Returns true if it contains the kernel.
     pub fn has(&self, kernel: &Kernel) -> bool {
         self.kernels.contains(&kernel.symbol)
     }
 }
 
-/// Divides the kernels of the module `ir` of the crate `crate_name`. Kernels that the device runtime is for, or that are launched by
-/// these, are in the last part; those launched are in an ordinary part too, where the host finds them.
+/// Divides the kernels of the module `ir` of the crate `crate_name`. Kernels that use the device runtime, and the
+/// kernels that they launch, are in the last part. Launched kernels are also in an ordinary part, where the host finds
+/// them.
 pub fn divide(
     ir: &str,
     crate_name: &str,
@@ -87,7 +88,7 @@ pub fn divide(
         .collect();
     if runtime.is_needed() {
         let of_it = |kernel: &&Kernel| runtime.is_user(&kernel.symbol) || runtime.is_launched(&kernel.symbol);
-        // No Rust module has such a name.
+        // No Rust module can have this name.
         let name = "device runtime".to_owned();
         let kernels = kernels.iter().filter(of_it).map(|kernel| kernel.symbol.clone()).collect();
         parts.push(Part { stem: stem(&name), name, is_linked: true, kernels });
@@ -95,15 +96,15 @@ pub fn divide(
     parts
 }
 
-/// All kernels in one part.
+/// Returns one part with all kernels.
 pub fn undivided(crate_name: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
     let name = crate_name.to_owned();
     let kernels = kernels.iter().map(|kernel| kernel.symbol.clone()).collect();
     vec![Part { stem: name.clone(), name, is_linked: runtime.is_needed(), kernels }]
 }
 
-/// The first module below the root of the kernel's crate; of another crate, with that crate; and which of the
-/// architectures have the kernel, if not all of them.
+/// Returns the first module below the crate root, prefixed with the crate if that is another one. Adds the
+/// architectures that have the kernel if not all of them do.
 fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
     let module = kernel.abi.as_ref().map_or(crate_name, |abi| &abi.module);
     let (of, rest) = module.split_once("::").unwrap_or((module, ""));
@@ -124,7 +125,7 @@ fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
     name
 }
 
-/// For each static that changes, the indices of the kernels that reach it, if they are more than one.
+/// Returns, for each mutable static, the indices of the kernels that reach it, if there are several.
 fn sharing(ir: &str, kernels: &[&Kernel]) -> Vec<Vec<usize>> {
     let callers = Callers::of(ir);
     let places: HashMap<&str, usize> =
@@ -150,7 +151,7 @@ mod tests {
         Kernel { symbol: symbol.to_owned(), min_arch, abi: Some(abi), ..Kernel::default() }
     }
 
-    /// `NAME: KERNEL KERNEL` of each part.
+    /// Formats each part as `NAME: KERNEL KERNEL`.
     fn divided(ir: &str, kernels: &[Kernel]) -> Vec<String> {
         let runtime = DeviceRuntime::of(ir, kernels);
         let parts = divide(ir, "my_kernels", kernels, &runtime, &[Arch::SM_80, Arch::SM_90A]);

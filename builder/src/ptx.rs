@@ -1,4 +1,4 @@
-//! Reading PTX: the machine parameters of its entries, and which of these have a stack of unknown size.
+//! Reads PTX: the `.param`s of its entries, and the entries with a stack of unknown size.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,36 +7,36 @@ use gpu_spec::{AbiParam, ParamKind};
 use crate::error::Error;
 use crate::rewrite::Kernel;
 
-/// One function of a module.
+/// A function of a module.
 #[derive(Debug, Default)]
 struct Function<'a> {
     params: Vec<MachineParam>,
     calls: Vec<&'a str>,
-    /// Whether it multiplies matrices by `wgmma`.
+    /// True if it uses `wgmma`.
     has_wgmma: bool,
 }
 
-/// Size and alignment in bytes of what a launch passes.
+/// Size and alignment in bytes of a PTX `.param`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MachineParam {
     size: u64,
     align: u64,
 }
 
-/// The callee of a call through a pointer: it stands for every function whose address the module takes.
+/// Callee of an indirect call: it stands for every function whose address the module takes.
 pub const ANY: &str = "%";
 
-/// Sets `%above` to 0, which ptxas does not know: bit 0 of the mask of the lanes above the thread's own.
+/// Sets `%above` to 0 in a way that ptxas cannot fold: bit 0 of the mask of the lanes above the thread's own.
 pub const UNKNOWN_ZERO: &str = "\tmov.u32 \t%above, %lanemask_gt;\n\tand.b32 \t%above, %above, 1;\n";
 
-/// The text of a PTX module, read.
+/// A parsed PTX module.
 #[derive(Debug)]
 pub struct Ptx<'a> {
     functions: HashMap<&'a str, Function<'a>>,
 }
 
 impl<'a> Ptx<'a> {
-    /// Reads a module as LLVM writes it.
+    /// Parses a module as LLVM writes it.
     pub fn read(text: &'a str) -> Ptx<'a> {
         let mut functions: HashMap<&str, Function<'_>> = HashMap::new();
         let mut current = "";
@@ -68,7 +68,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// The functions whose address is taken: their names occur outside of headers and calls.
+    /// Returns the functions whose address is taken: their names occur outside headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));
@@ -81,44 +81,45 @@ impl<'a> Ptx<'a> {
         functions.into_iter().collect()
     }
 
-    /// The functions that recurse, directly or through others; [`ANY`] can be one of them.
+    /// Returns the functions that recurse, directly or indirectly; [`ANY`] can be one of them.
     pub fn recursive(&self) -> HashSet<&'a str> {
         self.functions.keys().copied().filter(|name| self.reaches(name, name)).collect()
     }
 
-    /// Whether `caller` calls `callee`, directly or through others.
+    /// Returns true if `caller` calls `callee`, directly or indirectly.
     pub fn reaches(&self, caller: &str, callee: &str) -> bool {
         let calls = self.functions.get(caller).map_or(&[][..], |function| &function.calls);
         self.reached(calls.iter().copied()).contains(callee)
     }
 
-    /// Whether the stack of a kernel's threads is not known before it runs: it recurses, or calls through a pointer.
+    /// Returns true if the stack size of a kernel's threads is unknown before it runs, because it recurses or makes
+    /// indirect calls.
     pub fn has_unknown_stack(&self, kernel: &str) -> bool {
         self.reached([kernel]).into_iter().any(|name| name == ANY || self.reaches(name, name))
     }
 
-    /// Whether a kernel multiplies matrices by `wgmma`, itself or in a function that it calls.
+    /// Returns true if a kernel uses `wgmma`, itself or in a function that it calls.
     pub fn has_wgmma(&self, kernel: &str) -> bool {
         self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
-    /// These functions and all that they call.
+    /// Returns these functions and all that they call.
     fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();
         while let Some(name) = rest.pop() {
-            // Functions that are not in the module are the driver's, and call nothing of the module.
+            // Functions that are not in the module are the driver's, and do not call into the module.
             let calls = self.functions.get(name).into_iter().flat_map(|function| &function.calls);
             rest.extend(calls.copied().filter(|name| reached.insert(name)));
         }
         reached
     }
 
-    /// Compares the machine parameters of every entry with what `#[kernel]` recorded.
+    /// Compares the PTX `.param`s of every entry with the parameters that `#[kernel]` recorded.
     ///
     /// # Errors
     ///
-    /// [`Error::ParameterMismatch`] for the first that differs.
+    /// [`Error::ParameterMismatch`] for the first mismatch.
     pub fn check_parameters(&self, kernels: &[Kernel]) -> Result<(), Error> {
         for kernel in kernels {
             let (Some(abi), Some(entry)) = (&kernel.abi, self.functions.get(&*kernel.symbol)) else {
@@ -160,18 +161,18 @@ impl std::fmt::Display for MachineParam {
     }
 }
 
-/// Name of the function whose definition or declaration starts on this line.
+/// Returns the name of the function whose definition or declaration starts on this line.
 pub fn header(line: &str) -> Option<&str> {
     let (_, rest) =
         line.starts_with('.').then(|| line.split_once(".entry ").or_else(|| line.split_once(".func ")))??;
-    // A return value stands in parentheses before the name.
+    // A return value precedes the name, in parentheses.
     let rest = rest.trim_start();
     let rest = if rest.starts_with('(') { rest.split_once(')')?.1.trim_start() } else { rest };
     let end = rest.find(|c: char| c == '(' || c == ';' || c.is_whitespace()).unwrap_or(rest.len());
     Some(&rest[..end])
 }
 
-/// A parameter, from behind its `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
+/// Parses a parameter, from after its `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
 fn param_of(text: &str) -> Option<MachineParam> {
     let mut words = text.split_whitespace();
     let mut word = words.next()?;
@@ -188,12 +189,12 @@ fn param_of(text: &str) -> Option<MachineParam> {
     Some(MachineParam { size: (bits / 8).checked_mul(count)?, align: explicit.unwrap_or(bits / 8) })
 }
 
-/// A callee's name; [`ANY`] of a call through a register.
+/// Returns a callee's name, or [`ANY`] for a call through a register.
 pub fn or_any(callee: &str) -> &str {
     if callee.starts_with('%') { ANY } else { callee }
 }
 
-/// Whom a line calls: a function's name, or a register.
+/// Returns the callee of a line: a function name, or a register.
 pub fn callee(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("call.uni").or_else(|| line.strip_prefix("call"))?;
     let rest = rest.strip_prefix([' ', '\t'])?.trim_start();
@@ -201,7 +202,7 @@ pub fn callee(line: &str) -> Option<&str> {
     rest.split([',', ';']).next().map(str::trim)
 }
 
-/// The machine parameters of the parameter `index` of a kernel, each with its name for people.
+/// Returns the PTX `.param`s of the parameter `index` of a kernel, each with a readable name.
 fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)> {
     let of = |machine: gpu_spec::MachineParam| MachineParam {
         size: machine.size as u64,

@@ -1,4 +1,4 @@
-//! ptxas: assembles PTX, and reports what each kernel needs of a multiprocessor.
+//! ptxas: assembles PTX and reports the resources of each kernel.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,33 +8,33 @@ use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;
 
-/// The resources of a kernel on one architecture.
+/// Resources of a kernel on one architecture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Resources {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of static shared memory of a block.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of the stack frame of a thread.
+    /// Stack frame per thread, in bytes.
     pub stack_bytes: u32,
-    /// Bytes of stack of a thread with the frames of all that it calls.
+    /// Stack per thread including the frames of all callees, in bytes.
     pub cumulative_stack: u32,
-    /// Bytes of registers that did not fit and are stored and loaded, added up.
+    /// Spill stores and spill loads, added up, in bytes.
     pub spill_bytes: u32,
 }
 
-/// The report of ptxas.
+/// Report of ptxas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The resources of each kernel, by symbol.
+    /// Resources of each kernel, by symbol.
     pub kernels: Vec<(String, Resources)>,
-    /// Why ptxas serialised the `wgmma` of a kernel, or ignored an instruction of its warp groups: its messages C7508 to
-    /// C7520, each with the symbol of the kernel, or nothing where the message does not name one.
+    /// Messages C7508 to C7520: reasons for which ptxas serialized a kernel's `wgmma` or ignored a warpgroup
+    /// instruction. Each comes with the kernel's symbol, which is empty if the message does not name it.
     pub serialised: Vec<(String, String)>,
 }
 
-/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that is too old for this
-/// ptxas is not assembled: nothing is known of its kernels then.
+/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that is too old
+/// for this ptxas is not assembled, and its kernels' resources are then unknown.
 pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,
@@ -58,7 +58,7 @@ pub fn assemble(
     Ok(parse(&format!("{}\n{}", outputs.stdout, outputs.stderr)))
 }
 
-/// The error with the kernels, or functions, that have the lines of PTX which it names.
+/// Adds to the error the kernels or functions that contain the PTX lines it names.
 fn with_functions(error: Error, ptx: &Path) -> Error {
     let Error::Tool { tool, input, mut message } = error else { return error };
     let text = std::fs::read_to_string(ptx).unwrap_or_default();
@@ -81,7 +81,7 @@ pub fn parse(report: &str) -> Report {
     let mut in_kernel = false;
     for line in report.lines() {
         if let Some(message) = serialisation(line) {
-            // The last name in quotes is the function's: the kernel's, or that of one it calls.
+            // The last quoted name is the function's: the kernel's, or that of a function it calls.
             let name = message.rsplit('\'').nth(1).unwrap_or_default();
             serialised.push((name.to_owned(), message.to_owned()));
         } else if let Some((_, rest)) = line.split_once("Compiling entry function '") {
@@ -104,14 +104,14 @@ pub fn parse(report: &str) -> Report {
     Report { kernels, serialised }
 }
 
-/// The message of a line `ptxas info : (C7510) Potential Performance Loss: …`, with its number, C7508 to C7520.
+/// Returns the message of a line `ptxas info : (C7510) Potential Performance Loss: …`, with its number, C7508 to C7520.
 fn serialisation(line: &str) -> Option<&str> {
     let at = line.find("(C75")?;
     let number: u32 = line[at + 2..].split(')').next()?.parse().ok()?;
     (7508..=7520).contains(&number).then(|| line[at..].trim_end())
 }
 
-/// The number that ends where `unit` begins; 0 when there is none.
+/// Returns the number that ends where `unit` begins; 0 if there is none.
 fn number_before(line: &str, unit: &str) -> u32 {
     let Some(end) = line.find(unit) else { return 0 };
     let start = line[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,22 +1,22 @@
-//! Images that a package carries ready-made, because the sources of its kernels are another package.
+//! Images that a package ships ready-made, because its kernel sources are in another package.
 //!
-//! Guarantee: a ready-made image is the one that the builder made of the kernel crate, for all its architectures, with
-//! the compiler of the program left open, and without the place where the kernels were.
+//! Guarantee: a ready-made image equals what the builder generates from the kernel crate for all its architectures,
+//! with two exceptions. The program's compiler is left open, and the kernels' source folders are left out.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::toolchain;
 
-/// Stands for the compiler of the program that the image will be embedded in.
+/// Placeholder for the compiler of the program that will embed the image.
 const HOST: &str = "@HOST_COMPILER@";
 
-/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else: for
-/// [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
+/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. For
+/// use with [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
 ///
 /// # Errors
 ///
-/// [`Error::ImageRequired`] when there is no code in it, [`Error::Io`] when something cannot be read or written.
+/// [`Error::ImageRequired`] if the image has no code, [`Error::Io`] if something cannot be read or written.
 pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;
     if code_files(&text).is_empty() {
@@ -43,7 +43,8 @@ pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     std::fs::write(&target, open).map_err(Error::io("cannot write", &target))
 }
 
-/// Copies the ready-made image `name` in `folder` into `out`: the file to include. `None` when there is no such image.
+/// Copies the ready-made image `name` in `folder` into `out`, and returns the file to include; `None` if there is no
+/// such image.
 pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, Error> {
     let file = folder.join(format!("{name}_image.rs"));
     if !file.is_file() {
@@ -60,7 +61,7 @@ pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, 
     Ok(Some(target))
 }
 
-/// The files that the text of an image includes.
+/// Returns the files that the text of an image includes.
 fn code_files(text: &str) -> Vec<String> {
     let names = text.split("include_bytes!(\"").skip(1);
     names.filter_map(|rest| rest.split_once('"').map(|(name, _)| name.to_owned())).collect()

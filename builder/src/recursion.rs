@@ -1,16 +1,17 @@
-//! Reconverges the lanes of a warp after a call into a recursion.
+//! Reconverges the lanes of a warp after a call of a recursive function.
 //!
-//! ptxas (seen with 13.0) keeps warp-uniform values in uniform registers across a call, because it assumes that all lanes return
-//! from the call together. Lanes that recurse to different depths do not: the first ones to return overwrite uniform registers
-//! that the later ones still need. So a `bar.warp.sync` after the call waits for every lane that made it. ptxas removes a barrier
-//! whose lanes it assumes to be converged, so a zero that it does not know is added to the mask. Calls inside a recursion have no
-//! barrier: with one, kernels hang.
+//! ptxas (seen with 13.0) keeps warp-uniform values in uniform registers across a call, because it assumes that all
+//! lanes return together. Lanes that recurse to different depths do not: the first ones to return overwrite uniform
+//! registers that the later ones still need. A `bar.warp.sync` after the call therefore waits for every lane that made
+//! it. ptxas removes a barrier if it assumes its lanes to be converged, so a zero that it cannot fold is added to the
+//! mask. Calls inside a recursion get no barrier: with one, kernels hang.
 
 use std::fmt::Write;
 
 use crate::ptx::{self, Ptx, UNKNOWN_ZERO};
 
-/// The module `text` with a barrier after each call into a recursion. The text has one instruction per line, as LLVM writes it.
+/// Returns the module `text` with a barrier after each call into a recursion. The text has one instruction per line, as
+/// LLVM writes it.
 pub fn reconverge(text: &str) -> String {
     let ptx = Ptx::read(text);
     let recursive = ptx.recursive();

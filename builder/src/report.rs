@@ -1,4 +1,4 @@
-//! The report on the kernels of an image.
+//! Report on the kernels of an image.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,42 +11,42 @@ use crate::rewrite::Kernel;
 /// One kernel of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelReport {
-    /// Its symbol.
+    /// Symbol of the kernel.
     pub symbol: String,
-    /// The part of the image that it is in.
+    /// Part of the image that contains it.
     pub part: String,
-    /// Bytes of stack that a thread needs on the architecture where it needs most, callees included; 0 when there was
-    /// no ptxas to ask, `None` when it is not known before the kernel runs: it recurses, or calls through a pointer.
+    /// Stack per thread in bytes, callees included, on the architecture that needs most. 0 without ptxas. `None` if it
+    /// is unknown before the kernel runs, because it recurses or makes indirect calls.
     pub stack: Option<u32>,
-    /// Bytes of stack that it requests with `#[kernel(stack = BYTES)]`; 0 when it does not.
+    /// Stack in bytes requested with `#[kernel(stack = BYTES)]`; 0 if none is requested.
     pub requested_stack: u32,
-    /// Its resources, one entry for each architecture that has it; empty without ptxas.
+    /// Resources, one entry per architecture that has the kernel; empty without ptxas.
     pub resources: Vec<ArchReport>,
-    /// The panics that are left in it on any architecture.
+    /// Remaining panics on any architecture.
     pub panics: Vec<PanicPath>,
 }
 
-/// The resources of a kernel on one architecture.
+/// Resources of a kernel on one architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchReport {
-    /// The architecture, for example `sm_90a`.
+    /// Architecture name, for example `sm_90a`.
     pub arch: String,
-    /// The same as a number, `10 * major + minor`.
+    /// Compute capability as a number, `10 * major + minor`.
     pub capability: u32,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of static shared memory of a block.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of the stack frame of a thread.
+    /// Stack frame per thread, in bytes.
     pub stack_bytes: u32,
-    /// Bytes of spilled registers, stores and loads added up.
+    /// Spill stores and spill loads, added up, in bytes.
     pub spill_bytes: u32,
 }
 
-/// Joins the kernels with what is known of their code: `modules` are those of each of `parts`.
+/// Joins the kernels with the facts about their code: `modules` holds the modules of each of `parts`.
 pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> Vec<KernelReport> {
     let report = |kernel: &Kernel| {
-        // A kernel that others launch is in a linked part too, which is the last.
+        // A kernel that others launch is also in a linked part, which is the last one.
         let part = parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
         let modules = modules.get(part).map_or(&[][..], |modules| modules);
         let mut report = KernelReport {
@@ -83,7 +83,7 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
     kernels.iter().map(report).collect()
 }
 
-/// Fails if a panic is left in a kernel that says `no_panic`.
+/// Fails if a panic remains in a kernel marked `no_panic`.
 pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), Error> {
     let mut panics = Vec::new();
     let left =
@@ -94,14 +94,13 @@ pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), 
     if panics.is_empty() { Ok(()) } else { Err(Error::Panics { panics }) }
 }
 
-/// Bytes of local memory that a thread can have, on every architecture.
+/// Maximum local memory per thread in bytes, on every architecture.
 const MOST_STACK: u32 = 512 << 10;
 
-/// Bytes of stack from which a kernel's local memory is worth a warning. Paths to panics and small arrays that are indexed
-/// at run time need less.
+/// Stack size in bytes from which a kernel gets a warning. Panic paths and small arrays indexed at run time need less.
 const LARGE_STACK: u32 = 1 << 10;
 
-/// Fails if a kernel needs or requests a stack that no thread can have.
+/// Fails if a kernel needs or requests more stack than a thread can have.
 pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
     let large = reports.iter().filter(|report| needed(report) > MOST_STACK);
@@ -110,8 +109,8 @@ pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Stack { kernels }) }
 }
 
-/// Fails if ptxas cannot run the `wgmma` of a kernel asynchronously, or stores registers of such a kernel in memory: it
-/// works then, at a fraction of its speed, and nothing else says so.
+/// Fails if ptxas serializes the `wgmma` of a kernel, or spills registers of such a kernel. The kernel would work, at a
+/// fraction of its speed, without any other sign.
 pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     let mut kernels = Vec::new();
     for module in modules.iter().flatten() {
@@ -142,7 +141,7 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
 }
 
-/// What to do about a message of ptxas.
+/// Returns the remedy for a message of ptxas.
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {
@@ -162,8 +161,8 @@ fn remedy(message: &str) -> &'static str {
     }
 }
 
-/// One warning for each kernel that spills or has a large stack, or one of unknown size without asking for any, and is not
-/// allowed to by its symbol's start.
+/// Returns one warning for each kernel that spills, has a large stack, or has a stack of unknown size without
+/// requesting one. Kernels whose symbol starts with an allowed prefix are exempt.
 pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<String> {
     let mut warnings = Vec::new();
     for kernel in

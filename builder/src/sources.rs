@@ -1,12 +1,12 @@
-//! Which folders the kernels of a package come from, so that a launch refuses those of another package of its name.
+//! Records the folders of a package's kernels, so that a launch rejects kernels of another package with the same name.
 //!
-//! Cargo tells the members of a workspace apart by name, version and place in the workspace. In a target folder that two
-//! workspaces share, it takes a member of one for that of the other if these are equal, and links a program with kernels
-//! that are not its own. So an image says which folders its packages are in, a kernel says which folder it was compiled
-//! in, and the GPU code of such packages is compiled into folders of its own.
+//! Cargo distinguishes the members of a workspace by name, version and path in the workspace. In a target folder shared
+//! by two workspaces, it confuses members for which these are equal, and links a program with the wrong kernels.
+//! Therefore an image lists its packages' folders, a kernel names the folder it was compiled in, and the GPU code of
+//! such packages goes into separate folders.
 //!
-//! A record in the target folder says which folders each package was in. A package that was moved, or whose target folder
-//! was moved or copied, may still be compiled as it was in the old place: that place remains valid.
+//! A record in the target folder lists the folders of each package. If a package was moved, or its target folder was
+//! moved or copied, its compiled code may still name the old folder. The old folder therefore stays valid.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,27 +19,27 @@ use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::packages::Package;
 
-/// Where the packages of a kernel crate are.
+/// Source folders of a kernel crate's packages.
 #[derive(Debug, Default, Hash)]
 pub struct Sources {
-    /// The packages with the hashes of the folders that they may have been compiled in.
+    /// Packages, with the hashes of the folders that they may have been compiled in.
     pub packages: Vec<(Package, Vec<u64>)>,
-    /// The folder for the inner cargo's output.
+    /// Folder for the inner cargo's output.
     pub gpu_target: PathBuf,
 }
 
-/// The folders that packages of a name were in, in the order in which they were built.
+/// Folders seen for packages of each name, in build order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Seen {
     /// The target folder.
     target: PathBuf,
-    /// Since it has been in this place.
+    /// Folders since the target folder has been at this path.
     here: BTreeMap<String, Vec<PathBuf>>,
-    /// Before.
+    /// Folders from before that.
     before: BTreeMap<String, Vec<PathBuf>>,
 }
 
-/// Those of `manifest` and of all that it depends on by path, which are built into `target`.
+/// Returns the sources of `manifest` and of all its path dependencies, which are built into `target`.
 pub fn of(manifest: &Manifest, target: &Path) -> Result<Sources, Error> {
     let gpu_target = target.join("gpu");
     let folder = gpu_target.join("sources");
@@ -56,7 +56,7 @@ pub fn of(manifest: &Manifest, target: &Path) -> Result<Sources, Error> {
 }
 
 impl Seen {
-    /// Records packages, the kernel crate's first.
+    /// Records packages, starting with the kernel crate.
     fn add(&mut self, manifests: &[Manifest], target: &Path, shared: &Path) -> Sources {
         if self.target != target {
             for (name, folders) in std::mem::take(&mut self.here) {
@@ -71,7 +71,7 @@ impl Seen {
             if !here.contains(&folder) {
                 here.push(folder.clone());
             }
-            // The first package of the name has the shared folder.
+            // The first package of a name uses the shared folder.
             if here.iter().find(|other| other.is_dir()) != Some(&folder) {
                 sources.gpu_target = shared.join(format!("{:016x}", hash(&real(manifests[0].folder()))));
             }
@@ -87,12 +87,12 @@ impl Seen {
     }
 }
 
-/// The hash of a folder, which `#[kernel]` computes too.
+/// Hashes a folder, in the same way as `#[kernel]`.
 fn hash(folder: &Path) -> u64 {
     image::hash(folder.as_os_str().as_encoded_bytes())
 }
 
-/// `path` without links.
+/// Resolves the links in `path`.
 pub fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
@@ -101,7 +101,7 @@ pub fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A folder for a test, and what makes a package in it: name and folder.
+    /// Creates a test package with this folder and name.
     fn package(base: &Path, folder: &str, name: &str) -> Manifest {
         let folder = base.join(folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -130,7 +130,7 @@ mod tests {
                 [&first, &second, &other].map(|manifest| of(manifest, &target).unwrap());
             assert!(folders(&first).len() == 1 && folders(&second).len() == 1);
             assert_ne!(folders(&first), folders(&second));
-            // `core` is compiled once, but for those that would be mixed up.
+            // `core` is compiled once, except for packages that would be confused.
             assert_eq!((&first.gpu_target, &other.gpu_target), (&target.join("gpu"), &target.join("gpu")));
             assert!(
                 second.gpu_target.starts_with(target.join("gpu")) && second.gpu_target != first.gpu_target

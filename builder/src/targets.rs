@@ -1,13 +1,13 @@
-//! [`Targets`]: which of its architectures a build compiles for.
+//! [`Targets`]: the architectures that a build compiles for.
 //!
-//! | build | compiles |
+//! | build | compiled architectures |
 //! | --- | --- |
 //! | release, or `WARPSMITH_REQUIRE_GPU_IMAGE=1` | all architectures of the builder |
-//! | development, on a machine with CUDA devices | those that these devices use |
-//! | development, without | none: rustc checks the kernels for the GPU, and no code is generated |
+//! | development, on a machine with CUDA devices | those of these devices |
+//! | development, without CUDA devices | none: rustc checks the kernels for the GPU, and no code is generated |
 //!
-//! `WARPSMITH_GPU_ARCHS` overrides the rule: `all`, `native` (the present devices', in release too), `none`, or a list such
-//! as `sm_80,sm_90a`. A device whose capability is not known counts as one that may use any.
+//! `WARPSMITH_GPU_ARCHS` overrides the rule: `all`, `native` (the installed devices', in release builds too), `none`,
+//! or a list such as `sm_80,sm_90a`. A device of unknown capability is assumed to use any of them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,24 +17,24 @@ use crate::arch::Arch;
 use crate::error::Error;
 use crate::toolchain;
 
-/// The variable that overrides the rule.
+/// Variable that overrides the rule.
 pub const VARIABLE: &str = "WARPSMITH_GPU_ARCHS";
 
-/// The architectures of a build.
+/// Architectures of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
-    /// These.
+    /// Compile for these architectures.
     Archs(Vec<Arch>),
-    /// None: the kernels are only checked; the reason, with what to do.
+    /// Only check the kernels; holds the reason, with what to do.
     Check(String),
 }
 
 impl Targets {
-    /// By the rule, from `archs` of the builder.
+    /// Selects the architectures by the rule, from `archs` of the builder.
     ///
     /// # Errors
     ///
-    /// [`Error::BadArchs`] when the variable has another value than those described.
+    /// [`Error::BadArchs`] if the variable has an invalid value.
     pub fn choose(archs: &[Arch]) -> Result<Targets, Error> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         let whole =
@@ -74,7 +74,7 @@ fn by_rule(
                 match best_for(archs, capability) {
                     Some(arch) if !used.contains(&arch) => used.push(arch),
                     Some(_) => {}
-                    // No code fits: the error of the load lists what there is.
+                    // No code fits; the load error lists the available code.
                     None => return Ok(all()),
                 }
             }
@@ -83,7 +83,8 @@ fn by_rule(
     })
 }
 
-/// The architecture whose code a device takes: machine code for exactly it, else PTX of the newest that is not newer.
+/// Returns the architecture whose code a device uses: a cubin for exactly it, otherwise the newest PTX that is not
+/// newer than it.
 fn best_for(archs: &[Arch], capability: u32) -> Option<Arch> {
     let fits = |arch: &&Arch| match arch.is_specific() {
         true => arch.capability() == capability,
@@ -106,11 +107,11 @@ fn parse(list: &str) -> Result<Vec<Arch>, Error> {
         .collect()
 }
 
-/// The CUDA devices of this machine, by their capabilities.
+/// CUDA devices of this machine, by capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Devices {
     None,
-    /// There are some, and the driver's command does not say which.
+    /// There are devices, but the driver's command does not report which.
     Unknown,
     Of(Vec<u32>),
 }
@@ -131,7 +132,7 @@ fn present_devices() -> Devices {
     programs.find_map(|program| ask(&program)).map_or(Devices::Unknown, |text| read_capabilities(&text))
 }
 
-/// Reads `9.0`, one line a device.
+/// Parses `9.0`, one line per device.
 fn read_capabilities(text: &str) -> Devices {
     let capability = |line: &str| {
         let (major, minor) = line.trim().split_once('.')?;

@@ -1,11 +1,11 @@
-//! Runs a tool of the pipeline, and reports its failure with its own words.
+//! Runs a tool of the pipeline, and reports its failure with its own output.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::error::Error;
 
-/// Runs `command` to its end; `input` says in an error what it was working on.
+/// Runs `command` to completion; `input` names in an error what it was working on.
 pub fn run(command: &mut Command, input: &str) -> Result<Outputs, Error> {
     let program = Path::new(command.get_program()).to_path_buf();
     let output = command.output().map_err(Error::io("cannot run", &program))?;
@@ -25,7 +25,8 @@ pub fn run(command: &mut Command, input: &str) -> Result<Outputs, Error> {
     Err(Error::Tool { tool, input: input.to_owned(), message })
 }
 
-/// A crash of LLVM prints its stack and the whole command line; what matters comes first.
+/// Maximum number of output lines shown: an LLVM crash prints its stack and the whole command line, but the relevant
+/// lines come first.
 const LINES_SHOWN: usize = 20;
 
 fn first_lines(text: &str, count: usize) -> String {
@@ -38,11 +39,11 @@ fn first_lines(text: &str, count: usize) -> String {
     shown.join("\n")
 }
 
-/// The output of a tool.
+/// Output of a tool.
 pub struct Outputs {
-    /// On standard output.
+    /// Standard output.
     pub stdout: String,
-    /// On standard error.
+    /// Standard error.
     pub stderr: String,
 }
 

@@ -1,11 +1,12 @@
-//! Negations and magnitudes of the least integer, which ptxas takes for the greatest one's neighbour.
+//! Works around ptxas's wrong code for negation and absolute value of the minimum integer, which it takes for the
+//! maximum plus one.
 //!
-//! `neg` and `abs` of the least number of a type are that number, in Rust and in LLVM. ptxas (seen with 13.0, for all
-//! architectures) keeps 16-bit numbers in registers of 32 bits and forgets to wrap what `neg.s16` and `abs.s16` give, and takes no
-//! result of `abs` for negative. So a negation of 16 bits is the complement plus 1 (a difference from 0 would be a negation again),
-//! and a magnitude is the greater of a number and its negation.
+//! `neg` and `abs` of the minimum of a type are the minimum itself, in Rust and in LLVM. ptxas (seen with 13.0, for all
+//! architectures) keeps 16-bit numbers in 32-bit registers and does not wrap the results of `neg.s16` and `abs.s16`. It
+//! also assumes that a result of `abs` is never negative. So a 16-bit negation becomes the complement plus 1, because 0
+//! minus the number would be a negation again. An absolute value becomes the maximum of a number and its negation.
 
-/// The module without `neg.s16` and `abs` of integers. `text` is as LLVM writes it: an instruction a line.
+/// Returns the module without `neg.s16` and `abs` of integers. `text` has one instruction per line, as LLVM writes it.
 pub fn spell_out(text: &str) -> String {
     let mut spelled = String::with_capacity(text.len());
     for line in text.lines() {
@@ -18,7 +19,7 @@ pub fn spell_out(text: &str) -> String {
     spelled
 }
 
-/// What a line that negates becomes.
+/// Returns the replacement of a line that negates.
 fn negation(line: &str) -> Option<String> {
     let (name, operands) = line.trim_start().strip_suffix(';')?.split_once(char::is_whitespace)?;
     let (operation, bits) = name.split_once(".s")?;

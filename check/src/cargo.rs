@@ -1,4 +1,4 @@
-//! Runs cargo with the wrapper, and reads what was found.
+//! Runs cargo with the wrapper, and reads the findings.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -9,31 +9,31 @@ use crate::finding::Finding;
 use crate::wrapper::{FLAGS, INNER, VARIABLE};
 use crate::{Error, Outcome};
 
-/// What to run, and how.
+/// Options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Arguments of cargo, the command first: `test`, `run --example smooth`.
     pub cargo: Vec<String>,
-    /// Stop each launch at its first finding.
+    /// True to stop each launch at its first finding.
     pub first: bool,
-    /// Findings of a launch that are kept, if not 100.
+    /// Maximum number of findings kept per launch, if not 100.
     pub limit: Option<u32>,
-    /// Runs in seeded orders after the one in ascending order.
+    /// Number of runs in seeded orders after the run in ascending order.
     pub seeds: u32,
-    /// The program's standard output goes to standard error.
+    /// True to redirect the program's standard output to standard error.
     pub output_to_stderr: bool,
-    /// The program compares what is found with what it expects: nothing is collected.
+    /// True if the program itself compares the findings with expected ones: nothing is collected.
     pub expects_findings: bool,
-    /// The folder to start cargo in, if not the current one.
+    /// Folder to start cargo in, if not the current one.
     pub folder: Option<PathBuf>,
-    /// The compiler, if it is not what `RUSTC` names, or `rustc`.
+    /// Compiler, if not the one of `RUSTC`, or `rustc`.
     pub rustc: Option<PathBuf>,
 }
 
 /// Builds and runs the program with instrumented kernels.
 ///
 /// # Errors
-/// [`Error`]; what the kernels do wrong, and that cargo fails, is none.
+/// [`Error`]. Faults of the kernels and a failure of cargo are not errors.
 pub fn run(options: &Options) -> Result<Outcome, Error> {
     let name = options.cargo.join(" ");
     if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {
@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Result<Outcome, Error> {
             }
         }
     }
-    // It is read; that it stays does no harm.
+    // The report has been read; a leftover file does no harm.
     let _ = std::fs::remove_file(&report);
     Ok(outcome)
 }
@@ -101,7 +101,7 @@ fn start(
     if !options.expects_findings {
         command.env("WARPSMITH_CHECK_REPORT", report);
     }
-    // Each buffer is an allocation of its own, with red zones.
+    // Each buffer is a separate allocation with red zones.
     command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
     if let Some(rustc) = &options.rustc {
         command.env("RUSTC", rustc);
@@ -119,7 +119,7 @@ fn start(
     command.status().map_err(|source| Error::Start { program: "cargo".to_owned(), source })
 }
 
-/// The root of the workspace and its target folder.
+/// Root of the workspace and its target folder.
 fn workspace(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
     let mut command = cargo(options);
     command.args(["metadata", "--no-deps", "--format-version=1"]);
@@ -142,7 +142,7 @@ fn workspace(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
     folder("workspace_root").zip(folder("target_directory")).ok_or_else(|| Error::Workspace(said()))
 }
 
-/// Whether the compiler instruments: by compiling a function that writes.
+/// Checks that the compiler instruments code, by compiling a function that writes.
 fn probe(options: &Options, target: &Path, name: &str) -> Result<(), Error> {
     let named = options.rustc.clone().or_else(|| std::env::var_os("RUSTC").map(PathBuf::from));
     let rustc = named.unwrap_or_else(|| "rustc".into());
@@ -185,7 +185,7 @@ mod tests {
         probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
     }
 
-    /// A compiler that is a script.
+    /// Creates a compiler that is a script.
     fn with_compiler(name: &str, script: &str) -> (PathBuf, Options) {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("warpsmith-check-{name}-{}", std::process::id()));

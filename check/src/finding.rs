@@ -1,63 +1,63 @@
-//! Findings, as the emulated device writes them.
+//! Findings, as written by the emulated device.
 
 use serde::{Deserialize, Serialize};
 
 /// One frame of a call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
-    /// The function.
+    /// Function name.
     pub function: String,
-    /// The file; empty when unknown.
+    /// File; empty when unknown.
     pub file: String,
-    /// The line; 0 when unknown.
+    /// Line number; 0 when unknown.
     pub line: u32,
 }
 
 /// One access of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// What it does, for example `atomic read`.
+    /// Operation of the access, for example `atomic read`.
     pub operation: String,
-    /// The block.
+    /// Block index.
     pub block: [u32; 3],
-    /// The thread in its block.
+    /// Thread index in its block.
     pub thread: [u32; 3],
-    /// Which of the frames to show first.
+    /// Index of the frame to show first.
     pub place: usize,
-    /// The call stack, innermost first, up to the kernel.
+    /// Call stack, innermost first, up to the kernel.
     pub frames: Vec<Frame>,
 }
 
 impl Access {
-    /// The frame to show first.
+    /// Frame to show first.
     pub fn frame(&self) -> Option<&Frame> {
         self.frames.get(self.place)
     }
 }
 
-/// Something wrong that a kernel did.
+/// An error detected in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// A short name, for example `race`.
+    /// Short name, for example `race`.
     pub kind: String,
-    /// The kernel.
+    /// Kernel name.
     pub kernel: String,
-    /// The memory.
+    /// Memory concerned.
     pub memory: String,
-    /// What would be right.
+    /// Remedy.
     pub advice: String,
-    /// All of it, as the launch's error says it.
+    /// Full text, as in the launch's error.
     pub text: String,
-    /// The access that showed it.
+    /// Access that revealed the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
-    /// The access before, of a race.
+    /// Earlier access, for a race.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Access>,
 }
 
 impl Finding {
-    /// Whether two are of the same kind and the same places.
+    /// Returns true if two findings have the same kind and the same places.
     pub fn is_same(&self, other: &Finding) -> bool {
         let places = |finding: &Finding| {
             [&finding.access, &finding.other].map(|access| access.as_ref().and_then(Access::frame).cloned())

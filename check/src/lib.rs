@@ -1,9 +1,9 @@
-//! `warpsmith check`: runs a cargo command with the kernels of the program instrumented, and collects what the emulated
-//! device finds wrong in them.
+//! `warpsmith check`: runs a cargo command with the program's kernels instrumented, and collects the errors that the
+//! emulated device finds in them.
 //!
-//! [`run`] starts cargo with this program as the wrapper of rustc, so a program that calls it calls [`wrapper`] first in its
-//! `main`. The wrapper adds LLVM's `tsan` pass to the crates that contain kernels. The emulated device answers the
-//! calls of the pass (`warpsmith_emulator::check`) and appends its findings to a file, which [`run`] reads.
+//! [`run`] starts cargo with this program as the wrapper of rustc, so a program that calls it calls [`wrapper`] first
+//! in its `main`. The wrapper adds LLVM's `tsan` pass to the crates that contain kernels. The emulated device handles
+//! the calls of the pass (`warpsmith_emulator::check`) and appends its findings to a file, which [`run`] reads.
 #![deny(missing_docs)]
 
 mod cargo;
@@ -20,53 +20,53 @@ pub use finding::{Access, Finding, Frame};
 pub use sarif::sarif;
 pub use wrapper::wrapper;
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was found, each once for a pair of places.
+    /// Findings, one per pair of places.
     pub findings: Vec<Finding>,
-    /// How cargo ended, in the first run in which it failed.
+    /// Exit status of cargo in the first run that failed.
     pub failure: Option<ExitStatus>,
-    /// The runs that were made.
+    /// Number of runs made.
     pub runs: u32,
 }
 
-/// Why a program could not be checked.
+/// Reason why a program could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine is none that the instrumentation is for.
+    /// The instrumentation does not support this machine.
     #[error("kernels can be checked on x86-64 and aarch64 Linux only; `cargo {0}` runs them unchecked")]
     Machine(String),
-    /// The compiler does not do what is needed.
+    /// The compiler lacks the required instrumentation.
     #[error(
         "{version} cannot instrument kernels, so nothing was checked: it refuses LLVM's `tsan` pass ({message}); \
          `cargo {command}` runs them unchecked"
     )]
     Compiler {
-        /// What `rustc --version` says.
+        /// Output of `rustc --version`.
         version: String,
-        /// What it says of the pass.
+        /// Error message about the pass.
         message: String,
-        /// The cargo command.
+        /// Cargo command.
         command: String,
     },
     /// A program could not be started.
     #[error("cannot start `{program}`: {source}")]
     Start {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// Cargo does not know the workspace.
+    /// Cargo cannot determine the workspace.
     #[error("cargo cannot read the package: {0}")]
     Workspace(String),
     /// The findings cannot be written or read.
     #[error("cannot use `{}`: {source}", path.display())]
     File {
-        /// The file or folder.
+        /// File or folder.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }

@@ -1,10 +1,10 @@
-//! Findings as SARIF 2.1.0, which code hosts read.
+//! Findings as SARIF 2.1.0, the format read by code hosts.
 
 use serde_json::{Value, json};
 
 use crate::finding::{Access, Finding};
 
-/// One document with these findings.
+/// Returns one document with these findings.
 pub fn sarif(findings: &[Finding]) -> Value {
     let mut rules: Vec<&str> = findings.iter().map(|finding| finding.kind.as_str()).collect();
     rules.sort_unstable();

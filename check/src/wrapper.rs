@@ -1,14 +1,15 @@
-//! The wrapper of rustc: adds the instrumentation to crates that contain kernels.
+//! Wrapper of rustc: adds the instrumentation to crates that contain kernels.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// Set for the processes that are to be the wrapper.
+/// Environment variable that makes a process act as the wrapper.
 pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
-/// The wrapper that the user has set, if any.
+/// Environment variable with the user's own wrapper, if any.
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
-/// What rustc gets for a crate that is instrumented. All of it is stable; LLVM promises nothing of the names of its passes.
+/// Additional rustc flags for an instrumented crate. All of them are stable, but LLVM does not guarantee the names of
+/// its passes.
 pub(crate) const FLAGS: [&str; 11] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
@@ -17,21 +18,21 @@ pub(crate) const FLAGS: [&str; 11] = [
     "-Cllvm-args=-tsan-instrument-atomics=0",
     // `x += 1` reads: one call for both.
     "-Cllvm-args=-tsan-compound-read-before-write=1",
-    // After it no pass may turn a call of the instrumentation into a jump, by which its place would be lost.
+    // No later pass may turn a call of the instrumentation into a jump, which would lose its place.
     "-Clto=off",
-    // Nor may two calls become one, which has no place then.
+    // Nor may two calls be merged into one, which then has no place.
     "-Cllvm-args=-sink-common-insts=0",
     "-Cllvm-args=-hoist-common-insts=0",
     "-Cllvm-args=-enable-tail-merge=0",
     "-Cdebuginfo=line-tables-only",
     CHECK,
 ];
-/// What rustc gets for every crate: cargo strips release builds of profiles without debug information.
+/// Additional rustc flag for every crate: cargo strips release builds of profiles without debug information.
 const KEEP_LINES: &str = "-Cstrip=none";
-/// Set for the crates that are instrumented, and for the emulator: its functions are not to be inlined into them.
+/// Flag for instrumented crates, and for the emulator: its functions must not be inlined into them.
 const CHECK: &str = "--cfg=warpsmith_check";
 
-/// Runs as the wrapper of rustc, if [`crate::run`] started this process as that, and returns its exit code.
+/// Runs as the wrapper of rustc, if [`crate::run`] started this process as such, and returns its exit code.
 pub fn wrapper() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     let mut arguments = std::env::args_os().skip(1);
@@ -65,7 +66,7 @@ fn code(status: ExitStatus) -> ExitCode {
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The values of a flag of rustc.
+/// Values of a rustc flag.
 fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Iterator<Item = &'a str> {
     let pairs =
         arguments.windows(2).filter(move |pair| pair[0].as_ref() == flag).map(|pair| pair[1].as_ref());
@@ -74,7 +75,7 @@ fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Ite
     )
 }
 
-/// The arguments without those for optimisation across crates, which would instrument the emulator as well.
+/// Arguments without link-time optimization flags, which would instrument the emulator as well.
 fn without_lto(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_lto = |value: &str| value == "lto" || value.starts_with("lto=") || value == "linker-plugin-lto";
     let mut kept: Vec<OsString> = Vec::with_capacity(arguments.len());
@@ -93,7 +94,7 @@ fn is_emulator<S: AsRef<str>>(arguments: &[S]) -> bool {
     values(arguments, "--crate-name").any(|name| name == "warpsmith_emulator")
 }
 
-/// Whether rustc is to compile the device library, or a crate for the host that depends on it.
+/// Returns true if rustc compiles the device library, or a host crate that depends on it.
 fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
     let after = |flag| values(arguments, flag);
     let is_host = !after("--target").any(|target| target.contains("nvptx"));

@@ -24,7 +24,7 @@ pub struct Cli {
 /// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a cargo command, and find races and wrong accesses to memory in the kernels, without a GPU
+    /// Run a cargo command, and find data races and invalid memory accesses in the kernels, without a GPU
     Check(CheckArgs),
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
@@ -33,21 +33,21 @@ pub enum Command {
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy
     Kernels(KernelsArgs),
-    /// The commands that measure.
+    /// Measuring commands.
     #[command(flatten)]
     Measure(warpsmith::bench::command::Command),
-    /// Install what is missing to compile kernels for the GPU: a Rust toolchain, ptxas, libdevice
+    /// Install missing tools for compiling GPU kernels: a Rust toolchain, ptxas, libdevice
     #[command(after_help = SETUP_HELP)]
     Setup,
-    /// Write a project with kernels of its own, which builds, tests and runs at once
+    /// Write a project with its own kernels, which builds, tests and runs at once
     New(NewArgs),
-    /// Show what a memory snapshot holds: totals, segments, call sites, history
+    /// Show the content of a memory snapshot: totals, segments, call sites, history
     Memory(MemoryArgs),
-    /// Run a program several times on this host, each with a rank of its own
+    /// Run a program several times on this host, each with its own rank
     Launch(LaunchArgs),
-    /// Run a program with its profiler on, and show what took the time
+    /// Run a program with its profiler on, and show where the time went
     Profile(ProfileArgs),
-    /// Show what took the time in a trace, and why devices were idle; make a page of it; or convert it
+    /// Show where the time went in a trace, and why devices were idle; write it as a page; or convert it
     Trace(TraceArgs),
 }
 
@@ -64,10 +64,10 @@ pub struct CheckArgs {
     /// Stop each launch at its first finding
     #[arg(long)]
     pub first: bool,
-    /// Findings of a launch to report [default: 100]
+    /// Maximum number of findings to report per launch [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Run N times more, blocks and threads in another order each time
+    /// Run N more times, with blocks and threads in another order each time
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub seeds: u32,
     /// Print one JSON document instead of text; the program's output goes to standard error
@@ -89,13 +89,13 @@ find them. What is there already is not installed again; `warpsmith doctor` show
 /// `warpsmith new`.
 #[derive(Debug, Args)]
 pub struct NewArgs {
-    /// The folder to make; its last part is the package's name
+    /// Folder to create; its last component is the package's name
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// The package's name, instead of the folder's
+    /// Package name, instead of the folder's
     #[arg(long)]
     pub name: Option<String>,
-    /// A library of kernels that others depend on, instead of a program
+    /// Create a library of kernels that others depend on, instead of a program
     #[arg(long)]
     pub lib: bool,
     /// Take Warpsmith from a git repository
@@ -129,16 +129,16 @@ pub struct JsonArg {
                         block size let run at once."
 )]
 pub struct KernelsArgs {
-    /// Only these kernels
+    /// Show only these kernels
     #[arg(value_name = "KERNEL")]
     pub names: Vec<String>,
     /// One line per instance instead of one per kernel and type
     #[arg(long)]
     pub all: bool,
-    /// The architecture to show, for example 80 or sm_90 [default: the newest in the image]
+    /// Architecture to show, for example 80 or sm_90 [default: the newest in the image]
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// Threads of a block for which occupancy is computed
+    /// Threads per block for which occupancy is computed
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub block: u32,
     /// Print one JSON document instead of text
@@ -153,19 +153,19 @@ pub struct KernelsArgs {
                         stand for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
 )]
 pub struct MemoryArgs {
-    /// The file of a snapshot
+    /// Snapshot file
     #[arg(value_name = "SNAPSHOT")]
     pub snapshot: PathBuf,
-    /// Every segment on a line of its own
+    /// Show every segment on its own line
     #[arg(long)]
     pub all: bool,
-    /// Call sites to show, those with the most live bytes
+    /// Number of call sites to show, those with the most live bytes
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Show the last N events of the history
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub trace: usize,
-    /// Columns to fill [default: those of the terminal, else 100]
+    /// Number of columns to fill [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<u16>,
     /// Print one JSON document instead of text
@@ -189,20 +189,20 @@ pub struct ProfileArgs {
     /// kernel runs several times
     #[arg(long)]
     pub counters: bool,
-    /// Launches of each kernel to count, the first ones, or `all` [default: 10]
+    /// Number of launches to count of each kernel, starting with the first, or `all` [default: 10]
     #[arg(long, value_name = "N", requires = "counters", value_parser = launches)]
     pub launches: Option<String>,
     /// Count only kernels whose names contain NAME; can be given several times
     #[arg(long = "kernel", value_name = "NAME", requires = "counters")]
     pub kernels: Vec<String>,
-    /// The file of the trace, compressed when it ends in .gz [default: profile.json.gz], or of the counters [default:
+    /// Output file of the trace, compressed if it ends in .gz [default: profile.json.gz], or of the counters [default:
     /// counters.json]; both are JSON
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Write one HTML page with a timeline and the tables
     #[arg(long, value_name = "FILE", conflicts_with = "counters")]
     pub html: Option<PathBuf>,
-    /// Rows of each table
+    /// Rows per table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
     /// Print one JSON document instead of text; the program's output goes to standard error
@@ -223,10 +223,10 @@ pub struct ProfileArgs {
                   The exit code is that of the first process that failed, 128 and the signal for one that a signal ended."
 )]
 pub struct LaunchArgs {
-    /// How many processes
+    /// Number of processes
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub processes: u32,
-    /// Begin each line of output with the rank that wrote it: on a terminal, always or never
+    /// Prefix each line of output with the rank that wrote it: on a terminal, always or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub prefix: When,
     /// The program and its arguments
@@ -234,7 +234,7 @@ pub struct LaunchArgs {
     pub program: Vec<std::ffi::OsString>,
 }
 
-/// When something is done.
+/// Selects when to do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
     /// On a terminal.
@@ -245,7 +245,7 @@ pub enum When {
     Never,
 }
 
-/// A number of launches, or `all`.
+/// Parses a number of launches, or `all`.
 fn launches(text: &str) -> Result<String, String> {
     let is_number = text.parse::<u64>().is_ok_and(|number| number > 0);
     if is_number || text == "all" {
@@ -266,22 +266,22 @@ fn launches(text: &str) -> Result<String, String> {
                   standard error and the JSON document say which. What stands before the damage is shown."
 )]
 pub struct TraceArgs {
-    /// The file of a trace
+    /// Trace file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Show what changed since the trace OLD
+    /// Show the changes since the trace OLD
     #[arg(long, value_name = "OLD")]
     pub diff: Option<PathBuf>,
-    /// Rows of each table
+    /// Rows per table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
     /// Write one HTML page with a timeline and the tables, which needs no network
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub html: Option<PathBuf>,
-    /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed when OUT ends in .gz
+    /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed if OUT ends in .gz
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub chrome: Option<PathBuf>,
-    /// With --html or --chrome: give each kernel what `warpsmith profile --counters` counted of it, as arguments
+    /// With --html or --chrome: add to each kernel its counters from `warpsmith profile --counters`, as arguments
     #[arg(long, value_name = "REPORT", conflicts_with_all = ["diff", "json"])]
     pub counters: Option<PathBuf>,
     /// Print one JSON document instead of text

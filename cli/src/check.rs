@@ -1,4 +1,4 @@
-//! `warpsmith check`: runs a cargo command with the kernels instrumented, and lists what the emulated device finds in them.
+//! `warpsmith check`: runs a cargo command with instrumented kernels, and lists the emulated device's findings.
 
 use std::io::Write;
 use std::path::Path;

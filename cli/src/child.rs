@@ -1,4 +1,4 @@
-//! Programs that this one runs: they have the terminal and get the signals, and an exit code is passed on.
+//! Child programs: they share the terminal and receive the signals, and their exit code is passed on.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -7,8 +7,8 @@ use std::process::{Command, ExitStatus};
 pub use self::signals::name_of;
 pub use self::signals::{PAUSE, Signals, send};
 
-/// Runs a program to its end. Until then, signals that end programs are passed on to it instead of ending this one. Those that
-/// keys of a terminal send reach it without that.
+/// Runs a program to completion. Meanwhile, termination signals are forwarded to it instead of ending this process.
+/// Signals from the terminal's keyboard reach it directly.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let signals = Signals::catch()?;
     let mut child = command.spawn()?;
@@ -25,19 +25,19 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
 }
 
-/// Has the system kill a process when this one ends, however that is.
+/// Makes the system kill a process when this one ends for any reason.
 #[cfg(target_os = "linux")]
 pub fn end_with_this_process(command: &mut Command) {
     use std::os::unix::process::CommandExt;
 
     let parent = std::process::id();
     let ask = move || {
-        // SAFETY: these calls touch no memory.
+        // SAFETY: these calls do not access memory.
         let (asked, parent_now) =
             unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
         match asked {
             0 if u32::try_from(parent_now) == Ok(parent) => Ok(()),
-            // It ended before it was asked.
+            // The parent ended before the request.
             0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             _ => Err(io::Error::last_os_error()),
         }
@@ -49,7 +49,7 @@ pub fn end_with_this_process(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_this_process(_: &mut Command) {}
 
-/// The exit code of a program, as a shell has it: 128 and the signal for one that a signal ended.
+/// Returns the exit code of a program as a shell does: 128 plus the signal if a signal ended it.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + signals::of(status));
     u8::try_from(code & 0xff).unwrap_or(1)
@@ -69,14 +69,14 @@ mod signals {
     use signal_hook::flag;
 
     const PASSED_ON: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-    /// How long a signal and the end of a program may wait.
+    /// Polling interval for signals and the end of a program.
     pub const PAUSE: Duration = Duration::from_millis(5);
 
-    /// Signals that came to this process, which they do not end until this is dropped.
+    /// Signals received by this process. They do not end it until this value is dropped.
     pub struct Signals {
         came: Vec<(i32, Arc<AtomicBool>)>,
         has_terminal: bool,
-        /// Signals have their default effect again.
+        /// True once signals have their default effect again.
         are_released: Arc<AtomicBool>,
     }
 
@@ -87,7 +87,7 @@ mod signals {
     }
 
     impl Signals {
-        /// From now on.
+        /// Starts catching signals.
         pub fn catch() -> io::Result<Self> {
             let (mut came, are_released) = (Vec::new(), Arc::new(AtomicBool::new(false)));
             for signal in PASSED_ON {
@@ -100,33 +100,34 @@ mod signals {
             Ok(Self { came, has_terminal, are_released })
         }
 
-        /// Those that came since the last call.
+        /// Returns the signals received since the last call.
         pub fn take(&self) -> Vec<i32> {
             let came = self.came.iter().filter(|(_, came)| came.swap(false, Ordering::Relaxed));
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Whether a signal reached the programs as well: those of keys of the terminal are for the whole process
-        /// group.
+        /// Returns true if a signal reached the programs too: signals from the terminal's keyboard go to the whole
+        /// process group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }
 
-        /// Whether a signal asks a program to end.
+        /// Returns true if a signal asks a program to end.
         pub fn is_end(signal: i32) -> bool {
             !matches!(signal, SIGUSR1 | SIGUSR2)
         }
 
-        /// The signal that asks a program to end.
+        /// Signal that asks a program to end.
         pub const END: i32 = SIGTERM;
-        /// The signal that ends any program.
+        /// Signal that kills any program.
         pub const KILL: i32 = SIGKILL;
     }
 
     /// Sends a signal to a program that has not been waited for.
     pub fn send(child: &Child, signal: i32) {
         let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
-        // SAFETY: `kill` touches no memory. The process has not been waited for, so that the number is its own.
+        // SAFETY: `kill` does not access memory. The process has not been waited for, so its number has not been
+        // reused.
         unsafe { libc::kill(process, signal) };
     }
 
@@ -134,7 +135,7 @@ mod signals {
         status.signal().unwrap_or(0)
     }
 
-    /// The name of the signal that ended a program, if one did.
+    /// Returns the name of the signal that ended a program, if any.
     pub fn name_of(status: ExitStatus) -> Option<String> {
         let signal = status.signal()?;
         let by_whom = if signal == SIGKILL { ", for example by the system when memory ran out" } else { "" };
@@ -154,7 +155,7 @@ mod signals {
 
     pub const PAUSE: Duration = Duration::from_millis(5);
 
-    /// None are caught on this system.
+    /// Placeholder for systems without signals.
     pub struct Signals;
 
     impl Signals {
@@ -178,7 +179,7 @@ mod signals {
         }
     }
 
-    /// There are no signals: nothing is sent.
+    /// Does nothing, since there are no signals.
     pub fn send(_: &Child, _: i32) {}
 
     pub fn of(_: ExitStatus) -> i32 {

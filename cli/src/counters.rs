@@ -1,6 +1,6 @@
-//! `warpsmith profile --counters`: runs a program whose kernels are counted by the hardware, and shows the counters.
+//! `warpsmith profile --counters`: runs a program with hardware counters for its kernels, and shows the counters.
 //!
-//! The program finds `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
+//! The program inherits `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::args::ProfileArgs;
 use crate::outputs::{Outputs, Written};
 use crate::profile::{ended, run_program, wrote_nothing};
 
-/// The JSON document.
+/// The JSON output document.
 #[derive(Serialize)]
 struct Document {
     schema: u32,
@@ -30,7 +30,7 @@ struct Report {
 const NO_COUNTERS: &str = "wrote no counters: build it with the feature `profiler` of warpsmith; it must open a device and end by returning \
                            from `main` or by `exit`";
 
-/// Runs the program, and prints what was counted.
+/// Runs the program, and prints its counters.
 pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     let outputs = Outputs::new("report", args.out.as_deref().unwrap_or(Path::new("counters.json")))?;
     let variables = [
@@ -48,7 +48,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     ended(code, counts_nothing)
 }
 
-/// Prints what reports hold; whether one has no counters.
+/// Prints the reports; returns true if one has no counters.
 fn show(args: &ProfileArgs, files: &[Written], code: u8) -> Result<bool, Failure> {
     let mut reports = Vec::new();
     let mut counts_nothing = false;

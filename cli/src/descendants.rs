@@ -1,7 +1,8 @@
-//! The processes that this one has started, and all that these have started, on Linux.
+//! Descendants of this process, on Linux.
 //!
-//! Guarantees: once [`adopt`] was called, a process whose parent has ended is a child of this one, in whatever process group
-//! or session it is; so none of them escapes [`send`] and [`end`]. On other systems they find no process.
+//! Guarantees: after a call of [`adopt`], a descendant whose parent has ended becomes a child of this process, in any
+//! process group or session. None of them therefore escapes [`send`] and [`end`]. On other systems no processes are
+//! found.
 
 #[cfg(target_os = "linux")]
 pub use self::system::{adopt, are_left, end, reap, send};
@@ -14,19 +15,19 @@ mod system {
 
     use libc::pid_t;
 
-    /// How long killed processes have to end: one that waits for a device ends later.
+    /// Time limit for killed processes to end: a process that waits for a device ends later.
     const END: Duration = Duration::from_secs(2);
 
-    /// Makes this process the parent of those that its descendants leave behind.
+    /// Makes this process the parent of descendants whose parents end.
     pub fn adopt() -> io::Result<()> {
-        // SAFETY: the call touches no memory.
+        // SAFETY: the call does not access memory.
         match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// All of them that have not ended.
+    /// Returns all running descendants.
     fn all() -> Vec<pid_t> {
         let mut children: HashMap<pid_t, Vec<pid_t>> = HashMap::new();
         let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -47,33 +48,33 @@ mod system {
         found
     }
 
-    /// The parent of a process; `None` for one that has ended.
+    /// Returns the parent of a process; `None` if it has ended.
     fn parent_of(process: pid_t) -> Option<pid_t> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name, in brackets, may hold anything.
+        // The name, in parentheses, may contain anything.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let has_ended = matches!(fields.next()?, "Z" | "X");
         fields.next()?.parse().ok().filter(|_| !has_ended)
     }
 
-    /// Whether there is one.
+    /// Returns true if there are descendants.
     pub fn are_left() -> bool {
         !all().is_empty()
     }
 
-    /// Sends a signal to all of them.
+    /// Sends a signal to all descendants.
     pub fn send(signal: i32) {
         for process in all() {
-            // SAFETY: `kill` touches no memory.
+            // SAFETY: `kill` does not access memory.
             unsafe { libc::kill(process, signal) };
         }
     }
 
-    /// Waits for adopted processes that have ended, so that they are not listed for good. `is_own` says which children
-    /// are waited for elsewhere.
+    /// Reaps adopted processes that have ended, so that they do not stay listed. `is_own` tells which children are
+    /// waited for elsewhere.
     pub fn reap(is_own: impl Fn(u32) -> bool) {
         loop {
-            // SAFETY: zeros are such a value.
+            // SAFETY: all zeros is a valid value.
             let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
             let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
             // SAFETY: the pointer is to a local variable.
@@ -83,12 +84,12 @@ mod system {
             if found != 0 || process == 0 || is_own(process as u32) {
                 return;
             }
-            // SAFETY: it is a child that has ended, and its result is not asked for.
+            // SAFETY: it is a child that has ended, and its status is not requested.
             unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
         }
     }
 
-    /// Kills all of them, and those that they start meanwhile. Whether none is left.
+    /// Kills all descendants, including those started meanwhile. Returns true if none is left.
     pub fn end() -> bool {
         let until = Instant::now() + END;
         loop {

@@ -1,4 +1,4 @@
-//! `warpsmith devices`: every device there is.
+//! `warpsmith devices`: lists every device.
 
 use serde_json::json;
 use warpsmith::bench::size::format_bytes;
@@ -9,7 +9,7 @@ use crate::args::JsonArg;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{plain, print_form, table};
 
-/// Prints the devices and why there is no CUDA device if there is none.
+/// Prints the devices, and the reason if there is no CUDA device.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let devices = Device::list();
     let cuda_problem = match Device::cuda_count() {
@@ -64,15 +64,15 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// How a device reaches another.
+/// Connection from one device to another.
 struct Link {
     from: String,
     to: String,
     is_emulated: bool,
     nvlinks: u32,
-    /// Or why it is not known.
+    /// Peer access, or the reason for which it is unknown.
     peer_access: Result<bool, String>,
-    /// Whether the memory of a rank on one can be mapped by a rank on the other.
+    /// True if a rank on one device can map the memory of a rank on the other.
     is_mapped: bool,
 }
 
@@ -103,7 +103,7 @@ impl Link {
     }
 }
 
-/// The ways between devices of one kind, in each direction.
+/// Returns the connections between devices of one kind, in each direction.
 fn links(devices: &[DeviceInfo]) -> Vec<Link> {
     let mut links = Vec::new();
     for (from, to) in devices.iter().flat_map(|from| devices.iter().map(move |to| (from.id, to.id))) {

@@ -1,7 +1,7 @@
-//! `warpsmith doctor`: what works here, what is missing, and the command that fixes it.
+//! `warpsmith doctor`: reports what works, what is missing, and the commands to fix it.
 //!
-//! Something that is missing but not needed on this machine is a note: a GPU, or the device toolchain of a program that was
-//! built with GPU code. The exit code is 1 only if something that should work does not.
+//! A missing item that this machine does not need is a note: a GPU, or the device toolchain of a program that was built
+//! with GPU code. The exit code is 1 only if something that should work does not.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub struct Check {
     pub what: String,
     pub status: Status,
     pub detail: String,
-    /// The remedy; empty if there is none.
+    /// Remedy; empty if there is none.
     pub fix: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Check {
     }
 }
 
-/// Checks everything and prints it.
+/// Runs and prints all checks.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let mut checks = vec![driver()];
     checks.extend(visibility::check());
@@ -115,7 +115,7 @@ fn try_kernels(device: &str) -> Result<bool, warpsmith::Error> {
     Ok(y.to_host()? == expected && sum == expected.iter().sum::<f32>())
 }
 
-/// NVIDIA's libraries, of which a machine without a CUDA device needs none.
+/// Checks NVIDIA's libraries, which a machine without a CUDA device does not need.
 fn libraries() -> Vec<Check> {
     if Device::cuda_count().unwrap_or(0) == 0 {
         return Vec::new();
@@ -127,7 +127,7 @@ fn libraries() -> Vec<Check> {
     Vendor::ALL.iter().copied().map(check).collect()
 }
 
-/// The permission to read hardware counters, which a machine without a CUDA device does not have.
+/// Checks the permission to read hardware counters; there is none on a machine without a CUDA device.
 fn hardware_counters() -> Option<Check> {
     if Device::cuda_count().unwrap_or(0) == 0 {
         return None;
@@ -155,8 +155,7 @@ fn gpu_image() -> Check {
     }
 }
 
-/// The tools that building kernels needs. Running the embedded kernels needs none of them.
-/// The code of kernels that builds have generated.
+/// Checks the cache of code generated for kernels by builds.
 fn generated_code() -> Check {
     let Some(cache) = Cache::of_user() else {
         return Check::ok(
@@ -169,6 +168,7 @@ fn generated_code() -> Check {
     Check::ok("generated code", detail)
 }
 
+/// Checks the tools for building kernels. Running the embedded kernels needs none of them.
 fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");

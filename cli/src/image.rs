@@ -1,4 +1,4 @@
-//! The embedded GPU image, as facts for people.
+//! Facts about the embedded GPU image.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,7 +6,8 @@ use warpsmith::IMAGE;
 use warpsmith::bench::size::format_bytes;
 use warpsmith::module::spec::{CodeKind, KernelRecord, KernelResources, Packed};
 
-/// `gpu-kernels 0.1.0: sm_80 PTX (0.8 MiB), sm_90a cubin (0.7 MiB), compressed, in 8 parts; 350 kernel instances`.
+/// Describes the image: `gpu-kernels 0.1.0: sm_80 PTX (0.8 MiB), sm_90a cubin (0.7 MiB), compressed, in 8 parts; 350
+/// kernel instances`.
 pub fn describe() -> String {
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
     for form in IMAGE.parts().iter().flat_map(|part| part.forms) {
@@ -30,14 +31,14 @@ pub fn describe() -> String {
     )
 }
 
-/// The architectures there are figures for, ascending.
+/// Returns the architectures with resource data, ascending.
 pub fn archs() -> Vec<u32> {
     let all: BTreeSet<u32> =
         IMAGE.kernels().iter().flat_map(|kernel| kernel.resources).map(|r| r.arch).collect();
     all.into_iter().collect()
 }
 
-/// The resources of every kernel on an architecture, by symbol.
+/// Returns the resources of every kernel on an architecture, by symbol.
 pub fn resources(arch: u32) -> HashMap<&'static str, KernelResources> {
     let on = |kernel: &KernelRecord| kernel.resources.iter().find(|r| r.arch == arch).copied();
     IMAGE.kernels().iter().filter_map(|kernel| Some((kernel.symbol, on(kernel)?))).collect()

@@ -1,9 +1,9 @@
-//! `warpsmith kernels`: the kernels in this program and what each instance needs.
+//! `warpsmith kernels`: lists the kernels in this program with the resources of each instance.
 //!
-//! One line for each kernel and type by default; the lines join the instances that differ in items, vector and
-//! further type parameters. Instances with a stack frame or spilled registers are always listed one by one:
-//! there should be none, and what remains is an exception to know about. So are the panics that the compiler could not
-//! rule out, with their places in the source.
+//! By default there is one line per kernel and type; it joins the instances that differ in items, vector and further
+//! type parameters. Instances with a stack frame or spilled registers are always listed individually: there should be
+//! none, so each is an exception to know about. The same holds for panics that the compiler could not rule out, which
+//! are listed with their source locations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -21,42 +21,42 @@ use crate::occupancy::occupancy;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{note, plain, print_form, table};
 
-/// One instance.
+/// A kernel instance.
 struct Instance {
     kernel: &'static str,
     package: &'static str,
     symbol: &'static str,
-    /// The first type argument, which the lines are grouped by; empty without any.
+    /// First type argument, by which the lines are grouped; empty if there is none.
     dtype: &'static str,
     /// Further type arguments, joined.
     more_types: String,
     consts: Vec<(&'static str, i64)>,
     max_block: u32,
-    /// The block and cluster that every launch must have.
+    /// Block and cluster dimensions that every launch must have.
     required: (Option<[u32; 3]>, Option<[u32; 3]>),
     min_arch: u32,
     is_arch_specific: bool,
-    /// Bytes that its parameters take of a block's shared memory, whatever the launch.
+    /// Static shared memory of its parameters per block, in bytes, independent of the launch.
     static_shared: u32,
-    /// Its arrays in shared memory whose lengths come with the launch.
+    /// Dynamic shared-memory arrays.
     dynamic_shared: Vec<&'static ParamSpec>,
     resources: Option<KernelResources>,
-    /// What is known of its code; `None` without a GPU image.
+    /// Record of its code; `None` without a GPU image.
     record: Option<&'static KernelRecord>,
 }
 
 impl Instance {
-    /// Whether the size of its stack is not known before it runs.
+    /// Returns true if the stack size is unknown before it runs.
     fn has_unknown_stack(&self) -> bool {
         self.record.is_some_and(|record| record.stack == StackUse::Unknown)
     }
 
-    /// Bytes of static shared memory: as `ptxas` counts them, or else those of its parameters.
+    /// Static shared memory in bytes: as reported by `ptxas`, or otherwise that of its parameters.
     fn static_shared(&self) -> u32 {
         self.resources.map_or(self.static_shared, |resources| resources.static_shared)
     }
 
-    /// The panics that are left in its code.
+    /// Returns the remaining panics in its code.
     fn panics(&self) -> &'static [PanicPlace] {
         self.record.map_or(&[], |record| record.panics)
     }
@@ -87,7 +87,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// The architecture to show: the requested one, else the newest there are figures for.
+/// Returns the architecture to show: the requested one, otherwise the newest with resource data.
 fn chosen_arch(text: Option<&str>) -> Result<Option<u32>, Failure> {
     let archs = image::archs();
     let Some(text) = text else { return Ok(archs.last().copied()) };
@@ -196,7 +196,7 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
     text
 }
 
-/// The arrays in shared memory whose lengths come with the launch, with the kernels or instances that have them.
+/// Lists the dynamic shared-memory arrays, with the kernels or instances that have them.
 fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     let with_arrays = instances.iter().filter(|i| !i.dynamic_shared.is_empty());
     let lines: BTreeSet<String> = with_arrays
@@ -215,7 +215,8 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     }
 }
 
-/// The panics that are left, each with the calls that lead there, with the kernels or, one by one, the instances that have them.
+/// Lists the remaining panics, each with the calls that lead to it, and the kernels or, individually, the instances
+/// that have them.
 fn panics(instances: &[Instance], one_by_one: bool) -> String {
     let mut places: BTreeMap<(&str, &PanicPlace), (usize, usize)> = BTreeMap::new();
     for i in instances {
@@ -246,7 +247,7 @@ fn panics(instances: &[Instance], one_by_one: bool) -> String {
     text
 }
 
-/// `src/lib.rs:12:9: index out of bounds`.
+/// Formats a location as `src/lib.rs:12:9: index out of bounds`.
 fn place_of(place: &PanicPlace) -> String {
     match place.file {
         "" => format!("unknown place: {}", place.what),
@@ -254,7 +255,7 @@ fn place_of(place: &PanicPlace) -> String {
     }
 }
 
-/// A line for instances of one kernel and type: ranges where they differ.
+/// Returns a line for instances of one kernel and type, with ranges where they differ.
 fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cell> {
     let first = &group[0];
     let more: BTreeSet<&str> =
@@ -304,7 +305,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
     ]
 }
 
-/// Static shared memory, with `+` if the launch requests more for arrays.
+/// Formats the static shared memory, with `+` if the launch requests more for arrays.
 fn shared(group: &[Instance]) -> String {
     let bytes = range(group.iter().map(Instance::static_shared)).map_or("-".to_owned(), |range| span(&range));
     let more = if group.iter().any(|i| !i.dynamic_shared.is_empty()) { "+" } else { "" };
@@ -315,7 +316,7 @@ fn array_json(param: &&ParamSpec) -> serde_json::Value {
     json!({ "parameter": param.name, "type": param.type_name, "element_bytes": param.size })
 }
 
-/// The required block of all instances, else the most threads that a block may have.
+/// Returns the required block of all instances, or otherwise the maximum number of threads per block.
 fn largest_block(group: &[Instance]) -> String {
     let blocks: BTreeSet<Option<[u32; 3]>> = group.iter().map(|i| i.required.0).collect();
     if blocks.contains(&None) {
@@ -324,7 +325,7 @@ fn largest_block(group: &[Instance]) -> String {
     blocks.into_iter().flatten().map(sides).collect::<Vec<_>>().join("|")
 }
 
-/// `16x8` for `[16, 8, 1]`.
+/// Formats `[16, 8, 1]` as `16x8`.
 fn sides([x, y, z]: [u32; 3]) -> String {
     match (y, z) {
         (1, 1) => x.to_string(),

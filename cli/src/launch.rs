@@ -1,11 +1,13 @@
-//! `warpsmith launch`: starts a program several times on this host, each with a rank of its own.
+//! `warpsmith launch`: starts a program several times on this host, each with its own rank.
 //!
-//! Guarantees: the processes end with this command, and on Linux so does all that they have started, also when the command
-//! is killed; when one fails, the others are ended, and it is named; the store in which they meet listens on the loopback
-//! interface alone, and wants the token of the run.
+//! Guarantees:
 //!
-//! On Linux the command is two processes: the one that the user started, and a child of it that starts the ranks. If either
-//! is killed, the other ends all that is left.
+//! The processes end with this command, even if it is killed; on Linux this includes all their descendants. If one
+//! fails, the others are ended and the failed one is named. The rendezvous store listens on the loopback interface
+//! only, and requires the token of the run.
+//!
+//! On Linux the command consists of two processes: the one that the user started, and a child that starts the ranks. If
+//! either is killed, the other ends everything that is left.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -21,18 +23,18 @@ use crate::args::{LaunchArgs, When};
 use crate::child::{self, Signals};
 use crate::descendants;
 
-/// How long processes have to end when they are asked to, before they are killed.
+/// Grace period after processes are asked to end, before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// A second signal within this time is the first one, which came to both processes of the command.
+/// A second signal within this time counts as the first one, which reached both processes of the command.
 const TWICE: Duration = Duration::from_millis(500);
-/// The variable that says to the second process of the command which is the first.
+/// Variable that tells the second process of the command which one is the first.
 const FIRST: &str = "WARPSMITH_LAUNCH_PROCESS";
-/// How long the rest of the output may take once the processes have ended: others may hold it.
+/// Time limit for the remaining output after the processes have ended: other processes may hold it open.
 const REST: Duration = Duration::from_millis(500);
-/// What is shown of a line at once, in bytes.
+/// Maximum size of a piece of a line shown at once, in bytes.
 const LONGEST_LINE: u64 = 64 << 10;
 
-/// Runs the program as often as was asked for.
+/// Runs the program the requested number of times.
 pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     descendants::adopt().map_err(failed)?;
@@ -53,7 +55,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::Program(child::code(status))) }
 }
 
-/// Runs the ranks as children of this process, which ends them if its parent is not `first` any more.
+/// Runs the ranks as children of this process, which ends them if its parent is not `first`.
 fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let token = Token::generate().map_err(|error| failed(&error))?;
@@ -95,7 +97,7 @@ fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
     Err(Failure::Program(child::code(status)))
 }
 
-/// The program as one of the ranks.
+/// Creates the command that runs the program as one of the ranks.
 fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) -> Command {
     let mut command = Command::new(&args.program[0]);
     let count = args.processes.to_string();
@@ -113,7 +115,7 @@ fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) ->
         .env("WARPSMITH_RESTART_COUNT", "0")
         .env("WARPSMITH_TOKEN", token.secret())
         .env_remove(FIRST);
-    // All processes are on this host, and whoever could reach NCCL's own sockets could join them.
+    // All processes are on this host, and anyone who could reach NCCL's sockets could join them.
     if cfg!(target_os = "linux") && std::env::var_os("NCCL_SOCKET_IFNAME").is_none() {
         command.env("NCCL_SOCKET_IFNAME", "lo");
     }
@@ -124,7 +126,7 @@ fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) ->
     command
 }
 
-/// Shows output line by line, each after the number of its rank, until it ends.
+/// Forwards output line by line, prefixed with the rank, until it ends.
 fn pump<R, W>(from: Option<R>, rank: u32, to: fn() -> W, ended: &Sender<()>)
 where
     R: Read + Send + 'static,
@@ -146,8 +148,8 @@ where
             if line.len() > begin && line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            // One write, so that lines of ranks do not mix. When the reader has closed the output, the program's output is still
-            // read, so that the program does not block.
+            // One write per line, so that lines of ranks do not mix. If the reader has closed the output, the program's
+            // output is still read, so that the program does not block.
             let _ = to().write_all(&line).and_then(|()| to().flush());
         }
         // The receiver may have stopped waiting.
@@ -155,25 +157,25 @@ where
     });
 }
 
-/// A process of the run.
+/// A rank process of the run.
 struct Rank {
     rank: u32,
     child: Child,
     status: Option<ExitStatus>,
 }
 
-/// All processes of the run, which are killed at the latest when this is dropped, with all that they have started.
+/// All rank processes of the run. They are killed with all their descendants when this is dropped, at the latest.
 struct Ranks {
     all: Vec<Rank>,
-    /// The process that is to be the parent of this one.
+    /// Process ID that the parent of this process must have.
     first: Option<u32>,
 }
 
 impl Ranks {
-    /// Waits until all have ended, and what they have started; the first that failed.
+    /// Waits until all ranks and their descendants have ended; returns the first rank that failed.
     fn supervise(&mut self, signals: &Signals) -> io::Result<Option<(u32, u32, ExitStatus)>> {
         let mut failure = None;
-        // When they are killed.
+        // Time at which they are killed.
         let mut end: Option<Instant> = None;
         let mut are_others_asked = false;
         loop {
@@ -208,7 +210,7 @@ impl Ranks {
                     end = Some(match end {
                         None => now + GRACE,
                         Some(end) if now + GRACE < end + TWICE => end,
-                        // The second does not wait.
+                        // The second signal does not wait.
                         Some(_) => now,
                     });
                 }
@@ -223,7 +225,7 @@ impl Ranks {
         }
     }
 
-    /// Whether the first process of the command has ended.
+    /// Returns true if the first process of the command has ended.
     fn is_orphan(&self) -> bool {
         #[cfg(unix)]
         return self.first.is_some_and(|first| std::os::unix::process::parent_id() != first);
@@ -239,7 +241,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for rank in self.running() {
-            // One that has just ended cannot be killed.
+            // A process that has just ended cannot be killed.
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }

@@ -1,10 +1,10 @@
-//! The `warpsmith` command: thin, over `warpsmith` and `warpsmith-builder`. The measuring commands are in
-//! `warpsmith::bench::command`, which programs with kernels of their own have, too.
+//! The `warpsmith` command: a thin layer over `warpsmith` and `warpsmith-builder`. The measuring commands are in
+//! `warpsmith::bench::command`, so programs with their own kernels have them too.
 //!
-//! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
-//! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
-//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` and
-//! `launch` have that of the program that they ran. A reader that closes the pipe early ends nothing with a panic.
+//! Guarantees: standard output holds only the result, one document with `--json`; error messages are one line on
+//! standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2 incorrect use or
+//! unusable input, 130 ended by Ctrl-C; `profile` and `launch` return the exit code of the program that they ran. A
+//! reader that closes the pipe early does not cause a panic.
 
 mod args;
 mod check;
@@ -48,9 +48,9 @@ use warpsmith::bench::command::{Program, said};
 
 use crate::args::{Cli, Command};
 
-/// Runs the command of the process's arguments.
+/// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
-    // `warpsmith check` has cargo start this program in place of rustc.
+    // In `warpsmith check`, cargo starts this program in place of rustc.
     if let Some(code) = warpsmith_check::wrapper() {
         return code;
     }
@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The error of a command that this program was compiled without.
+/// Returns the error for a command that this program was compiled without.
 #[cfg(not(all(feature = "collective", feature = "profiler")))]
 fn left_out<T>(command: &str) -> Result<T, Failure> {
     Err(Failure::Use(format!("`{command}` is left out of this program: install it with `--features full`")))

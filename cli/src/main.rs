@@ -1,4 +1,4 @@
-//! The `warpsmith` command; see the library beside it.
+//! The `warpsmith` command; the library of this package implements it.
 
 use std::process::ExitCode;
 

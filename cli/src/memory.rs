@@ -1,4 +1,4 @@
-//! `warpsmith memory`: what a memory snapshot holds.
+//! `warpsmith memory`: shows the content of a memory snapshot.
 
 use serde::Serialize;
 use warpsmith::snapshot::Snapshot;
@@ -9,7 +9,7 @@ use crate::memory_view;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{print, print_json, width};
 
-/// The JSON document.
+/// The JSON output document.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
@@ -18,7 +18,7 @@ struct Document<'a> {
     report: &'a Report,
 }
 
-/// Prints what the snapshot holds.
+/// Prints the content of the snapshot.
 pub fn run(args: &MemoryArgs) -> Result<(), Failure> {
     let snapshot = Snapshot::read(&args.snapshot).map_err(|error| Failure::Use(error.to_string()))?;
     let report = Report::of(&snapshot, args.top, args.trace);

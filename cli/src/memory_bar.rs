@@ -1,14 +1,14 @@
-//! Bars that show what the memory of a segment is used for.
+//! Bars that show how the memory of a segment is used.
 //!
-//! Guarantees: every column of a bar stands for the same number of bytes and shows what most of them are. A state
-//! that most of no column is has the column with most of it all the same, use before free.
+//! Guarantees: every column of a bar represents the same number of bytes and shows the state of most of them. A state
+//! that dominates no column still gets the column with most of it, used memory before free.
 
 use warpsmith::snapshot::BlockState;
 
-/// The legend.
+/// Legend of the bars.
 pub const LEGEND: &str = "# allocated  ~ pending free  . free";
 
-/// A bar of `width` columns for a segment of `size` bytes, with the sizes and states of its blocks in order.
+/// Draws a bar of `width` columns for a segment of `size` bytes, from the sizes and states of its blocks in order.
 pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
     const STATES: [(BlockState, char); 3] = [
         (BlockState::ActiveAllocated, '#'),
@@ -16,7 +16,7 @@ pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
         (BlockState::Inactive, '.'),
     ];
     let (size, columns) = (u128::from(size.max(1)), width as u128);
-    // In units of which a column has `size` and a byte `columns`, nothing needs rounding.
+    // In units in which a column has `size` and a byte `columns`, nothing needs rounding.
     let mut cells = vec![[0u128; 3]; width];
     let mut start = 0u128;
     for (bytes, state) in spans {
@@ -31,7 +31,7 @@ pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
         }
         start = end;
     }
-    // Memory that no block covers is not in use.
+    // Memory that no block covers is free.
     let shown = |cell: &[u128; 3]| {
         let free = cell[2].max(size - cell[0] - cell[1]);
         if cell[0] >= cell[1] && cell[0] >= free {
@@ -66,11 +66,11 @@ mod tests {
             (&[(50, A), (50, F)][..], 10, "#####....."),
             (&[(25, A), (25, P), (50, F)], 4, "#~.."),
             (&[(30, A), (30, P), (40, F)], 3, "#~."),
-            // A state that most of no column is still has one.
+            // A state that dominates no column still has one.
             (&[(1, A), (99, F)], 10, "#........."),
             (&[(99, A), (1, F)], 10, "#########."),
             (&[(50, A), (1, P), (49, F)], 10, "#####~...."),
-            // Not all of the segment is described, or more than it has.
+            // The blocks cover only a part of the segment, or more than it has.
             (&[(30, A)], 10, "###......."),
             (&[(30, A), (900, F)], 10, "###......."),
             (&[], 10, ".........."),

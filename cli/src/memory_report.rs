@@ -1,7 +1,7 @@
 //! A memory snapshot in numbers: totals, segments, call sites, the end of the history.
 //!
-//! Guarantees: every snapshot has a report, also one whose sizes make no sense; sums stop at the largest number.
-//! The text and the JSON document of `warpsmith memory` both come from this report.
+//! Guarantees: every snapshot has a report, even one with inconsistent sizes; sums saturate. The text and the JSON
+//! document of `warpsmith memory` both come from this report.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,22 +9,22 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use warpsmith::snapshot::{BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry};
 
-/// The content of a snapshot.
+/// Summary of a snapshot.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The sums over all devices.
+    /// Totals over all devices.
     pub total: Totals,
-    /// The sums of each device that has segments.
+    /// Totals of each device that has segments.
     pub devices: Vec<DeviceTotals>,
-    /// The segments, the largest first.
+    /// Segments, largest first.
     pub segments: Vec<SegmentReport>,
-    /// The call sites with the most live bytes, the most first.
+    /// Call sites with the most live bytes, largest first.
     pub call_sites: Vec<CallSite>,
-    /// The call sites that have fewer.
+    /// Remaining call sites.
     pub other_call_sites: Others,
-    /// Events in the history.
+    /// Number of events in the history.
     pub events: usize,
-    /// The last of them, up to the requested number, the oldest first.
+    /// Last events, up to the requested number, oldest first.
     pub last_events: Vec<Event>,
 }
 
@@ -33,28 +33,28 @@ pub struct Report {
 pub struct Totals {
     /// Memory reserved from the device.
     pub reserved: u64,
-    /// Memory in use.
+    /// Allocated memory.
     pub allocated: u64,
-    /// Memory in use or pending.
+    /// Memory that is allocated or pending free.
     pub active: u64,
-    /// The requested bytes, before rounding.
+    /// Requested bytes, before rounding.
     pub requested: u64,
-    /// Free memory inside of segments.
+    /// Free memory inside segments.
     pub free: u64,
-    /// Free blocks.
+    /// Number of free blocks.
     pub free_blocks: usize,
-    /// The largest free block.
+    /// Size of the largest free block.
     pub largest_free: u64,
 }
 
-/// The sums of a device.
+/// Totals of a device.
 #[derive(Debug, Serialize)]
 pub struct DeviceTotals {
-    /// Its ordinal.
+    /// Device ordinal.
     pub device: u32,
-    /// Its segments.
+    /// Number of segments.
     pub segments: usize,
-    /// Their sums.
+    /// Totals of its segments.
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -62,78 +62,78 @@ pub struct DeviceTotals {
 /// A segment.
 #[derive(Debug, Serialize)]
 pub struct SegmentReport {
-    /// The ordinal of its device.
+    /// Device ordinal.
     pub device: u32,
-    /// The first address.
+    /// Start address.
     pub address: u64,
-    /// The stream it belongs to.
+    /// Stream it belongs to.
     pub stream: u64,
-    /// For which sizes of request it is.
+    /// Segment type: the request sizes it serves.
     #[serde(rename = "type")]
     pub kind: SegmentType,
-    /// The pool.
+    /// Pool it belongs to.
     pub pool: (u64, u64),
-    /// Whether it can grow.
+    /// True if it can grow.
     pub expandable: bool,
-    /// Blocks of any state.
+    /// Number of blocks of any state.
     pub blocks: usize,
-    /// Its own sums.
+    /// Totals of the segment.
     #[serde(flatten)]
     pub totals: Totals,
-    /// The size and state of its blocks in their order.
+    /// Sizes and states of its blocks, in order.
     #[serde(skip)]
     pub spans: Vec<(u64, BlockState)>,
 }
 
-/// A place in the source, and the live memory that it allocated.
+/// A source location, and the live memory allocated there.
 #[derive(Debug, Serialize)]
 pub struct CallSite {
-    /// The place; none when it was not recorded.
+    /// Location; `None` if it was not recorded.
     pub site: Option<Frame>,
-    /// Blocks in use.
+    /// Number of allocated blocks.
     pub blocks: usize,
-    /// Their bytes.
+    /// Size of the allocated blocks, in bytes.
     pub bytes: u64,
 }
 
-/// Call sites that are not shown.
+/// Summary of call sites that are not shown.
 #[derive(Debug, Default, Serialize)]
 pub struct Others {
-    /// Call sites.
+    /// Number of call sites.
     pub sites: usize,
-    /// Blocks in use.
+    /// Number of allocated blocks.
     pub blocks: usize,
-    /// Their bytes.
+    /// Size of the allocated blocks, in bytes.
     pub bytes: u64,
 }
 
-/// Something that the allocator did.
+/// An event of the allocator.
 #[derive(Debug, Serialize)]
 pub struct Event {
     /// Microseconds before the last event.
     pub us_before_end: i64,
-    /// When, in microseconds since 1970.
+    /// Time in microseconds since 1970.
     pub time_us: i64,
-    /// The ordinal of the device.
+    /// Device ordinal.
     pub device: usize,
-    /// The action.
+    /// Action of the allocator.
     pub action: TraceAction,
-    /// Where; none when it ran out of memory.
+    /// Address; `None` for an out-of-memory error.
     pub address: Option<u64>,
-    /// The device's free memory at an out-of-memory error.
+    /// Free memory of the device at an out-of-memory error.
     pub device_free: Option<u64>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The stream.
+    /// Stream of the event.
     pub stream: u64,
-    /// The pool.
+    /// Pool of the event.
     pub pool: (u64, u64),
-    /// The call site; none when it was not recorded.
+    /// Call site; `None` if it was not recorded.
     pub site: Option<Frame>,
 }
 
 impl Report {
-    /// The report with the `top` largest call sites and the last `events` events.
+    /// Creates the report with the `top` largest call sites and the last `events` events.
     pub fn of(snapshot: &Snapshot, top: usize, events: usize) -> Self {
         let mut segments: Vec<_> = snapshot.segments.iter().map(SegmentReport::of).collect();
         segments.sort_by_key(|s| (Reverse(s.totals.reserved), s.device, s.address));
@@ -202,7 +202,7 @@ impl SegmentReport {
     }
 }
 
-/// The innermost frame whose file and line are known: those of C++ without debug information say nothing.
+/// Returns the innermost frame whose file and line are known: C++ frames without debug information are not useful.
 fn site(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().find(|f| f.line > 0 && !matches!(f.filename.as_str(), "" | "??")).or(frames.first())
 }
@@ -238,7 +238,7 @@ fn last_events(snapshot: &Snapshot, count: usize) -> Vec<Event> {
             trace[trace.len().saturating_sub(count)..].iter().map(move |entry| (device, entry))
         })
         .collect();
-    // Stable, so that a device's events keep their order.
+    // A stable sort, so that a device's events keep their order.
     last.sort_by_key(|(_, entry)| entry.time_us);
     let end = last.last().map_or(0, |(_, entry)| entry.time_us);
     last.drain(..last.len().saturating_sub(count));

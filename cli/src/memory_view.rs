@@ -1,6 +1,6 @@
-//! A memory snapshot's report as text for a terminal.
+//! Formats a memory snapshot's report as text for a terminal.
 //!
-//! Guarantees: no line is longer than the width, unless that is too narrow for the numbers themselves.
+//! Guarantees: no line is longer than the width, unless the width is too small for the numbers themselves.
 
 use warpsmith::bench::command::output::escape;
 use warpsmith::bench::size::format_bytes;
@@ -9,12 +9,12 @@ use warpsmith::snapshot::{BlockState, Frame};
 use crate::memory_bar::{LEGEND, bar};
 use crate::memory_report::{Event, Report, SegmentReport, Totals};
 
-/// Segments that have a line of their own.
+/// Maximum number of segments with individual lines.
 const SEGMENTS: usize = 30;
-/// The narrowest bar.
+/// Minimum width of a bar.
 const NARROWEST: usize = 10;
 
-/// The report as text for `width` columns; with `all`, every segment on a line of its own.
+/// Formats the report for `width` columns; with `all`, every segment has its own line.
 pub fn text(report: &Report, width: usize, all: bool) -> String {
     let mut lines = totals(report);
     if !report.segments.is_empty() {
@@ -99,7 +99,7 @@ fn segments(report: &Report, width: usize, all: bool) -> Vec<String> {
     lines
 }
 
-/// The bytes of many segments, and how many of them are in which state.
+/// Returns the bytes of many segments, and how many of them are in each state.
 fn grouped(segments: &[SegmentReport]) -> (u64, Vec<(u64, BlockState)>) {
     let sum = |of: fn(&Totals) -> u64| segments.iter().fold(0u64, |sum, s| sum.saturating_add(of(&s.totals)));
     let (allocated, active) = (sum(|t| t.allocated), sum(|t| t.active));
@@ -158,7 +158,7 @@ fn address(event: &Event) -> String {
     }
 }
 
-/// `file:line function`, the file without its first folders when it is long.
+/// Formats `file:line function`, without the file's leading folders if it is long.
 fn place(frame: Option<&Frame>, width: usize) -> String {
     let Some(frame) = frame else { return "(not recorded)".to_owned() };
     let longest = (width / 3).max(20);
@@ -181,7 +181,7 @@ fn pool(pool: (u64, u64)) -> String {
     }
 }
 
-/// Streams are numbers of a few digits or addresses.
+/// Formats a stream: a number of a few digits, or an address.
 fn handle(stream: u64) -> String {
     if stream < 1 << 16 { stream.to_string() } else { format!("{stream:#x}") }
 }
@@ -204,7 +204,7 @@ fn plural(count: usize, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// The text without what does not fit.
+/// Truncates the text to the width.
 fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -212,7 +212,7 @@ fn fit(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Rows with their columns two spaces apart: those in `left` aligned left, the others right.
+/// Formats rows with columns two spaces apart: columns in `left` are left-aligned, the others right-aligned.
 fn aligned(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)

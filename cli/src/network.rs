@@ -1,11 +1,11 @@
-//! The network interfaces by which ranks of several hosts can meet, for `warpsmith doctor`.
+//! Network interfaces through which ranks of several hosts can connect, for `warpsmith doctor`.
 
 use crate::doctor::{Check, Status};
 
-/// The variable that chooses NCCL's interfaces.
+/// Variable that selects NCCL's interfaces.
 const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 
-/// The interfaces that are up and have addresses; those that NCCL is told to use.
+/// Checks the interfaces that are up and have addresses, or those that NCCL is told to use.
 pub fn check() -> Option<Check> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.is_empty());
     Some(describe(&interfaces()?, chosen.as_deref()))
@@ -30,7 +30,8 @@ fn describe(interfaces: &[Interface], chosen: Option<&str>) -> Check {
     Check::new(what, Status::Note, format!("{detail} chooses none of them, so NCCL fails"), &fix)
 }
 
-/// Whether NCCL uses an interface: beginnings of names, whole names after `=`; all others after `^`.
+/// Returns true if NCCL uses an interface. The list has name prefixes, or whole names after `=`; after `^` it excludes
+/// them.
 fn is_chosen(name: &str, chosen: &str) -> bool {
     let (is_excluded, list) = chosen.strip_prefix('^').map_or((false, chosen), |list| (true, list));
     let (is_whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
@@ -39,7 +40,7 @@ fn is_chosen(name: &str, chosen: &str) -> bool {
     is_listed != is_excluded
 }
 
-/// The interfaces with addresses that are up; `None` if the system does not say.
+/// Returns the interfaces that are up, with addresses; `None` if the system does not list them.
 #[cfg(unix)]
 fn interfaces() -> Option<Vec<Interface>> {
     use std::ffi::CStr;
@@ -52,7 +53,7 @@ fn interfaces() -> Option<Vec<Interface>> {
     let mut found = Vec::new();
     let mut next = first;
     while !next.is_null() {
-        // SAFETY: the list is the system's, until it is freed below. An address has the structure of its family.
+        // SAFETY: the list is the system's until it is freed below. An address has the structure of its family.
         let (name, address) = unsafe {
             let entry = &*next;
             next = entry.ifa_next;
@@ -72,12 +73,12 @@ fn interfaces() -> Option<Vec<Interface>> {
             };
             (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), address)
         };
-        // The first address of each: the system lists those of version 4 first.
+        // The first address of each interface: the system lists IPv4 addresses first.
         if found.iter().all(|(other, _)| *other != name) {
             found.push((name, address));
         }
     }
-    // SAFETY: nothing of the list is used any more.
+    // SAFETY: the list is not used afterwards.
     unsafe { libc::freeifaddrs(first) };
     Some(found)
 }

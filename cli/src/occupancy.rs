@@ -1,9 +1,9 @@
-//! Theoretical occupancy: how many of a multiprocessor's threads can be resident, from a kernel's needs alone.
+//! Theoretical occupancy: the share of an SM's threads that can be resident, from a kernel's resources alone.
 //!
-//! The limits are those of CUDA's programming guide ("Technical Specifications per Compute Capability"). A
-//! driver's own calculator, which the runtime calls on a device, is authoritative.
+//! The limits are those of CUDA's programming guide ("Technical Specifications per Compute Capability"). The driver's
+//! occupancy calculator, which the runtime calls on a device, is authoritative.
 
-/// The resources of a multiprocessor of an architecture.
+/// Resources of an SM of an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
     warps: u32,
@@ -12,7 +12,7 @@ struct Limits {
     shared: u32,
 }
 
-/// Bytes of shared memory that the system takes of every block's.
+/// Shared memory per block reserved by the system, in bytes.
 const SYSTEM_SHARED: u32 = 1024;
 
 fn limits(arch: u32) -> Option<Limits> {
@@ -28,12 +28,12 @@ fn limits(arch: u32) -> Option<Limits> {
     Some(Limits { warps, blocks, registers: 65536, shared: shared_kib << 10 })
 }
 
-/// The share (0 to 1) of a multiprocessor's threads that are resident with blocks of `block` threads, of a
-/// kernel that uses `registers` a thread and `shared` bytes a block; `None` for an unknown architecture.
+/// Returns the share (0 to 1) of an SM's threads that are resident; `None` for an unknown architecture. The kernel uses
+/// blocks of `block` threads, `registers` per thread and `shared` bytes per block.
 pub fn occupancy(arch: u32, block: u32, registers: u32, shared: u32) -> Option<f64> {
     let limits = limits(arch)?;
     let warps = block.div_ceil(32).max(1);
-    // Registers are given out in units of 256 a warp, and warps to four partitions.
+    // Registers are allocated in units of 256 per warp, and warps to four partitions.
     let of_a_warp = (registers.max(1) * 32).next_multiple_of(256);
     let by_registers = (limits.registers / of_a_warp) / 4 * 4 / warps;
     let by_shared = limits.shared / (shared + SYSTEM_SHARED).next_multiple_of(128);
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // From CUDA's occupancy calculator.
+        // Values from CUDA's occupancy calculator.
         assert_eq!(occupancy(90, 256, 32, 0), Some(1.0));
         assert_eq!(occupancy(90, 256, 33, 0), Some(0.75));
         assert_eq!(occupancy(90, 256, 64, 0), Some(0.5));
@@ -55,9 +55,9 @@ mod tests {
         assert_eq!(occupancy(90, 1024, 65, 0), Some(0.0));
         assert_eq!(occupancy(80, 128, 255, 0), Some(0.125));
         assert_eq!(occupancy(86, 1024, 32, 0), Some(32.0 / 48.0));
-        // 32 blocks of one warp each are all that fit.
+        // At most 32 blocks fit, each of one warp.
         assert_eq!(occupancy(90, 32, 16, 0), Some(0.5));
-        // 48 KiB and 1 KiB of the system's: four blocks in 228 KiB, three in 164.
+        // 48 KiB and 1 KiB reserved by the system: four blocks in 228 KiB, three in 164 KiB.
         assert_eq!(occupancy(90, 256, 32, 48 << 10), Some(0.5));
         assert_eq!(occupancy(80, 256, 32, 48 << 10), Some(0.375));
         assert_eq!(occupancy(52, 256, 32, 0), None);

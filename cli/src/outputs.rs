@@ -1,19 +1,19 @@
-//! Files of processes that this program starts, and that start others.
+//! Output files of child processes, and of their descendants.
 //!
-//! Each process writes a file of its own, which is named for it (`%p` in a variable); what is alone gets the name that was asked
-//! for.
+//! Each process writes its own file, with the process ID in its name (`%p` in a variable); a single file gets the
+//! requested name.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use warpsmith::bench::command::failure::Failure;
 
-/// Where processes write, and where that goes.
+/// Folder of the output files, with their temporary and final names.
 pub struct Outputs {
     folder: PathBuf,
-    /// The name that was asked for; `%p` in it stands for the number of the process.
+    /// Requested name; `%p` in it stands for the process ID.
     name: String,
-    /// What the names of what this run writes begin and end with, around the number of the process.
+    /// Prefix and suffix of the output file names; the process ID goes between them.
     begin: String,
     rest: String,
 }
@@ -21,13 +21,13 @@ pub struct Outputs {
 /// A file that a process wrote.
 pub struct Written {
     pub path: PathBuf,
-    /// The number of the process.
+    /// Process ID.
     process: String,
 }
 
 impl Written {
-    /// The name of another file about the same process: `page.html` becomes `page.1234.html` unless it is alone, and `%p`
-    /// stands for the number in any case.
+    /// Returns the path of another file about the same process. `page.html` becomes `page.1234.html` unless the process
+    /// is the only one. `%p` is always replaced by the process ID.
     pub fn beside(&self, path: &Path, is_alone: bool) -> PathBuf {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return path.to_path_buf() };
         path.with_file_name(named(name, &self.process, is_alone))
@@ -35,7 +35,7 @@ impl Written {
 }
 
 impl Outputs {
-    /// For files that are to be named `out`.
+    /// Creates the outputs for files to be named `out`.
     pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
         let unusable = |why: &str| Failure::Use(format!("cannot write the {what} {}: {why}", out.display()));
         let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
@@ -56,12 +56,12 @@ impl Outputs {
         Ok(Self { folder, name: name.to_owned(), begin, rest })
     }
 
-    /// The value of the variable: each process puts its number in place of `%p`.
+    /// Returns the value of the variable: each process replaces `%p` with its process ID.
     pub fn pattern(&self) -> PathBuf {
         self.folder.join(format!("{}%p{}", self.begin, self.rest))
     }
 
-    /// Renames what was written; the largest file first.
+    /// Renames the written files; returns the largest first.
     pub fn collect(&self) -> Result<Vec<Written>, Failure> {
         let failure =
             |path: &Path, error: &io::Error| Failure::Failed(format!("{}: {error}", path.display()));
@@ -87,7 +87,7 @@ impl Outputs {
     }
 }
 
-/// The name of the file of a process, where this one was asked for.
+/// Returns the file name for a process, given the requested name.
 fn named(name: &str, process: &str, is_alone: bool) -> String {
     let (stem, rest) = split(name);
     match (name.contains("%p"), is_alone) {
@@ -97,7 +97,7 @@ fn named(name: &str, process: &str, is_alone: bool) -> String {
     }
 }
 
-/// A file's name up to its first dot, and from there on: `.json.gz` is one ending.
+/// Splits a file name at its first dot: `.json.gz` is one extension.
 fn split(name: &str) -> (&str, &str) {
     name.split_at(name.find('.').unwrap_or(name.len()))
 }

@@ -1,6 +1,6 @@
-//! `warpsmith profile`: runs a program with its profiler on, and shows what it recorded.
+//! `warpsmith profile`: runs a program with its profiler on, and shows the recording.
 //!
-//! The program finds `WARPSMITH_PROFILE` in its environment, and so does every program that it starts.
+//! The program inherits `WARPSMITH_PROFILE` in its environment, and so does every program that it starts.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +18,7 @@ use crate::outputs::{Outputs, Written};
 use crate::trace::judge;
 use crate::{child, counters};
 
-/// The JSON document.
+/// The JSON output document.
 #[derive(Serialize)]
 struct Document {
     schema: u32,
@@ -29,13 +29,13 @@ struct Document {
 #[derive(Serialize)]
 struct Table {
     trace: String,
-    /// Where the file is damaged, if it is.
+    /// Location of the damage in the file, if any.
     damage: Option<String>,
     #[serde(flatten)]
     summary: Summary,
 }
 
-/// Runs the program, and prints the tables of what it recorded.
+/// Runs the program, and prints the tables of its recording.
 pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     if args.counters {
         return counters::run(args);
@@ -54,7 +54,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     ended(code, is_damaged)
 }
 
-/// Runs the program with changed variables; its exit code.
+/// Runs the program with changed variables; returns its exit code.
 pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -> Result<u8, Failure> {
     let [program, arguments @ ..] = &args.program[..] else {
         return Err(Failure::Use("no program is given".to_owned()));
@@ -68,10 +68,10 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
         };
     }
     if args.json {
-        // Standard output holds the document alone.
+        // Standard output is reserved for the document.
         command.stdout(io::stderr());
     }
-    // Without this command there is nothing that shows what it records.
+    // Without this command, nothing would show the recording.
     child::end_with_this_process(&mut command);
     let status = child::run(&mut command).map_err(|error| {
         let name = program.to_string_lossy();
@@ -80,14 +80,14 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
     Ok(child::code(status))
 }
 
-/// The failure of a program that wrote no file.
+/// Returns the failure of a program that wrote no file.
 pub fn wrote_nothing(args: &ProfileArgs, code: u8, why: &str) -> Failure {
     let name = args.program.first().map_or(OsStr::new(""), OsString::as_os_str).to_string_lossy();
     complain(&format!("warpsmith: `{name}` (exit code {code}) {why}"));
     if code == 0 { Failure::Shown } else { Failure::Program(code) }
 }
 
-/// The result of a program that ended with this code, and of which something is wrong or not.
+/// Returns the result for a program that ended with this code, and whose output may be faulty.
 pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     match code {
         0 if is_wrong => Err(Failure::Shown),
@@ -99,7 +99,7 @@ pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
 const NO_TRACE: &str = "wrote no trace: build it with the feature `profiler` of warpsmith; it must open a device and end by returning from \
                         `main` or by `exit`";
 
-/// Prints and writes what traces hold; whether one is damaged.
+/// Prints and writes the content of traces; returns true if one is damaged.
 fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failure> {
     let mut tables = Vec::new();
     let mut is_damaged = false;

@@ -1,7 +1,7 @@
-//! What ranks on this machine's devices have, for `warpsmith doctor`: NCCL, memory that processes share, devices that map each
-//! other's memory, and the Peer backend, by a sum.
+//! Checks the requirements of ranks on this machine's devices, for `warpsmith doctor`. They are NCCL, shared memory
+//! between processes, devices that map each other's memory, and the Peer backend, with a sum.
 //!
-//! The devices are the GPUs, or else the emulated ones.
+//! The devices are the GPUs, or otherwise the emulated ones.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use warpsmith::{Device, DeviceBuffer, Stream};
 use crate::doctor::{Check, Status};
 use crate::network;
 
-/// The most ranks of the Peer backend.
+/// Maximum number of ranks of the Peer backend.
 const MOST_RANKS: usize = 8;
-/// How long ranks may take for a sum.
+/// Time limit for a sum.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn checks() -> Vec<Check> {
@@ -30,7 +30,7 @@ pub fn checks() -> Vec<Check> {
     }
     checks.extend(network::check());
     let ids = Device::list().into_iter().map(|info| info.id).filter(|id| id.is_emulated() != has_gpus);
-    // One that cannot be opened is a check of its own.
+    // Opening a device is a separate check.
     let devices: Vec<_> = ids.filter_map(|id| Device::open(&id.to_string()).ok()).collect();
     if devices.is_empty() {
         return checks;
@@ -48,7 +48,7 @@ fn names(devices: &[Device]) -> String {
     devices.iter().map(|device| device.id().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the memory of each device can be exported as a file descriptor, and mapped for each; else why not.
+/// Checks that each device's memory can be exported as a file descriptor and mapped by each device.
 fn mapped(devices: &[Device]) -> Result<(), String> {
     for owner in devices {
         let of =
@@ -91,7 +91,8 @@ fn mapped_check(devices: &[Device], mapped: Result<(), String>) -> Check {
     }
 }
 
-/// Adds what ranks on these devices have, by kernels that read each other's memory. On one device there are two ranks.
+/// Checks a sum over ranks on these devices, with kernels that read each other's memory. A single device gets two
+/// ranks.
 fn peer(devices: &[Device]) -> Check {
     let what = "Peer backend";
     let devices: Vec<_> = devices.iter().cycle().take(devices.len().clamp(2, MOST_RANKS)).cloned().collect();
@@ -110,7 +111,7 @@ fn peer(devices: &[Device]) -> Check {
 
 fn sums(devices: &[Device]) -> warpsmith::collective::Result<bool> {
     let streams = devices.iter().map(Stream::new).collect::<Result<Vec<_>, _>>()?;
-    // Without a GPU of its own for each rank there is no NCCL beside, which takes seconds to begin.
+    // `shared_gpu` also avoids starting NCCL, which takes seconds.
     let options = CommunicatorOptions::new().backend(BackendChoice::Peer).shared_gpu(true);
     let ranks = Communicator::init_all(&streams, &options.timeout(TIMEOUT).init_timeout(TIMEOUT))?;
     let sum = |mut ranks: Communicator| {
@@ -130,7 +131,7 @@ fn sums(devices: &[Device]) -> warpsmith::collective::Result<bool> {
     })
 }
 
-/// NCCL's ranks on one host use some megabytes for each pair that no link connects.
+/// NCCL's ranks on one host use a few megabytes for each pair without a direct link.
 fn shared_memory(bytes: u64) -> Check {
     let detail = format!("{} of memory shared by processes", format_bytes(bytes));
     if bytes >= 1 << 30 {
@@ -141,12 +142,12 @@ fn shared_memory(bytes: u64) -> Check {
     Check::new("/dev/shm", Status::Note, detail, &fix)
 }
 
-/// The size of `/dev/shm`, if there is one.
+/// Returns the size of `/dev/shm`, if it exists.
 #[cfg(unix)]
 fn shared_memory_bytes() -> Option<u64> {
-    // SAFETY: a structure of numbers, for which zero is a value.
+    // SAFETY: a structure of numbers, for which all zeros is valid.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero; the pointer is to a local variable.
+    // SAFETY: the path is zero-terminated; the pointer is to a local variable.
     let status = unsafe { libc::statvfs(c"/dev/shm".as_ptr(), &mut found) };
     (status == 0).then(|| found.f_blocks as u64 * found.f_frsize as u64)
 }

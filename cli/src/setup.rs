@@ -1,9 +1,9 @@
-//! `warpsmith setup`: installs what is missing to compile kernels for the GPU.
+//! `warpsmith setup`: installs missing tools for compiling GPU kernels.
 
 use warpsmith::bench::command::failure::Failure;
 use warpsmith_builder::setup;
 
-/// Installs it. What cannot be installed is named with the commands that do it, one a line.
+/// Installs them. Tools that cannot be installed are listed with the commands to install them, one per line.
 pub fn run() -> Result<(), Failure> {
     match setup::install(&mut |line| println!("{line}")) {
         Ok(()) => {

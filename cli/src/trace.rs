@@ -1,4 +1,4 @@
-//! `warpsmith trace`: what took the time in a trace, as tables or as a page, and conversion to another format.
+//! `warpsmith trace`: shows the time spent in a trace, as tables or as a page, and converts it to another format.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use warpsmith_trace::{Converted, Damage, FileFormat, Omission, TraceError, conve
 
 use crate::args::TraceArgs;
 
-/// The JSON document.
+/// The JSON output document.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
     trace: String,
-    /// Where the file is damaged, if it is.
+    /// Location of the damage in the file, if any.
     damage: Option<String>,
-    /// What of the file is not in the tables, or shortened.
+    /// Content of the file that is missing in the tables, or shortened.
     left_out: Vec<String>,
     #[serde(flatten)]
     content: Content<'a>,
@@ -31,7 +31,7 @@ enum Content<'a> {
     Diff { old: String, diff: &'a Diff },
 }
 
-/// Prints the tables of a trace or what changed, or writes it in another form.
+/// Prints the tables of a trace or their changes, or writes it in another format.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     let outputs = [(&args.html, FileFormat::Html), (&args.chrome, FileFormat::Chrome)];
     if outputs.iter().any(|(out, _)| out.is_some()) {
@@ -77,7 +77,7 @@ fn unusable(error: TraceError) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// Says what a file lacks; a failure if something is lost for it.
+/// Reports damage and omissions of a file; fails if anything was lost.
 pub fn judge(path: &Path, damage: Option<&Damage>, left_out: &[Omission], done: &str) -> Result<(), Failure> {
     let path = path.display();
     for what in left_out {

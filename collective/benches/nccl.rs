@@ -1,8 +1,10 @@
-//! all_reduce by NCCL: through a communicator, and called raw in the same run. Each GPU of the machine is a rank, a thread.
+//! NCCL all_reduce: through a communicator, and by raw NCCL calls in the same run. Each GPU of the machine is a rank,
+//! on its own thread.
 //!
-//! The communicator's calls never let the host wait, as deadlines need it, which NCCL does by a thread that it starts for each call:
-//! so the host's time is beside that of raw calls of both kinds. The host's time of a call is that of 100 calls in a row, the least of many rounds. Bandwidth is NCCL's bus bandwidth, bytes times
-//! 2 (n - 1) / n over the time of a call.
+//! The communicator's calls are non-blocking, as deadlines require. NCCL starts a thread per call for this. The host
+//! time is therefore shown next to that of raw calls, blocking and non-blocking. The host time per call is the minimum
+//! over many rounds of 100 consecutive calls. Bandwidth is NCCL's bus bandwidth: bytes times 2 (n - 1) / n, divided by
+//! the time per call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Barrier, Mutex};
@@ -22,7 +24,7 @@ const SIZES: [usize; 8] = [1 << 10, 32 << 10, 256 << 10, 1 << 20, 8 << 20, 64 <<
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// `ncclConfig_t` of NCCL 2.18, of which later versions take as much as there is.
+/// `ncclConfig_t` of NCCL 2.18; later versions read the fields that exist.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -55,7 +57,7 @@ type AllReduce =
 
 type State = unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int;
 
-/// NCCL as a program without Warpsmith calls it.
+/// NCCL as called by a program without Warpsmith.
 struct Raw {
     library: Library,
     comm: *mut c_void,
@@ -65,7 +67,8 @@ struct Raw {
 
 impl Raw {
     fn new(id: UniqueId, rank: usize, world: usize, device: &Device, is_blocking: bool) -> Result<Self> {
-        // SAFETY: NCCL is loaded already; its functions have these signatures, and the pointer is to a local variable.
+        // SAFETY: NCCL is already loaded; its functions have these signatures, and the pointer refers to a local
+        // variable.
         unsafe {
             let library = open()?;
             let init: unsafe extern "C" fn(*mut *mut c_void, c_int, UniqueId, c_int, *mut Config) -> c_int =
@@ -83,11 +86,11 @@ impl Raw {
         }
     }
 
-    /// What becomes of a call that has returned this.
+    /// Waits for a call that returned `status`, and returns its final status.
     fn ready(&self, mut status: c_int) -> c_int {
         while status == IN_PROGRESS {
             std::thread::yield_now();
-            // SAFETY: the communicator is alive; the pointer is to a local variable.
+            // SAFETY: the communicator is alive; the pointer refers to a local variable.
             if unsafe { (self.state)(self.comm, &mut status) } != 0 {
                 return -1;
             }
@@ -106,11 +109,11 @@ impl Raw {
         if status == 0 { Ok(id) } else { Err(format!("ncclGetUniqueId failed with {status}").into()) }
     }
 
-    /// The sum of `f32` in place.
+    /// Enqueues an in-place sum of `f32`.
     fn all_reduce(&self, x: &mut DeviceBuffer<f32>, stream: &Stream) {
         let address = std::ptr::with_exposed_provenance_mut::<c_void>(x.as_device_ptr().0 as usize);
         let stream = std::ptr::with_exposed_provenance_mut(stream.handle().0 as usize);
-        // SAFETY: the buffer lives until the stream was waited for; the communicator is used by this thread alone.
+        // SAFETY: the buffer lives until the stream is synchronized; only this thread uses the communicator.
         let status = unsafe { (self.all_reduce)(address, address, x.len(), 7, 0, self.comm, stream) };
         assert_eq!(self.ready(status), 0, "ncclAllReduce failed");
     }
@@ -130,25 +133,25 @@ impl Drop for Raw {
 }
 
 /// # Safety
-/// NCCL's initialisers may run.
+/// NCCL's initializers may run.
 unsafe fn open() -> Result<Library> {
     let path = nccl_library()?.path.ok_or("where NCCL lies is not known")?;
-    // SAFETY: passed on from the caller.
+    // SAFETY: forwarded from the caller.
     Ok(unsafe { Library::new(path) }?)
 }
 
-/// What a rank measures.
+/// Measurement state of a rank.
 struct Rig<'a> {
     ranks: Communicator,
     raw: Raw,
-    /// One whose calls do not wait.
+    /// Non-blocking raw communicator.
     raw_non_blocking: Raw,
     stream: Stream,
     together: &'a Barrier,
 }
 
 impl Rig<'_> {
-    /// Microseconds of the host for a call.
+    /// Returns the host time per call, in microseconds.
     fn host_us(&mut self, mut call: impl FnMut(&mut Self)) -> Result<f64> {
         let mut least = f64::INFINITY;
         for _ in 0..ROUNDS {
@@ -162,7 +165,7 @@ impl Rig<'_> {
         Ok(least)
     }
 
-    /// Microseconds of the device for a call.
+    /// Returns the device time per call, in microseconds.
     fn device_us(&mut self, calls: u32, mut call: impl FnMut(&mut Self)) -> Result<f64> {
         let mut all = Vec::new();
         for _ in 0..7 {

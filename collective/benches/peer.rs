@@ -1,9 +1,9 @@
-//! Operations on bf16 by the Peer backend, captured: each GPU of the machine is a rank, a thread. On a machine with one GPU two
-//! ranks share it, which shows that it works and not how fast it is.
+//! Captured operations on bf16 by the Peer backend. Each GPU of the machine is a rank, on its own thread. On a
+//! single-GPU machine two ranks share the GPU, which shows that it works, but not how fast it is.
 //!
-//! One line for each size: the time of an operation, the median of replays of a graph with many, and NCCL's bus bandwidth of
-//! `all_reduce`, bytes times 2 (n - 1) / n over the time, in ordinary memory and in a symmetric buffer; then the times of other
-//! operations, whose bytes are those of all blocks together.
+//! One line per size. It shows the time of an `all_reduce` and its NCCL bus bandwidth, in ordinary memory and in a
+//! symmetric buffer. The time is the median over replays of a graph with many operations. Bus bandwidth is bytes times
+//! 2 (n - 1) / n, divided by the time. The times of other operations follow; their bytes count all blocks together.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, DeviceSliceMut, Stream};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Operations in a graph, and replays.
+/// Number of operations per graph, and number of replays.
 const CALLS: usize = 50;
 const REPLAYS: usize = 21;
 const SIZES: [usize; 9] =
@@ -31,7 +31,7 @@ const OTHERS: [Operation; 3] = [
     |ranks, x| ranks.broadcast(x, 0),
 ];
 
-/// Microseconds of an operation.
+/// Returns the time per operation, in microseconds.
 fn captured_us(
     ranks: &mut Communicator,
     together: &Barrier,
@@ -76,7 +76,7 @@ fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
         let symmetric_us = captured_us(ranks, together, symmetric.as_mut_slice(), ALL_REDUCE)?;
         let mut others = String::new();
         for operation in OTHERS {
-            // As many elements as all ranks have blocks of.
+            // Rounded down to a multiple of the number of ranks.
             let whole = x.slice_mut(..bytes / 2 / world * world);
             others += &format!("{:>17.2}", captured_us(ranks, together, whole, operation)?);
         }
@@ -112,7 +112,7 @@ fn main() -> Result<()> {
                 let measured = measure(&mut ranks, together).and_then(|()| Ok(ranks.finish()?));
                 if let Err(error) = measured {
                     eprintln!("{error}");
-                    // The others wait at the barrier.
+                    // The other ranks wait at the barrier.
                     std::process::exit(1);
                 }
             });

@@ -1,6 +1,6 @@
-//! [`Backend`]: what moves the data of operations, and the operations as it gets them.
+//! [`Backend`]: moves the data of operations. [`Call`] and [`Batch`]: the operations as a backend receives them.
 //!
-//! A batch's arguments were checked: lengths, roots, devices, and that no two uses overlap where one is written.
+//! The arguments of a batch are already checked: lengths, roots, devices, and that a written use overlaps no other use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::fingerprint::Fingerprint;
 use crate::symmetric::Common;
 use crate::work::WorkState;
 
-/// What an operation does. Roots and peers are ranks.
+/// Kind of an operation. Roots and peers are ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     AllReduce,
@@ -32,13 +32,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The method of [`Communicator`](crate::Communicator).
+    /// Name of the method of [`Communicator`](crate::Communicator).
     pub fn method(self) -> &'static str {
         let name = self.name();
         name.strip_prefix("collective::").unwrap_or(name)
     }
 
-    /// Its name for observers.
+    /// Name of the operation for observers.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "collective::all_reduce",
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// The places of a rank's next operations: see [`Fingerprint::sequence`].
+/// Sequence numbers of a rank's next operations: see [`Fingerprint::sequence`].
 #[derive(Debug)]
 pub(crate) struct Places {
     collective: u64,
@@ -69,7 +69,7 @@ impl Places {
         Self { collective: 0, sent: vec![0; world], received: vec![0; world] }
     }
 
-    /// The place of an operation, which is counted.
+    /// Returns the sequence number of an operation and advances its counter.
     pub fn next(&mut self, kind: Kind) -> u64 {
         let place = match kind {
             Kind::Send { to } => &mut self.sent[to],
@@ -81,7 +81,7 @@ impl Places {
     }
 }
 
-/// A range of device memory; without bytes its address means nothing.
+/// A range of device memory. The address of an empty range is meaningless.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub address: u64,
@@ -92,18 +92,18 @@ pub(crate) struct Memory {
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub kind: Kind,
-    /// With sequence 0.
+    /// Fingerprint with sequence 0.
     pub fingerprint: Fingerprint,
-    /// Of those that reduce.
+    /// Reduction operator; `None` unless the operation reduces.
     pub reduction: Option<Reduction>,
-    /// What it reads. In place it is `to`, or one is this rank's block of the other.
+    /// Memory that the operation reads. In place it equals `to`, or one of the two is this rank's block of the other.
     pub from: Memory,
-    /// What it writes.
+    /// Memory that the operation writes.
     pub to: Memory,
 }
 
 impl Call {
-    /// Bytes of the elements that the [fingerprint's count](Fingerprint::count) is of: the same on all ranks.
+    /// Bytes of the elements counted by the [fingerprint's count](Fingerprint::count): the same on all ranks.
     pub fn counted_bytes(&self, world: usize) -> usize {
         match self.kind {
             Kind::Barrier => 0,
@@ -119,20 +119,20 @@ impl Call {
     }
 }
 
-/// Operations that are enqueued together: one, or a group.
+/// Operations that are enqueued together: a single one, or a group.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// At least one.
+    /// The calls; at least one.
     pub calls: Vec<Call>,
-    /// The time that each has from when its stream comes to it.
+    /// Timeout of each operation, counted from when its stream reaches it.
     pub timeout: Duration,
-    /// Whether it becomes part of a graph, which runs it any number of times.
+    /// True if the batch is captured into a graph, which can run it any number of times.
     pub is_captured: bool,
     pub work: Arc<WorkState>,
 }
 
 impl Batch {
-    /// Its name for observers.
+    /// Name of the batch for observers.
     pub fn name(&self) -> &'static str {
         match &self.calls[..] {
             [call] => call.kind.name(),
@@ -141,27 +141,27 @@ impl Batch {
     }
 }
 
-/// See the [module's documentation](self).
+/// Transport of a communicator. See the [module's documentation](self).
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// Enqueues the operations, as one piece of work.
+    /// Enqueues the operations as one piece of work.
     ///
     /// # Safety
-    /// The uses are the memory of the calls. Where one is a write, no two of them overlap.
+    /// The uses are the memory of the calls. A use that is written overlaps no other use.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
 
-    /// Memory that all ranks reach from now on.
+    /// Registers memory that all ranks can reach from now on.
     fn adopt(&self, _common: &Arc<Common>) {}
 
-    /// Fails if something that the program has still needs the communicator.
+    /// Fails if an object of the program still needs the communicator.
     fn may_finish(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Ends what it has in common with the other ranks, which do so too. Nothing is enqueued after that.
+    /// Closes the backend together with the other ranks, which call it too. Nothing is enqueued afterwards.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 
-    /// After a failure of the communicator: waits until nothing of it runs any more.
+    /// Called after the communicator has failed: waits until none of its work is running.
     fn settle(&self) {}
 }

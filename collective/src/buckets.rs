@@ -1,4 +1,4 @@
-//! [`Buckets`]: gradients that lie together, so that few operations reduce many of them.
+//! [`Buckets`]: gradients in contiguous buffers, so that a few operations reduce many gradients.
 
 use std::ops::Range;
 
@@ -10,15 +10,16 @@ use crate::communicator::Communicator;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 
-/// Gradients begin at multiples of this, in bytes.
+/// Alignment of each gradient's start, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// Gradients of a model in a few buffers, the buckets, each of which is averaged over the ranks as soon as all of its gradients are
-/// computed, while the backward pass goes on: as PyTorch's `DistributedDataParallel` does.
+/// Gradients of a model in a few buffers (buckets), as in PyTorch's `DistributedDataParallel`. Each bucket is averaged
+/// over the ranks once all of its gradients are computed, while the backward pass continues.
 ///
-/// The gradients are views of the buckets: kernels write them in place, with [`Self::gradient_mut`]. The last gradient is in the first
-/// bucket, as a backward pass computes it first. Buckets are reduced in their order, on the communicator's stream, so all ranks call
-/// the same operations whatever order they compute in. Work that uses a gradient after that waits by itself.
+/// The gradients are views of the buckets: kernels write them in place, through [`Self::gradient_mut`]. The first
+/// bucket holds the last gradients, because a backward pass computes them first. Buckets are reduced in order on the
+/// communicator's stream. All ranks therefore call the same operations, whatever order they compute gradients in. Later
+/// work that uses a gradient is ordered after its reduction automatically.
 ///
 /// ```
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
@@ -42,11 +43,11 @@ const ALIGNMENT: usize = 256;
 /// ```
 #[derive(Debug)]
 pub struct Buckets<T: Element> {
-    /// In the order in which they are reduced.
+    /// Buckets in the order in which they are reduced.
     buckets: Vec<Bucket<T>>,
-    /// Of each gradient.
+    /// Location of each gradient.
     places: Vec<Place>,
-    /// The bucket that is reduced next.
+    /// Index of the next bucket to reduce.
     next: usize,
 }
 
@@ -54,7 +55,7 @@ pub struct Buckets<T: Element> {
 struct Bucket<T: Element> {
     elements: DeviceBuffer<T>,
     gradients: usize,
-    /// Those that are not computed yet.
+    /// Number of gradients that are not computed yet.
     missing: usize,
 }
 
@@ -66,8 +67,8 @@ struct Place {
 }
 
 impl<T: Element> Buckets<T> {
-    /// Zeros for gradients of these lengths, in the order of the layers, in buckets of `bucket_bytes`. A gradient that is larger has
-    /// one of its own.
+    /// Creates zeroed gradients of these lengths, in layer order, in buckets of `bucket_bytes`. A larger gradient gets
+    /// its own bucket.
     ///
     /// # Errors
     /// [`Error::Runtime`]: out of memory.
@@ -76,7 +77,7 @@ impl<T: Element> Buckets<T> {
         let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
-        // Elements and gradients of each bucket.
+        // Elements and gradients per bucket.
         let mut sizes: Vec<(usize, usize)> = Vec::new();
         for &len in lens.iter().rev() {
             let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
@@ -100,39 +101,41 @@ impl<T: Element> Buckets<T> {
         Ok(Self { buckets, places, next: 0 })
     }
 
-    /// The number of buckets.
+    /// Number of buckets.
     pub fn bucket_count(&self) -> usize {
         self.buckets.len()
     }
 
-    /// The elements of a gradient.
+    /// Number of elements of a gradient.
     ///
     /// # Panics
-    /// If there is no such gradient; the methods below likewise.
+    /// Panics if there is no such gradient. The methods below do the same.
     #[track_caller]
     pub fn len_of(&self, gradient: usize) -> usize {
         self.places[gradient].range.len()
     }
 
-    /// A gradient: the mean over the ranks once its bucket was reduced.
+    /// Returns a gradient: its mean over the ranks after its bucket was reduced.
     #[track_caller]
     pub fn gradient(&self, gradient: usize) -> DeviceSlice<'_, T> {
         let Place { bucket, range, .. } = &self.places[gradient];
         self.buckets[*bucket].elements.slice(range.clone())
     }
 
-    /// A gradient, for the work that computes it.
+    /// Returns a gradient for the work that computes it.
     #[track_caller]
     pub fn gradient_mut(&mut self, gradient: usize) -> DeviceSliceMut<'_, T> {
         let Place { bucket, range, .. } = &self.places[gradient];
         self.buckets[*bucket].elements.slice_mut(range.clone())
     }
 
-    /// Says that the work which computes a gradient was enqueued. With the last of a bucket, and once all buckets before have been,
-    /// the bucket is averaged. With the last of all the next step begins, in which each is computed again.
+    /// Marks a gradient as computed: the work that computes it was enqueued. A bucket is averaged after its last
+    /// gradient and all earlier buckets are ready. The last gradient of all ends the step; in the next step each
+    /// gradient is computed again.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a gradient that was ready in this step; as [`Communicator::all_reduce`].
+    /// [`Error::Argument`] for a gradient that was already marked in this step; otherwise those of
+    /// [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];
@@ -142,7 +145,7 @@ impl<T: Element> Buckets<T> {
         }
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
-            // Its failure is that of the communicator, which the next call reports.
+            // A failure of this work fails the communicator, and the next call reports it.
             drop(ranks.all_reduce_in_place(&mut bucket.elements, ReduceOp::Avg)?);
             self.next += 1;
         }

@@ -1,23 +1,23 @@
-//! Deadlines from durations that programs choose, and the time beyond one.
+//! Deadlines from durations that programs choose, and grace time after a deadline.
 
 use std::time::{Duration, Instant};
 
-/// What an instant can always be later by: longer than any program runs.
+/// Offset that can be added to any instant: longer than any program runs.
 const CENTURY: Duration = Duration::from_secs(100 * 366 * 86400);
-/// The time for a last word in the store.
+/// Grace time to read a failure's cause from the store.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// `start` plus the timeout; plus a century if the clock cannot represent the sum.
+/// Returns `start` plus the timeout; plus a century if the clock cannot represent the sum.
 pub fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + CENTURY)
 }
 
-/// Now plus the timeout, as [`after`].
+/// Now plus the timeout, computed by [`after`].
 pub fn within(timeout: Duration) -> Instant {
     after(Instant::now(), timeout)
 }
 
-/// A deadline that leaves at least a second: for what says why another one was missed.
+/// Returns the deadline, or one second from now if that is later: for reports of why another deadline was missed.
 pub fn with_last_word(deadline: Instant) -> Instant {
     deadline.max(within(LAST_WORD))
 }

@@ -1,18 +1,18 @@
-//! [`Element`]: the types that reductions take, and [`ReduceOp`], their operators.
+//! [`Element`]: the element types of reductions, and [`ReduceOp`], their operators.
 
 pub use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// A type whose elements can be reduced: those of NCCL. Other types do not compile:
+/// An element type that can be reduced: the types of NCCL. Other types do not compile:
 ///
 /// ```compile_fail
 /// use warpsmith_collective::ReduceOp;
 /// let sum = ReduceOp::<u16>::Sum;
 /// ```
 pub trait Element: DeviceCopy + bytemuck::Pod + sealed::Sealed {
-    /// Which of them it is.
+    /// Runtime value of this type.
     const TYPE: ElementType;
 }
 
@@ -22,7 +22,7 @@ mod sealed {
 
 macro_rules! elements {
     ($($type:ty, $name:ident;)*) => {
-        /// The types that reductions take.
+        /// Element types of reductions.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ElementType { $(
@@ -31,15 +31,15 @@ macro_rules! elements {
         )* }
 
         impl ElementType {
-            /// All of them.
+            /// All element types.
             pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The name of the type.
+            /// Returns the name of the type.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($type),)* }
             }
 
-            /// The bytes of an element.
+            /// Returns the size of an element, in bytes.
             pub const fn bytes(self) -> usize {
                 match self { $(Self::$name => size_of::<$type>(),)* }
             }
@@ -71,38 +71,37 @@ elements! {
 }
 
 impl ElementType {
-    /// Whether it is floating point of 8 bits.
+    /// Returns true for 8-bit floating-point types.
     pub(crate) fn is_f8(self) -> bool {
         matches!(self, Self::F8E4M3 | Self::F8E5M2)
     }
 }
 
-/// How elements of all ranks become one.
+/// Reduction operator over the elements of all ranks.
 ///
-/// The elements are taken in the order of ranks, 0 first, and one rank computes each result for all: every rank gets the
-/// same bits, in every run. Floating point of 8 and 16 bits is accumulated in `f32` and rounded once, that of 8 bits to the
-/// greatest finite number where it is beyond. Integers wrap.
+/// Elements are reduced in rank order, 0 first, and one rank computes each result for all: every rank gets the same
+/// bits, in every run. 8-bit and 16-bit floating point is accumulated in `f32` and rounded once; 8-bit results saturate
+/// at the largest finite number. Integers wrap.
 ///
-/// NCCL chooses the order, and how it rounds on the way: every rank gets the same bits, but other GPUs, lengths or versions
-/// may give others.
+/// NCCL chooses the order and the intermediate rounding: every rank gets the same bits, but other GPUs, lengths or
+/// versions may give different ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReduceOp<T: Element> {
     /// The sum.
     Sum,
     /// The product.
     Prod,
-    /// The least. A number is less than NaN.
+    /// The minimum. A number is less than NaN.
     Min,
-    /// The greatest. A number is greater than NaN.
+    /// The maximum. A number is greater than NaN.
     Max,
-    /// The sum divided by the number of ranks; of integers, rounded towards zero.
+    /// The sum divided by the number of ranks; rounded towards zero for integers.
     Avg,
-    /// The sum of each rank's elements times its own factor. The products are rounded to the type of the elements, as NCCL
-    /// does.
+    /// The sum of each rank's elements times its own factor. The products are rounded to the element type, as in NCCL.
     PreMulSum(T),
 }
 
-/// A [`ReduceOp`] without its type.
+/// A [`ReduceOp`] without its element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     Sum,
@@ -126,12 +125,12 @@ impl Operator {
     }
 }
 
-/// A reduction of elements of a type that is known when it runs.
+/// A reduction whose element type is known at run time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reduction {
     pub element: ElementType,
     pub operator: Operator,
-    /// The bytes of the factor of [`Operator::PreMulSum`].
+    /// Bytes of the factor of [`Operator::PreMulSum`].
     pub factor: [u8; 8],
 }
 

@@ -1,21 +1,21 @@
-//! What is to become of a rank's communicator: the program asks, the backend's thread ends it.
+//! Shutdown state of a rank's communicator: the program requests the end, the backend's thread performs it.
 //!
-//! Guarantees: when [`EndingState::wait_ended`] returns, the thread keeps nothing of the rank.
+//! Guarantee: when [`EndingState::wait_ended`] returns, the thread holds nothing of the rank.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::mesh::Mesh;
 
-/// What is to become of the communicator.
+/// Shutdown state of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It works.
+    /// The communicator is in use.
     None,
-    /// It was dropped: it ends when its operations have.
+    /// The communicator was dropped: it ends after its operations.
     Dropped,
-    /// All ranks end it.
+    /// All ranks are finishing the communicator.
     Finishing,
-    /// Its thread has ended it.
+    /// The backend's thread has ended the communicator.
     Ended,
 }
 
@@ -28,12 +28,13 @@ pub(crate) struct EndingState {
 }
 
 impl EndingState {
-    /// Of a communicator that works.
+    /// Creates the state of a communicator in use.
     pub fn new(mesh: Arc<Mesh>) -> Arc<EndingState> {
         Arc::new(EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() })
     }
 
-    /// Runs the thread that ends the communicator, which has ended when `run` has, however it has, and has dropped the rank.
+    /// Body of the thread that ends the communicator. The state becomes `Ended` after `run` has returned or panicked
+    /// and the rank was dropped.
     pub fn run<R>(self: Arc<Self>, rank: Arc<R>, run: impl FnOnce(&R)) {
         let _ended = Ended(self);
         // Dropped before the guard.
@@ -45,7 +46,7 @@ impl EndingState {
         *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes it, unless the communicator has ended, and wakes the thread that ends it.
+    /// Sets the state, unless the communicator has ended, and wakes the thread that ends it.
     pub fn set(&self, wanted: Ending) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         if *ending != Ending::Ended {
@@ -63,7 +64,7 @@ impl EndingState {
     }
 }
 
-/// Says that the thread has ended.
+/// Guard that marks the state as ended when the thread exits.
 struct Ended(Arc<EndingState>);
 
 impl Drop for Ended {

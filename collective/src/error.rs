@@ -1,4 +1,4 @@
-//! The one error of the crate.
+//! The crate's error type.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,31 +7,31 @@ use std::time::Duration;
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Why ranks could not meet, or not do something together.
+/// Error of a rendezvous, a store or a collective operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A variable of the environment does not say what it should.
+    /// An environment variable has an invalid value.
     #[error("{name}={value}: {problem}")]
     Variable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// Its value.
+        /// Value of the variable.
         value: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         problem: String,
     },
-    /// A variable of the environment is missing beside another.
+    /// An environment variable is missing that another one requires.
     #[error("{present} is set but {missing} is not: {advice}")]
     MissingVariable {
-        /// The one that is missing.
+        /// The missing variable.
         missing: &'static str,
-        /// The one that needs it.
+        /// The variable that requires it.
         present: String,
-        /// What to do.
+        /// Advice for the user.
         advice: &'static str,
     },
-    /// Two variables of the environment contradict each other.
+    /// Two environment variables contradict each other.
     #[error("{} says {}, but {} says {}: unset the variables of the one that did not start this process", .first.0, .first.1, .second.0, .second.1)]
     Contradiction {
         /// Name and value.
@@ -42,77 +42,77 @@ pub enum Error {
     /// No rank set a key in time.
     #[error("no rank has set `{key}` in the store by the deadline")]
     StoreTimeout {
-        /// The key, or several.
+        /// The key or keys.
         key: String,
     },
-    /// A key whose value is no number was added to.
+    /// An addition to a key whose value is not a number.
     #[error("`{key}` in the store holds no decimal number")]
     NotANumber {
         /// The key.
         key: String,
     },
-    /// Ranks could not meet to make a communicator.
+    /// The ranks could not create a communicator.
     #[error("communicator `{communicator}`, rank {rank} of {world_size}: {reason}")]
     Init {
-        /// The communicator's name.
+        /// Name of the communicator.
         communicator: String,
         /// This rank.
         rank: usize,
-        /// The number of ranks that were to meet.
+        /// Expected number of ranks.
         world_size: usize,
-        /// What went wrong, and what to do.
+        /// Cause, and advice.
         reason: String,
     },
-    /// Ranks cannot map each other's memory. Nothing was made on any rank, and the communicator works on.
+    /// The ranks cannot map each other's memory. Nothing was allocated on any rank, and the communicator stays usable.
     #[error("no memory in common, because of rank {rank}: {reason}")]
     Symmetric {
-        /// The first rank that could not.
+        /// The first rank that failed.
         rank: usize,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so another rank may still read or write its
-    /// elements.
+    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so another rank may still read or
+    /// write its elements.
     #[error(
         "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write it; drop \
          it, and make another with a communicator of the ranks that are left (`Communicator::shrink`) or a new one"
     )]
     Withdrawn {
-        /// Bytes of a rank's elements.
+        /// Size of a rank's elements, in bytes.
         bytes: usize,
     },
-    /// An argument that cannot be; nothing was sent, and the communicator works on.
+    /// An invalid argument; nothing was sent, and the communicator stays usable.
     #[error("{operation} on rank {rank}: {reason}")]
     Argument {
         /// The operation.
         operation: &'static str,
         /// This rank.
         rank: usize,
-        /// What is wrong with which argument, with the figures.
+        /// The argument and its problem, with the values.
         reason: String,
     },
-    /// The communicator works no more.
+    /// The communicator has failed.
     #[error(transparent)]
     Communicator(#[from] Box<CommunicatorError>),
     /// The closure of a group failed, so the communicator was aborted.
     #[error("the closure of a group failed, which aborted the communicator: {0}")]
     Group(#[source] Box<Error>),
-    /// The host did not wait longer. The work goes on.
+    /// The host's wait timed out. The work continues.
     #[error("{operation} was not done after {waited:?}; it goes on until its own deadline")]
     NotDone {
-        /// What was waited for.
+        /// The operation that was waited for.
         operation: String,
-        /// How long.
+        /// Duration of the wait.
         waited: Duration,
     },
     /// A key or a value is too long for a store.
     #[error("a {what} of {length} bytes is too long for a store: the most is {limit}")]
     TooLong {
-        /// A key or a value.
+        /// `key` or `value`.
         what: &'static str,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
-        /// Bytes.
+        /// Maximum length in bytes.
         limit: usize,
     },
     /// No server answered by the deadline.
@@ -122,49 +122,49 @@ pub enum Error {
     StoreUnreachable {
         /// Host and port.
         address: String,
-        /// How long was tried.
+        /// Duration of the attempts, in seconds.
         seconds: f64,
-        /// The last attempt.
+        /// Error of the last attempt.
         source: io::Error,
     },
-    /// The server ended the connection.
+    /// The server closed the connection.
     #[error(
         "the store at {address} closed the connection during `{operation}`: the process that serves it has ended, wants a token, or has too many connections"
     )]
     StoreClosed {
         /// Host and port.
         address: String,
-        /// What was asked of it.
+        /// The requested operation.
         operation: &'static str,
     },
-    /// The server did not do what it was asked for by the deadline.
+    /// The server did not answer a request by the deadline.
     #[error("the store at {address} did not answer `{operation}` by the deadline: {source}")]
     StoreSilent {
         /// Host and port, or the file.
         address: String,
-        /// What was asked of it.
+        /// The requested operation.
         operation: &'static str,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Something that is no store answers.
+    /// The address answered, but not as a store.
     #[error("what answers at {address} is no store: {what}; give another port")]
     NotAStore {
         /// Host and port.
         address: String,
-        /// What came.
+        /// Description of the answer.
         what: &'static str,
     },
-    /// The two ends of a connection do not have the same token.
+    /// The two ends of a connection have different tokens.
     #[error("the store at {address} does not have this run's token (WARPSMITH_TOKEN): it is another run's")]
     WrongToken {
         /// Host and port.
         address: String,
     },
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     #[error("no random numbers for a token: {source}")]
     NoRandomness {
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A server cannot listen.
@@ -172,7 +172,7 @@ pub enum Error {
     Listen {
         /// Address and port.
         address: String,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file of a store cannot be used.
@@ -180,20 +180,20 @@ pub enum Error {
     StoreFile {
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There are other ranks, but no store to meet them.
+    /// There are other ranks, but no store for the rendezvous.
     #[error(
         "rank {rank} of {world_size} has no store to meet the others: set WARPSMITH_STORE to HOST:PORT of rank 0"
     )]
     NoStore {
         /// This rank.
         rank: usize,
-        /// The number of ranks.
+        /// Number of ranks.
         world_size: usize,
     },
-    /// A key of a rendezvous has a value that no rank writes.
+    /// A rendezvous key has a value that no rank writes.
     #[error(
         "`{key}` in the store has a value that no rank of Warpsmith wrote: another program uses the same keys"
     )]
@@ -201,7 +201,7 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// The ranks did not meet.
+    /// The rendezvous failed.
     #[error(transparent)]
     Rendezvous(Box<RendezvousError>),
     /// The runtime failed.
@@ -218,7 +218,7 @@ impl From<Error> for warpsmith_runtime::Error {
     }
 }
 
-/// The result of this crate's functions.
+/// Result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl From<RendezvousError> for Error {

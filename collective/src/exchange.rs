@@ -1,8 +1,8 @@
-//! [`exchange`]: messages to and from any ranks at once, in parts.
+//! [`exchange`]: concurrent messages to and from any ranks, in chunks.
 //!
-//! Guarantees: messages to one rank, and from one, go in the order of the list; those of different ranks wait for each other
-//! in nothing. What is in flight to a rank is limited ([`CHUNK`] times a few), whatever the lengths. A message that is not
-//! the one that was expected is an error that names both operations.
+//! Guarantees: messages to one rank, and messages from one rank, are transferred in list order. Messages of different
+//! ranks do not wait for each other. The data in flight to a rank is limited (a few times [`CHUNK`]) for any length. An
+//! unexpected message is an error that names both operations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
 
-/// Bytes of device memory, or of the host's, that one operation uses and no other meanwhile.
+/// Bytes of device or host memory that one operation uses exclusively.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes {
     address: usize,
@@ -21,13 +21,13 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// # Safety
-    /// Until the last use of the value or of a part of it, the memory is valid to read, and to write if it is given as the
-    /// target of anything, and no other thread writes it.
+    /// The memory must stay valid to read until the last use of the value or of a part of it. It must be valid to write
+    /// if it is passed as a target. No other thread may write it during that time.
     pub unsafe fn new(address: usize, len: usize) -> Self {
         Self { address, len }
     }
 
-    /// The memory of a vector, which lives while the result is used, and is used through it alone.
+    /// Returns the memory of a vector. The vector must outlive the result and be accessed only through it.
     pub fn of(bytes: &mut [u8]) -> Self {
         Self { address: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
     }
@@ -36,16 +36,16 @@ impl Bytes {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// The bytes from `start` on, at most `len`; those that there are.
+    /// Returns at most `len` bytes from `start`, clamped to the end.
     pub fn part(self, start: usize, len: usize) -> Self {
         let start = start.min(self.len);
         Self { address: self.address + start, len: len.min(self.len - start) }
     }
 
-    /// Copies this to `to`, which is as long, and the same or elsewhere.
+    /// Copies this to `to`, which has the same length. `to` may be the same memory.
     pub fn copy_to(self, to: Self) {
         assert_eq!(self.len, to.len, "lengths are checked before");
-        // SAFETY: both are valid, by the promise of `new`.
+        // SAFETY: both are valid, by the contract of `new`.
         unsafe { to.ptr().copy_from(self.ptr(), self.len) }
     }
 
@@ -62,7 +62,7 @@ pub(crate) struct Message {
     pub peer: usize,
     pub bytes: Bytes,
     pub operation: Arc<Fingerprint>,
-    /// The bytes that have passed.
+    /// Number of bytes already transferred.
     passed: usize,
     has_begun: bool,
 }
@@ -77,7 +77,7 @@ impl Message {
     }
 }
 
-/// The first message of the list that is not done, for each peer.
+/// Returns the first unfinished message of each peer, in list order.
 fn first_of_each(messages: &mut [Message]) -> impl Iterator<Item = &mut Message> {
     let mut seen = Vec::new();
     messages.iter_mut().filter(move |message| {
@@ -89,7 +89,7 @@ fn first_of_each(messages: &mut [Message]) -> impl Iterator<Item = &mut Message>
     })
 }
 
-/// The time of an operation.
+/// Start and deadline of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {
     pub start: Instant,
@@ -103,7 +103,7 @@ impl Term {
     }
 }
 
-/// Sends and receives all of these.
+/// Sends and receives all these messages.
 pub(crate) fn exchange(
     mesh: &Mesh,
     lane: Lane,
@@ -146,7 +146,7 @@ pub(crate) fn exchange(
     }
 }
 
-/// The messages that are not done.
+/// Returns the unfinished messages.
 fn pending<'m>(sends: &'m [Message], receives: &'m [Message]) -> Vec<&'m Message> {
     receives.iter().chain(sends).filter(|message| !message.is_done()).collect()
 }
@@ -186,7 +186,7 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
     Ok(())
 }
 
-/// The failure that an operation ends with which was stopped while it waited for these ranks.
+/// Returns the failure of an operation that was stopped while it waited for these ranks.
 pub(crate) fn stopped(
     mesh: &Mesh,
     stop: Stop,

@@ -1,5 +1,5 @@
-//! Why a communicator works no more: [`Failure`], the same fact on all ranks, and [`CommunicatorError`], that fact as one
-//! rank's operation meets it.
+//! Failure causes: [`Failure`], the same on all ranks, and [`CommunicatorError`], the failure as one rank's operation
+//! reports it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-/// What ended a communicator. The rank that finds it out tells the others, so that all report the same.
+/// Cause of a communicator's end. The detecting rank notifies the others, so all ranks report the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -16,25 +16,25 @@ pub enum Failure {
     Lost {
         /// The rank.
         rank: usize,
-        /// How it was found out, with its process and host.
+        /// Evidence of the loss, with the process and host of the rank.
         reason: String,
     },
-    /// A rank has dropped or finished its communicator, which another, or a graph of its own, still needs.
+    /// A rank dropped or finished its communicator while another rank, or one of its own graphs, still needs it.
     #[error("rank {rank} has left: it has dropped or finished its communicator, which is still needed")]
     Left {
         /// The rank.
         rank: usize,
     },
-    /// An operation was not done by its deadline.
+    /// An operation missed its deadline.
     #[error("rank {rank} waited {waited_ms} ms for {operation}: {}", reports(peers))]
     Timeout {
-        /// The rank that has waited.
+        /// The rank that waited.
         rank: usize,
-        /// What it has waited for.
+        /// The operation that it waited for.
         operation: Box<Fingerprint>,
-        /// How long, in milliseconds.
+        /// Duration of the wait, in milliseconds.
         waited_ms: u64,
-        /// The ranks that it has waited for, and what each says of itself.
+        /// The ranks that it waited for, with the status that each reported.
         peers: Vec<(usize, String)>,
     },
     /// Two ranks called different operations.
@@ -43,17 +43,17 @@ pub enum Failure {
          operator and root, in the same order", left.0, left.1, right.0, right.1
     )]
     Mismatch {
-        /// A rank, and what it called.
+        /// One rank and its call.
         left: Box<(usize, Fingerprint)>,
-        /// Another rank, and what it called.
+        /// Another rank and its call.
         right: Box<(usize, Fingerprint)>,
     },
-    /// A program aborted it.
+    /// The program aborted the communicator.
     #[error("rank {rank} aborted the communicator: {reason}")]
     Aborted {
-        /// The rank.
+        /// The rank that aborted.
         rank: usize,
-        /// Its reason.
+        /// Reason of the abort.
         reason: String,
     },
     /// A rank did not run an operation, because its device is lost or refused it.
@@ -66,22 +66,22 @@ pub enum Failure {
         /// The device's error.
         reason: String,
     },
-    /// The library that moves the data failed.
+    /// The library that moves the data (NCCL) failed.
     #[error("rank {rank}: {reason}")]
     Library {
         /// The rank.
         rank: usize,
-        /// The call and the library's own text, and what it means.
+        /// The library call, the library's message and its meaning.
         reason: String,
     },
 }
 
-/// What was heard of each rank, as one text.
+/// Formats the status reports of the ranks as one text.
 fn reports(peers: &[(usize, String)]) -> String {
     peers.iter().map(|(rank, report)| format!("rank {rank} {report}")).collect::<Vec<_>>().join("; ")
 }
 
-/// A [`Failure`] as a rank's operation meets it.
+/// A [`Failure`] as reported by a rank's operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommunicatorError {
@@ -89,9 +89,9 @@ pub struct CommunicatorError {
     pub rank: usize,
     /// The communicator's name.
     pub communicator: String,
-    /// The operation that failed, or was refused; `None` for what is no operation.
+    /// The operation that failed or was refused; `None` if the error belongs to no operation.
     pub operation: Option<Fingerprint>,
-    /// What ended the communicator.
+    /// Cause of the communicator's end.
     pub failure: Failure,
 }
 

@@ -1,33 +1,33 @@
-//! [`Fingerprint`]: what ranks compare to see that they call the same operation.
+//! [`Fingerprint`]: description of an operation that ranks compare to detect mismatched calls.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An operation of a communicator as one rank calls it. Ranks whose operations belong together have equal fingerprints.
+/// An operation of a communicator as one rank calls it. Matching calls have equal fingerprints on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fingerprint {
-    /// The operation, as the method of [`Communicator`](crate::Communicator) is named.
+    /// Name of the [`Communicator`](crate::Communicator) method.
     pub operation: Cow<'static, str>,
-    /// The type of the elements; empty for a barrier.
+    /// Element type; empty for a barrier.
     pub element: Cow<'static, str>,
-    /// The number of elements that each rank contributes, or gets.
+    /// Number of elements that each rank contributes or receives.
     pub count: u64,
-    /// The operator of a reduction.
+    /// Operator of a reduction.
     pub reduction: Option<Cow<'static, str>>,
-    /// The rank whose data or result it is.
+    /// Root rank: source of the data or target of the result.
     pub root: Option<usize>,
-    /// The other rank of a send or a receive.
+    /// Other rank of a send or a receive.
     pub peer: Option<usize>,
-    /// The place among the rank's operations on all ranks, or among its sends to the peer, or its receives; from 0. It is
-    /// counted when the operation runs.
+    /// Sequence number, from 0, among the collective operations of the rank, among its sends to the peer, or among its
+    /// receives from the peer. It is assigned when the operation runs.
     pub sequence: u64,
 }
 
 impl Fingerprint {
-    /// With sequence 0.
+    /// Creates a fingerprint with sequence 0.
     pub(crate) fn new(operation: &'static str, element: Cow<'static, str>, count: usize) -> Self {
         let (reduction, root, peer) = (None, None, None);
         Self {
@@ -41,17 +41,17 @@ impl Fingerprint {
         }
     }
 
-    /// Of the making of a communicator.
+    /// Fingerprint of the creation of a communicator.
     pub(crate) fn init() -> Self {
         Self::new("init", Cow::Borrowed(""), 0)
     }
 
-    /// Whether the operation is one of two ranks.
+    /// Returns whether the operation is point-to-point.
     pub(crate) fn is_point_to_point(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Whether these are calls of one operation, on two ranks.
+    /// Returns whether these are matching calls of one operation on two ranks.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (self.peer, other.peer) {
             (None, None) => self == other,
@@ -85,7 +85,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The name of a type without the modules that it is in.
+/// Returns the name of a type without its module path.
 pub(crate) fn type_name<T>() -> Cow<'static, str> {
     let full = std::any::type_name::<T>();
     if !full.contains('<') {

@@ -1,22 +1,22 @@
-//! Connections that end when the other host has vanished.
+//! TCP keepalive: connections end when the other host has vanished.
 //!
-//! A process that ends closes its connections. A host that loses its power or its network closes none: a read from it would
-//! wait until the deadline of an operation, and a write fail after a quarter of an hour.
+//! A process that ends closes its connections. A host that loses power or network closes none: a read would wait until
+//! the operation's deadline, and a write would fail only after 15 minutes.
 
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
-/// A host that does not answer for this long has vanished.
+/// Time without an answer after which a host counts as vanished.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(30);
 
-/// Has the system end a connection on which the other host has not answered for half a minute. It probes a connection that
-/// is idle. On other systems than Linux the deadlines of operations hold alone.
+/// Enables TCP keepalive: the system ends a connection on which the other host has not answered for 30 seconds. Idle
+/// connections are probed. On systems other than Linux only the deadlines of operations apply.
 #[cfg(target_os = "linux")]
 pub fn watch(socket: &impl std::os::fd::AsFd) {
     use rustix::net::sockopt;
 
-    /// The time before the first probe, and between probes.
+    /// Idle time before the first probe.
     const IDLE: Duration = Duration::from_secs(15);
     const BETWEEN: Duration = Duration::from_secs(5);
     let probes = (VANISHED - IDLE).as_secs() / BETWEEN.as_secs();
@@ -24,14 +24,14 @@ pub fn watch(socket: &impl std::os::fd::AsFd) {
         .and_then(|()| sockopt::set_tcp_keepidle(socket, IDLE))
         .and_then(|()| sockopt::set_tcp_keepintvl(socket, BETWEEN))
         .and_then(|()| sockopt::set_tcp_keepcnt(socket, probes as u32));
-    // There are no probes while data was sent that is not acknowledged: that has a time of its own.
+    // TCP sends no probes while sent data is unacknowledged: that case has its own timeout.
     let watched = watched.and_then(|()| sockopt::set_tcp_user_timeout(socket, VANISHED.as_millis() as u32));
     if let Err(error) = watched {
         tracing::debug!("a connection is not watched for the end of its host: {error}");
     }
 }
 
-/// Does nothing.
+/// Does nothing: keepalive is Linux only.
 #[cfg(not(target_os = "linux"))]
 pub fn watch<S>(_socket: &S) {}
 

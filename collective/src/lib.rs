@@ -1,18 +1,18 @@
-//! Programs on several GPUs: which rank a process is, the store by which ranks meet, and what they do together.
+//! Multi-GPU programs: process ranks, the store for the rendezvous, and collective operations.
 //!
-//! | wanted | use |
+//! | task | use |
 //! | --- | --- |
-//! | rank and number of ranks, from the engine that started the process | [`Launch`] |
-//! | values that all ranks see | a [`Store`], in [`store`] |
-//! | all ranks there, each on a GPU of its own, of one version | [`rendezvous`] |
-//! | sums, copies and messages between ranks | a [`Communicator`] |
-//! | gradients reduced together, while others are computed | [`Buckets`] |
-//! | memory of all ranks that kernels of all reach | a [`SymmetricBuffer`] |
-//! | what became of an operation | its [`Work`]; [`Communicator::dump`] |
-//! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
+//! | rank and world size, from the launcher that started the process | [`Launch`] |
+//! | values visible to all ranks | a [`Store`], in [`store`] |
+//! | check that all ranks are present, each on its own GPU, with one version | [`rendezvous`] |
+//! | reductions, copies and messages between ranks | a [`Communicator`] |
+//! | gradients reduced in buckets, overlapped with the backward pass | [`Buckets`] |
+//! | memory of all ranks that the kernels of all ranks can access | a [`SymmetricBuffer`] |
+//! | outcome of an operation | its [`Work`]; [`Communicator::dump`] |
+//! | cause of a communicator's failure | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
-// As tests outside of the crate name it.
+// Lets code inside the crate use the name that external tests use.
 #[cfg(test)]
 extern crate self as warpsmith_collective;
 

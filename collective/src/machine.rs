@@ -1,11 +1,11 @@
-//! This host, as other hosts and processes can know it.
+//! Identity and addresses of this host, as other hosts and processes see them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::OnceLock;
 
-/// What distinguishes this host, or its container, from others: the system's boot and its namespaces. Processes with
-/// the same identity can share memory and local sockets. Empty where the system has none of it.
+/// Identifies this host, or its container, by the boot ID and the namespaces. Processes with the same identity can
+/// share memory and local sockets. Empty where the system provides neither.
 pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -18,7 +18,7 @@ pub fn identity() -> &'static str {
     })
 }
 
-/// The name of this host, for people.
+/// Returns the name of this host, for messages.
 pub fn name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -32,7 +32,7 @@ pub fn name() -> &'static str {
     })
 }
 
-/// How many file descriptors this process may have at once, by `RLIMIT_NOFILE`.
+/// Returns the maximum number of open file descriptors of this process (`RLIMIT_NOFILE`).
 #[cfg(unix)]
 pub fn most_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -43,25 +43,25 @@ pub fn most_descriptors() -> usize {
     }
 }
 
-/// There is no such limit on this system.
+/// Returns the maximum: this system has no such limit.
 #[cfg(not(unix))]
 pub fn most_descriptors() -> usize {
     usize::MAX
 }
 
-/// The address of this host on the network by which it reaches another.
+/// Returns the local address of the interface that routes to another host.
 pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
     let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
-    // It sends nothing, but chooses the route.
+    // A UDP connect sends nothing, but selects the route.
     socket.connect(other).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_unspecified()).then_some(ip)
 }
 
-/// The address of this host on the network that its default route leads to.
+/// Returns the local address of the interface of the default route.
 pub fn outward_address() -> Option<IpAddr> {
-    // One for documentation, which no host has.
+    // An address reserved for documentation, which no host has.
     address_towards((Ipv4Addr::new(192, 0, 2, 1), 9).into())
 }
 

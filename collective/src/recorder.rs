@@ -1,7 +1,6 @@
-//! The flight recorder: what became of a communicator's last operations on this rank.
+//! The flight recorder: outcome of a communicator's last operations on this rank.
 //!
-//! Guarantees: it holds at most as many operations as it was made for, the last ones; recording waits for nothing but a
-//! short lock.
+//! Guarantees: it keeps the last operations, at most its capacity. Recording only takes a short lock.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,18 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-/// How far an operation has come.
+/// State of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationState {
-    /// It waits for earlier work of its stream.
+    /// The operation waits for earlier work of its stream.
     Enqueued,
-    /// It exchanges data with other ranks, or waits for them.
+    /// The operation exchanges data with other ranks, or waits for them.
     Running,
-    /// It is done.
+    /// The operation is done.
     Done,
-    /// It failed, with this error.
+    /// The operation failed with this error.
     Failed(String),
 }
 
@@ -31,21 +30,22 @@ pub enum OperationState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedOperation {
-    /// Its place among the operations that this rank enqueued or launched in a graph, from 0.
+    /// Index among the operations that this rank enqueued or launched in a graph, from 0.
     pub number: u64,
-    /// What was called; its sequence is 0 until it runs.
+    /// The called operation; its sequence is 0 until it runs.
     pub operation: Fingerprint,
-    /// How far it has come.
+    /// State of the operation.
     pub state: OperationState,
-    /// When it was enqueued; for one of a graph, when the graph came to it.
+    /// Time when it was enqueued; in a graph, when the graph reached it.
     pub enqueued_us: u64,
-    /// When it began to run.
+    /// Time when it started to run.
     pub started_us: Option<u64>,
-    /// When it was done or failed.
+    /// Time when it was done or failed.
     pub ended_us: Option<u64>,
 }
 
-/// The last operations of a communicator on one rank, oldest first. `Display` is a table; [`Self::to_json`] is for programs.
+/// The last operations of a communicator on one rank, oldest first. `Display` prints a table; [`Self::to_json`] is
+/// machine-readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FlightRecord {
@@ -53,18 +53,18 @@ pub struct FlightRecord {
     pub communicator: String,
     /// The rank.
     pub rank: usize,
-    /// The number of ranks.
+    /// Number of ranks.
     pub world_size: usize,
-    /// What ended the communicator.
+    /// Cause of the communicator's end.
     pub failure: Option<String>,
     /// The operations.
     pub operations: Vec<RecordedOperation>,
 }
 
 impl FlightRecord {
-    /// As one JSON document.
+    /// Returns the record as a JSON document.
     pub fn to_json(&self) -> String {
-        // Every value in it has a form in JSON.
+        // Every value in it can be represented in JSON.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -97,14 +97,14 @@ impl fmt::Display for FlightRecord {
     }
 }
 
-/// What a rank says of itself to one that waits for it.
+/// Progress that a rank reports to a waiting rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// The operations that run.
+    /// Running operations.
     pub running: Vec<Fingerprint>,
-    /// The oldest operation that has not begun.
+    /// Oldest operation that has not started.
     pub enqueued: Option<Fingerprint>,
-    /// The newest operation that is done.
+    /// Newest operation that is done.
     pub done: Option<Fingerprint>,
 }
 
@@ -131,7 +131,7 @@ struct Ring {
     done: Option<Fingerprint>,
 }
 
-/// See the [module's documentation](self).
+/// The flight recorder. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Recorder {
     capacity: usize,
@@ -143,7 +143,7 @@ fn now_us() -> u64 {
 }
 
 impl Recorder {
-    /// Keeps the last `capacity` operations, at least one.
+    /// Creates a recorder for the last `capacity` operations, at least one.
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), ring: Mutex::default() }
     }
@@ -152,7 +152,7 @@ impl Recorder {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An operation was enqueued. Returns its number.
+    /// Records that an operation was enqueued. Returns its number.
     pub fn enqueued(&self, operation: &Fingerprint) -> u64 {
         let mut ring = self.ring();
         let number = ring.next;
@@ -176,14 +176,14 @@ impl Recorder {
     fn change(&self, number: u64, change: impl FnOnce(&mut RecordedOperation)) {
         let mut ring = self.ring();
         let Some(first) = ring.operations.front().map(|first| first.number) else { return };
-        // It may have been forgotten.
+        // The operation may have been overwritten.
         let index = number.checked_sub(first).map(|index| index as usize);
         if let Some(operation) = index.and_then(|index| ring.operations.get_mut(index)) {
             change(operation);
         }
     }
 
-    /// The operation runs from now on, with this fingerprint.
+    /// Records that the operation has started, with this fingerprint.
     pub fn started(&self, number: u64, operation: &Fingerprint) {
         self.change(number, |recorded| {
             recorded.operation = operation.clone();
@@ -192,7 +192,7 @@ impl Recorder {
         });
     }
 
-    /// The operation is done, or has failed.
+    /// Records that the operation is done or has failed.
     pub fn ended(&self, number: u64, operation: &Fingerprint, error: Option<String>) {
         if error.is_none() {
             self.ring().done = Some(operation.clone());
@@ -203,7 +203,7 @@ impl Recorder {
         });
     }
 
-    /// How far this rank has come.
+    /// Returns the progress of this rank.
     pub fn progress(&self) -> Progress {
         let ring = self.ring();
         let of =
@@ -213,7 +213,7 @@ impl Recorder {
         Progress { running, enqueued, done: ring.done.clone() }
     }
 
-    /// What it holds.
+    /// Returns the recorded operations.
     pub fn operations(&self) -> Vec<RecordedOperation> {
         self.ring().operations.iter().cloned().collect()
     }

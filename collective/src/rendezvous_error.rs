@@ -1,35 +1,35 @@
-//! Why ranks do not meet.
+//! Errors of a rendezvous.
 
 use std::fmt;
 
-/// Why ranks did not meet. Each names the ranks, their processes and hosts.
+/// Cause of a failed rendezvous. Each variant names the ranks, their processes and hosts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// Ranks expect other numbers of ranks.
+    /// The ranks expect different world sizes.
     #[error(
         "{second} is one of {second_size} ranks, but {first} is one of {first_size}: start all with the same number"
     )]
     WorldSizes {
-        /// Who came first.
+        /// The rank that arrived first.
         first: Place,
-        /// The number that it expects.
+        /// World size that it expects.
         first_size: usize,
-        /// Who came later.
+        /// The rank that arrived later.
         second: Place,
-        /// The number that it expects.
+        /// World size that it expects.
         second_size: usize,
     },
-    /// Ranks have other versions of Warpsmith.
+    /// The ranks have different versions of Warpsmith.
     #[error(
         "{second} has Warpsmith {second_version}, but {first} has {first_version}: build all with the same version"
     )]
     Versions {
-        /// Who came first.
+        /// The rank that arrived first.
         first: Place,
         /// Its version.
         first_version: String,
-        /// Who came later.
+        /// The rank that arrived later.
         second: Place,
         /// Its version.
         second_version: String,
@@ -39,9 +39,9 @@ pub enum RendezvousError {
     DuplicateRank {
         /// The rank.
         rank: usize,
-        /// Who came first.
+        /// The process that arrived first.
         first: Place,
-        /// Who came later.
+        /// The process that arrived later.
         second: Place,
     },
     /// Two ranks have the same GPU.
@@ -51,21 +51,21 @@ pub enum RendezvousError {
     SharedGpu {
         /// The GPU.
         gpu: String,
-        /// Who came first.
+        /// The rank that arrived first.
         first: Place,
-        /// Who came later.
+        /// The rank that arrived later.
         second: Place,
     },
-    /// Ranks did not come in time.
+    /// Some ranks did not arrive in time.
     #[error("{} of {world_size} did not come within {seconds:.1} s; there are: {}", list("rank", .ranks), places(.present))]
     MissingRanks {
-        /// Those that did not come.
+        /// The missing ranks.
         ranks: Vec<usize>,
-        /// Those that did.
+        /// The ranks that arrived.
         present: Vec<Place>,
-        /// The number of ranks.
+        /// Number of ranks.
         world_size: usize,
-        /// How long they were waited for.
+        /// Duration of the wait, in seconds.
         seconds: f64,
     },
     /// The process of a rank ended.
@@ -73,25 +73,25 @@ pub enum RendezvousError {
     RankGone {
         /// The rank.
         rank: usize,
-        /// Where it ran, if it had said so.
+        /// Host and process of the rank, if it had published them.
         place: Option<Place>,
     },
     /// Another rank gave up the rendezvous.
     #[error("another rank gave up: {problem}")]
     Refused {
-        /// What it found.
+        /// The problem that it detected.
         problem: String,
     },
 }
 
-/// A rank, and where it runs.
+/// A rank, with its host and process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// The rank.
     pub rank: usize,
-    /// The name of its host.
+    /// Name of its host.
     pub host: String,
-    /// The number of its process.
+    /// ID of its process.
     pub process: u32,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Place {
 }
 
 impl RendezvousError {
-    /// Whether the other ranks cannot know it by themselves, or not yet.
+    /// Returns whether the other ranks must be told, because they cannot detect the problem themselves, or not yet.
     pub(crate) fn is_news(&self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl RendezvousError {
     }
 }
 
-/// `rank 2`, `ranks 2, 5 and 7`
+/// Formats numbers: `rank 2`, `ranks 2, 5 and 7`.
 fn list(what: &str, numbers: &[usize]) -> String {
     let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     match &numbers[..] {
@@ -125,7 +125,7 @@ fn list(what: &str, numbers: &[usize]) -> String {
     }
 }
 
-/// The first of several places.
+/// Formats the first of several places.
 fn places(places: &[Place]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = places.iter().take(SHOWN).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! [`Work`]: an operation that was enqueued.
+//! [`Work`]: an enqueued operation.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -7,26 +7,27 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::failure::CommunicatorError;
 
-/// An operation that was enqueued on a communicator's stream, or a group of them. It may be dropped: the operation goes on,
-/// and later work on its buffers follows it.
+/// An operation, or a group of operations, enqueued on a communicator's stream. It may be dropped: the operation
+/// continues, and later work on its buffers is ordered after it.
 ///
-/// An operation that was captured is done when its graph has run it for the first time; one of NCCL's, when it is captured.
+/// A captured operation is done after its graph has run it for the first time. With NCCL it is done once it is
+/// captured.
 #[derive(Debug, Clone)]
 #[must_use = "an operation that fails says so here; call `wait`, or drop it on purpose"]
 pub struct Work {
     pub(crate) state: Arc<WorkState>,
 }
 
-/// The longest time between two looks at work that is not reported when it is done.
+/// Maximum polling interval for work whose end is not reported.
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// What finds out whether work is done, where nothing reports it.
+/// Poller for work whose end is not reported.
 pub(crate) trait Progress: fmt::Debug + Send + Sync {
-    /// Ends the works that are done.
+    /// Completes the works that are done.
     fn advance(&self);
 }
 
-/// How far a [`Work`] is.
+/// State of a [`Work`].
 #[derive(Debug)]
 pub(crate) struct WorkState {
     operation: String,
@@ -41,7 +42,7 @@ impl WorkState {
         Arc::new(Self { operation, result, changed, progress })
     }
 
-    /// Who asks for the result lets this look.
+    /// Registers the poller, which runs whenever the result is requested.
     pub fn looked_after_by(&self, progress: Weak<dyn Progress>) {
         let _ = self.progress.set(progress);
     }
@@ -51,7 +52,7 @@ impl WorkState {
         progress.inspect(|progress| progress.advance()).is_some()
     }
 
-    /// The work is done, or failed. The first failure stays.
+    /// Sets the result of the work. The first failure is final.
     pub fn end(&self, result: Result<(), Box<CommunicatorError>>) {
         let mut state = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, Some(Err(_))) {
@@ -60,7 +61,7 @@ impl WorkState {
         self.changed.notify_all();
     }
 
-    /// Whether the work has failed; `None` if it has not ended as far as is known. Does not look.
+    /// Returns whether the work has failed; `None` if it is not known to have ended. Does not poll.
     pub fn has_failed(&self) -> Option<bool> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Result::is_err)
     }
@@ -87,14 +88,14 @@ impl WorkState {
         }
     }
 
-    /// Waits until the work has ended, as it does by its own deadline once its stream has come to it.
+    /// Waits until the work has ended. It ends by its own deadline, which starts when its stream reaches it.
     pub fn wait_end(&self) -> Result<(), Box<CommunicatorError>> {
         self.wait(None).unwrap_or(Ok(()))
     }
 }
 
 impl Work {
-    /// Whether it is done. Does not wait.
+    /// Returns whether the work is done. Does not block.
     ///
     /// # Errors
     /// [`Error::Communicator`] if it failed.
@@ -107,8 +108,8 @@ impl Work {
         }
     }
 
-    /// Lets the host wait until it is done, at most this long. Programs need it for errors, not for order: work on the
-    /// buffers follows by itself.
+    /// Blocks the host until the work is done, at most for this time. Programs need it for errors, not for ordering:
+    /// later work on the buffers is ordered automatically.
     ///
     /// # Errors
     /// [`Error::Communicator`] if it failed; [`Error::NotDone`] after this time.

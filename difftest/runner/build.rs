@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{env, fs};
 
-/// Their seed, and how many there are.
+/// Seed of the kernels, and their number.
 const SEED: u64 = 36;
 const COUNT: usize = 50;
 

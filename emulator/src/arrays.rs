@@ -1,4 +1,4 @@
-//! The barriers of shared arrays: each array has one, at which every thread of the block meets at one place in the
+//! Barriers of shared arrays: each array has one, which every thread of the block must reach at the same place in the
 //! source.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -6,17 +6,17 @@ use std::panic::Location;
 
 use crate::wait::{Queue, Waiter};
 
-/// Shared arrays that a kernel can have: a GPU's block has 16 barriers, of which `sync_threads` uses one.
+/// Maximum number of shared arrays per kernel: a GPU block has 16 barriers, of which `sync_threads` uses one.
 pub const ARRAY_BARRIERS: u32 = 15;
 
-/// The barriers of a block's shared arrays, made when the first is used.
+/// Barriers of a block's shared arrays, created at first use.
 #[derive(Default)]
 pub(crate) struct ArrayBarriers(OnceCell<Box<[ArrayBarrier; ARRAY_BARRIERS as usize]>>);
 
-/// The barrier of one array: complete when every thread of the block has arrived.
+/// Barrier of one array: complete when every thread of the block has arrived.
 #[derive(Default)]
 pub(crate) struct ArrayBarrier {
-    /// The operation and place of the first that has arrived, and its thread.
+    /// Operation, location and thread of the first arrival.
     first: Cell<Option<(&'static str, &'static Location<'static>, u32)>>,
     arrived: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
@@ -31,7 +31,7 @@ impl ArrayBarriers {
         }
     }
 
-    /// Barrier `number`, 1 to [`ARRAY_BARRIERS`].
+    /// Returns barrier `number`, 1 to [`ARRAY_BARRIERS`].
     pub fn barrier(&self, number: u32) -> &ArrayBarrier {
         assert!(
             (1..=ARRAY_BARRIERS).contains(&number),
@@ -40,7 +40,7 @@ impl ArrayBarriers {
         &self.0.get_or_init(Box::default)[number as usize - 1]
     }
 
-    /// Visits the threads that wait, with their operations.
+    /// Visits the waiting threads, with their operations.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for barrier in self.0.get().into_iter().flat_map(|barriers| barriers.iter()) {
             if let Some((operation, ..)) = barrier.first.get() {
@@ -49,7 +49,7 @@ impl ArrayBarriers {
         }
     }
 
-    /// A thread that waits, and its operation.
+    /// A waiting thread and its operation, if any.
     pub fn any_waiter(&self) -> Option<(Waiter, &'static str)> {
         let mut any = None;
         self.for_each_waiter(|waiter, operation| any = any.or(Some((*waiter, operation))));
@@ -58,8 +58,8 @@ impl ArrayBarriers {
 }
 
 impl ArrayBarrier {
-    /// Counts a thread in; whether it is the last of `threads`. Otherwise, if it comes from another place than the
-    /// first that has arrived, says where that one is.
+    /// Counts an arrival. Returns true for the last of `threads`. Otherwise, a thread from a different place than the
+    /// first arrival receives that arrival's location.
     pub fn arrive(
         &self,
         operation: &'static str,
@@ -78,7 +78,7 @@ impl ArrayBarrier {
         Ok(self.arrived.get() == threads)
     }
 
-    /// Records where a thread that has arrived waits.
+    /// Records a waiting thread that has arrived.
     pub fn wait(&self, waiter: Waiter) {
         self.waiters.borrow_mut().push(waiter);
     }

@@ -1,29 +1,29 @@
-//! The block's barrier: complete when every thread that has not exited has arrived.
+//! Barrier of a block: complete when every thread that has not exited has arrived.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// The result of a barrier: the predicates of the threads that arrived.
+/// Result of a barrier: the predicates of the arrived threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BarrierResult {
-    /// The number that hold.
+    /// Number of true predicates.
     pub count: u32,
-    /// Whether all hold.
+    /// True if all predicates are true.
     pub and: bool,
-    /// Whether one holds.
+    /// True if any predicate is true.
     pub or: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Barrier {
     arrived: Cell<u32>,
-    /// Arrived threads whose predicate holds.
+    /// Number of arrived threads whose predicate is true.
     holds: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
-    /// Of the last complete barrier. The next one cannot complete before every thread has read it, as a thread
-    /// that has not yet read it has not arrived again.
+    /// Result of the last complete barrier. The next barrier cannot complete before every thread has read it, because a
+    /// thread that has not read it has not arrived again.
     result: Cell<BarrierResult>,
 }
 
@@ -34,18 +34,18 @@ impl Barrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Counts a thread in.
+    /// Counts an arrival.
     pub fn arrive(&self, predicate: bool) {
         self.arrived.set(self.arrived.get() + 1);
         self.holds.set(self.holds.get() + u32::from(predicate));
     }
 
-    /// Records where a thread that has arrived waits.
+    /// Records a waiting thread that has arrived.
     pub fn wait(&self, waiter: Waiter) {
         self.waiters.borrow_mut().push(waiter);
     }
 
-    /// Whether some have arrived, and no more than `alive` are expected.
+    /// Returns true if threads have arrived, and no more than `alive` are expected.
     #[inline]
     pub fn is_complete(&self, alive: u32) -> bool {
         let arrived = self.arrived.get();

@@ -1,7 +1,7 @@
-//! The shared state of the threads of a running block, and which of them have started and ended.
+//! Shared state of the threads of a running block, including which of them have started and exited.
 //!
-//! All of it is used by one host thread. Kernel code and the scheduler both hold shared references; every
-//! borrow of a cell ends before control passes from one to the other.
+//! One host thread uses all of it. Kernel code and the scheduler both hold shared references; every borrow of a cell
+//! ends before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,9 +15,9 @@ use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
 
-/// A running block. One is used for all blocks that stand at its place in the sets a worker runs in a launch.
+/// A running block. It is reused for all blocks at this position in the sets that a worker runs in a launch.
 pub(crate) struct Block {
-    /// Its place among the blocks that run at once.
+    /// Index among the concurrently running blocks.
     pub number: u32,
     pub barrier: Barrier,
     pub arrays: ArrayBarriers,
@@ -27,10 +27,10 @@ pub(crate) struct Block {
     index: Cell<[u32; 3]>,
     /// Threads that have not started.
     unstarted: Unstarted,
-    /// Threads that have not exited, started or not.
+    /// Number of threads that have not exited, started or not.
     alive: Cell<u32>,
-    /// By thread: 1 + the phase of the cluster's barrier in which it has arrived; 0 when it has not, or has waited.
-    /// Made at the first arrival.
+    /// Cluster barrier arrivals by thread: 1 + the phase in which the thread has arrived; 0 if it has not arrived, or
+    /// has waited. Allocated at the first arrival.
     arrivals: RefCell<Vec<u32>>,
 }
 
@@ -68,7 +68,7 @@ impl Block {
         self.index.get()
     }
 
-    /// Makes the registers those of the next thread; `false` when all have started.
+    /// Loads the next thread into the registers; `false` when all have started.
     #[inline(always)]
     pub fn start(&self, shape: Shape, registers: &Registers) -> bool {
         let Some(linear) = self.unstarted.next() else { return false };
@@ -77,24 +77,24 @@ impl Block {
         true
     }
 
-    /// Whether threads are left to start.
+    /// Returns true if unstarted threads are left.
     #[inline]
     pub fn has_unstarted(&self) -> bool {
         !self.unstarted.is_empty()
     }
 
-    /// Lets no other thread start.
+    /// Prevents further threads from starting.
     pub fn close(&self) {
         self.unstarted.clear();
     }
 
-    /// Threads that have not exited.
+    /// Number of threads that have not exited.
     #[inline]
     pub fn alive(&self) -> u32 {
         self.alive.get()
     }
 
-    /// Counts a thread out; returns the number left.
+    /// Counts an exiting thread; returns the number left.
     #[inline]
     pub fn leave(&self) -> u32 {
         let alive = self.alive.get() - 1;
@@ -102,7 +102,7 @@ impl Block {
         alive
     }
 
-    /// What is wrong with an operation that waits for every thread of the block, when some have exited.
+    /// Error text of an operation that waits for every thread of the block, if some have exited.
     pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
         let exited = grid.threads - self.alive();
         let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };
@@ -111,12 +111,12 @@ impl Block {
         })
     }
 
-    /// The last value of [`Self::set_arrival`] for a thread.
+    /// Last value of [`Self::set_arrival`] for a thread.
     pub fn arrival(&self, thread: u32) -> u32 {
         self.arrivals.borrow().get(thread as usize).copied().unwrap_or(0)
     }
 
-    /// Notes in which phase of the cluster's barrier a thread has arrived.
+    /// Records the phase of the cluster barrier in which a thread has arrived.
     pub fn set_arrival(&self, grid: &Grid, thread: u32, arrival: u32) {
         let mut arrivals = self.arrivals.borrow_mut();
         if arrivals.is_empty() {
@@ -125,7 +125,7 @@ impl Block {
         arrivals[thread as usize] = arrival;
     }
 
-    /// Adds the threads that wait for others of their block.
+    /// Adds the threads that wait for other threads of their block.
     pub fn add_waiting(&self, grid: &Grid, places: &mut Places) {
         self.barrier.for_each_waiter(|w| places.add("sync_threads", None, w.location, w.thread));
         self.arrays.for_each_waiter(|w, operation| places.add(operation, None, w.location, w.thread));
@@ -135,18 +135,19 @@ impl Block {
         });
     }
 
-    /// The index of thread `linear` of the block.
+    /// Index of thread `linear` in the block.
     pub fn thread_index(&self, grid: &Grid, linear: u32) -> [u32; 3] {
         grid.shape.index(linear)
     }
 }
 
-/// The threads of a block in x and y, for indices without divisions.
+/// Block size in x and y, for computing indices without divisions.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     width: u32,
     height: u32,
-    /// 2^32 over each, rounded up: exact for the numbers below 2^16 that a block has.
+    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. Exact for the numbers below 2^16 that occur in a
+    /// block.
     of_width: u64,
     of_height: u64,
     is_row: bool,
@@ -164,7 +165,7 @@ impl Shape {
         }
     }
 
-    /// The index of thread `linear`.
+    /// Index of thread `linear`.
     #[inline(always)]
     pub fn index(self, linear: u32) -> [u32; 3] {
         if self.is_row {

@@ -1,19 +1,19 @@
-//! The barriers that reach beyond a block: that of a cluster, in two halves, and that of the grid.
+//! Barriers beyond a block: the cluster barrier, in two halves, and the grid barrier.
 //!
-//! Each counts threads of blocks that run at once, on one host thread.
+//! Each counts threads of concurrently running blocks, on one host thread.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// A cluster's barrier: a phase is complete when every thread of the cluster that has not exited has arrived.
+/// Barrier of a cluster: a phase is complete when every thread of the cluster that has not exited has arrived.
 #[derive(Default)]
 pub(crate) struct ClusterBarrier {
     phase: Cell<u32>,
     /// Threads that have arrived in this phase and have not exited.
     arrived: Cell<u32>,
-    /// Threads that wait for the phase's end, and in what.
+    /// Waiting threads, with the operation each one waits in.
     waiters: RefCell<Vec<(Waiter, &'static str)>>,
 }
 
@@ -24,22 +24,22 @@ impl ClusterBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// The token of an arrival in the running phase.
+    /// Token of an arrival in the current phase.
     pub fn token(&self) -> u32 {
         self.phase.get().wrapping_add(1)
     }
 
-    /// Counts a thread in.
+    /// Counts an arrival.
     pub fn arrive(&self) {
         self.arrived.set(self.arrived.get() + 1);
     }
 
-    /// Counts a thread out that had arrived.
+    /// Withdraws the arrival of a thread.
     pub fn withdraw(&self) {
         self.arrived.set(self.arrived.get() - 1);
     }
 
-    /// Ends the phase if all that are `alive` have arrived; whether it did.
+    /// Ends the phase if all `alive` threads have arrived; returns whether it did.
     pub fn complete(&self, alive: u32, queue: &Queue) -> bool {
         if self.arrived.get() != alive || alive == 0 {
             return false;
@@ -50,7 +50,7 @@ impl ClusterBarrier {
         true
     }
 
-    /// Records where a thread waits.
+    /// Records a waiting thread.
     pub fn wait(&self, waiter: Waiter, operation: &'static str) {
         self.waiters.borrow_mut().push((waiter, operation));
     }
@@ -60,7 +60,7 @@ impl ClusterBarrier {
     }
 }
 
-/// The grid's barrier: complete when every thread of the grid has arrived. One that has exited never does.
+/// Barrier of the grid: complete when every thread of the grid has arrived. An exited thread never arrives.
 #[derive(Default)]
 pub(crate) struct GridBarrier {
     arrived: Cell<u32>,
@@ -73,7 +73,7 @@ impl GridBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Counts a thread in. The last of `threads` releases all; the call returns true for it.
+    /// Counts an arrival. The last of `threads` releases all others, and the call returns true for it.
     pub fn arrive(&self, threads: u32, queue: &Queue) -> bool {
         let arrived = self.arrived.get() + 1;
         self.arrived.set(arrived % threads);
@@ -84,7 +84,7 @@ impl GridBarrier {
         true
     }
 
-    /// Records where a thread that has arrived waits.
+    /// Records a waiting thread that has arrived.
     pub fn wait(&self, waiter: Waiter) {
         self.waiters.borrow_mut().push(waiter);
     }

@@ -1,8 +1,8 @@
-//! Operations in which threads wait for each other, as a kernel calls them.
+//! Collective operations: operations in which threads wait for each other, as called by a kernel.
 //!
-//! Each suspends the calling thread until those it waits for have arrived. One that can never complete is a
-//! [`Fault`](crate::Fault) that names the caller's place, so functions that wrap these should be
-//! `#[track_caller]` too. In a thread that unwinds (its block has failed, destructors run) they return at once.
+//! Each suspends the calling thread until the awaited threads have arrived. An operation that can never complete is a
+//! [`Fault`](crate::Fault) with the caller's location, so functions that wrap these should be `#[track_caller]` too. In
+//! an unwinding thread (its block has failed, destructors run) they return at once.
 
 use std::panic::Location;
 
@@ -15,7 +15,7 @@ use crate::registers::{registers, running};
 use crate::thread::lanes_of_warp;
 use crate::warp::Call;
 
-/// Waits until every thread of the block that has not exited is here.
+/// Waits until every thread of the block that has not exited has arrived.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -44,12 +44,12 @@ pub fn barrier(predicate: bool) -> BarrierResult {
     block.barrier.result()
 }
 
-/// Waits until every thread of the block is at barrier `number`, which a shared array has of its own: 1 to
-/// [`ARRAY_BARRIERS`]. That they come from different places in the source and that a thread has exited are faults.
-/// `operation` is a name for messages.
+/// Waits until every thread of the block has arrived at barrier `number` of a shared array: 1 to [`ARRAY_BARRIERS`]. It
+/// is a fault if threads arrive from different places in the source, or if a thread has exited. `operation` is a name
+/// for messages.
 ///
 /// # Panics
-/// Outside a kernel; in a thread that unwinds; for any other number.
+/// Outside a kernel; in an unwinding thread; for any other number.
 #[track_caller]
 pub fn array_barrier(number: u32, operation: &'static str) {
     let location = Location::caller();
@@ -85,7 +85,8 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     set.suspend(block, registers);
 }
 
-/// Waits until `threads` threads of the block are at barrier `number`, 1 to 15. Those that state another count are a fault.
+/// Waits until `threads` threads of the block have arrived at barrier `number`, 1 to 15. A thread with a different
+/// count is a fault.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -104,7 +105,8 @@ pub fn part_barrier(number: u32, threads: u32) {
     }
 }
 
-/// Waits until the 128 threads of the calling thread's warp group are here: in a product that they make together.
+/// Waits until the 128 threads of the calling thread's warpgroup have arrived: for a warpgroup matrix multiply
+/// (`wgmma`).
 ///
 /// # Panics
 /// Outside a kernel.
@@ -120,12 +122,12 @@ pub fn group_barrier() {
     end_of_part(block.parts.arrive_of_group(registers.waiter(location), &set.queue), OPERATION, location);
 }
 
-/// The calling thread has arrived at the barrier of a part of its block: waits for the others, which the last releases.
+/// Ends the arrival at a partial barrier of the block: waits for the others, which the last arrival releases.
 fn end_of_part(is_last: bool, operation: &'static str, location: &'static Location<'static>) {
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
     if is_last {
-        // It orders more than the barrier does: what other threads of the block did, too.
+        // The checker orders more than the barrier does: also the accesses of other threads of the block.
         registers.with_checker(|checker| checker.block_barrier(block.number));
         set.progress();
         if !set.queue.draws(2) {
@@ -137,11 +139,11 @@ fn end_of_part(is_last: bool, operation: &'static str, location: &'static Locati
     set.suspend(block, registers);
 }
 
-/// Waits until every thread of the grid is here: of a cooperative launch, or of one with a single block. A thread
-/// that has exited never comes, and is a fault.
+/// Waits until every thread of the grid has arrived, in a cooperative launch or one with a single block. A thread that
+/// has exited never arrives, and is a fault.
 ///
 /// # Panics
-/// Outside a kernel; in a launch of several blocks that is not cooperative.
+/// Outside a kernel; in a non-cooperative launch of several blocks.
 #[track_caller]
 pub fn grid_barrier() {
     let location = Location::caller();
@@ -168,7 +170,7 @@ pub fn grid_barrier() {
     set.suspend(block, registers);
 }
 
-/// [`cluster_arrive`] and [`cluster_wait`].
+/// Calls [`cluster_arrive`] and [`cluster_wait`].
 ///
 /// # Panics
 /// Outside a kernel.
@@ -178,8 +180,8 @@ pub fn cluster_sync(operation: &'static str) {
     cluster_wait(operation);
 }
 
-/// Marks the thread as arrived at its cluster's barrier, without waiting. It has to wait by [`cluster_wait`] before it
-/// arrives again; that it does not is a fault. `operation` is a name for messages.
+/// Marks the thread as arrived at its cluster's barrier, without waiting. It must call [`cluster_wait`] before it
+/// arrives again; otherwise it is a fault. `operation` is a name for messages.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -188,7 +190,7 @@ pub fn cluster_arrive(operation: &'static str) {
     arrive_at_cluster(operation, false);
 }
 
-/// `waits` says that the thread waits at once.
+/// Arrives at the cluster barrier. `waits` is true if the thread waits at once.
 #[track_caller]
 fn arrive_at_cluster(operation: &'static str, waits: bool) {
     let location = Location::caller();
@@ -212,7 +214,8 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
     }
 }
 
-/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`], as the caller has.
+/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`]. The caller must have
+/// arrived, too.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -242,9 +245,9 @@ pub fn cluster_wait(operation: &'static str) {
     registers.with_checker(|checker| checker.cluster_wait(set.first_of_cluster(block), block.number, thread));
 }
 
-/// Gives each lane of `mask` the values of all. Every lane of the mask that exists has to call it with the same
-/// mask and `operation`, a name for messages such as `shuffle_down`; the caller has to be one of them. Lanes
-/// beyond the end of a block whose size is no multiple of 32 are ignored; lanes that have exited are a fault.
+/// Gives each lane of `mask` the values of all lanes. Every existing lane of the mask must call it with the same mask
+/// and `operation`, a name for messages such as `shuffle_down`. The caller must be one of them. Lanes beyond the end of
+/// a block whose size is not a multiple of 32 are ignored; exited lanes are a fault.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -253,7 +256,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
     exchange(mask, operation, value, Location::caller(), |values| *values)
 }
 
-/// As [`warp_exchange`], for one value: that of `lane`, or 0 if it takes no part.
+/// Returns the value of `lane`, or 0 if that lane does not take part. Otherwise like [`warp_exchange`].
 ///
 /// # Panics
 /// Outside a kernel.
@@ -296,7 +299,7 @@ fn exchange<R>(
     match block.warps.arrive(linear, needed, set.grid.threads, call) {
         Ok(true) => {
             block.warps.complete(linear, needed, &set.queue);
-            // The other exchanges order nothing but their values.
+            // The other exchanges order only their values.
             if operation == "sync_warp" {
                 registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
             }
@@ -313,10 +316,10 @@ fn exchange<R>(
     block.warps.read(linear, read)
 }
 
-/// The lanes of the warp that are at this place together, as a mask; the caller is always among them.
+/// Mask of the warp's lanes that are active at this place together; it always includes the caller.
 ///
-/// The thread waits until no other thread of the block can go on without it; the lanes of its warp that wait at
-/// the same place by then are active together. A GPU may give fewer.
+/// The thread waits until no other thread of the block can continue without it. The lanes of its warp that wait at the
+/// same place by then are active together. A GPU may return fewer.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -334,8 +337,8 @@ pub fn active_mask() -> u32 {
     block.warps.active(registers.linear.get())
 }
 
-/// Says that the thread reads memory that it may be waiting for others to change. Every so often the thread then
-/// lets others run; a block in which nothing else happens for too long is a fault, see [`crate::settings`].
+/// Signals that the thread reads memory and may be waiting for other threads to change it. After a number of such reads
+/// the thread lets others run. A block that does nothing else for too long is a fault, see [`crate::settings`].
 ///
 /// Outside a kernel it does nothing, so that atomics can be used there too.
 #[cfg_attr(not(warpsmith_check), inline)]

@@ -1,8 +1,8 @@
-//! Barriers of arrivals and bytes (`mbarrier`), and the copies of boxes of tensors that they wait for.
+//! Transaction barriers (`mbarrier`), and the TMA copies that they track.
 //!
-//! A copy arrives as late as it may: a load when no thread can go on without it, a store when its thread waits for it.
-//! The destination of a load is poison until then. So a kernel that does not wait, or that reuses memory too early, has
-//! wrong results here, where a GPU may have right ones by chance.
+//! A copy completes as late as possible: a load when no thread can continue without it, a store when its thread waits
+//! for it. Until then, the destination of a load is poison. A kernel that does not wait, or that reuses memory too
+//! early, therefore has wrong results here, where a GPU may be right by chance.
 
 use std::panic::Location;
 
@@ -13,7 +13,7 @@ use crate::set::{BlockSet, note_copy};
 use crate::shared::POISON;
 use crate::under_way::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store};
 
-/// The calling thread, where it is in `operation`.
+/// Calling thread, with its `operation` and location.
 struct Caller {
     registers: &'static Registers,
     operation: &'static str,
@@ -40,7 +40,7 @@ impl Caller {
         set.fail_here(set.misuse(block, self.registers.linear.get(), message, self.location))
     }
 
-    /// The state of a barrier.
+    /// State of a barrier.
     ///
     /// # Safety
     /// It is in shared memory.
@@ -79,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Makes the 64 bits at `barrier` a barrier of `arrivals` a phase.
+/// Initializes the 64 bits at `barrier` as a barrier with `arrivals` arrivals per phase.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -97,7 +97,7 @@ pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
     unsafe { barrier.write(state.encode()) };
 }
 
-/// Arrives at a barrier, and adds `bytes` to what its phase waits for.
+/// Arrives at a barrier, and adds `bytes` to the expected transaction bytes of its phase.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -129,7 +129,7 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     caller.set().progress();
 }
 
-/// Waits until the phase of this parity is complete.
+/// Waits until the phase with this parity is complete.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -156,13 +156,15 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
 }
 
-/// Begins to copy the box of `map` at `at`, of `bytes`, to `shared`; they count for `barrier`.
+/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`; the bytes count for
+/// `barrier`.
 ///
 /// # Panics
 /// Outside a kernel.
 ///
 /// # Safety
-/// `shared` and `barrier` are in shared memory of the cluster, and the tensor's memory is there, until the copy is done.
+/// `shared` and `barrier` are in shared memory of the cluster, and the tensor's memory is valid, until the copy has
+/// finished.
 #[track_caller]
 pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32, barrier: *mut u64) {
     let caller = Caller::new("TensorMap::load");
@@ -175,7 +177,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
     caller.set().copies.loads.borrow_mut().push(copy);
 }
 
-/// Begins to copy `bytes` at `shared` to the box of `map` at `at`.
+/// Starts a TMA store of `bytes` bytes at `shared` to the box of `map` at coordinates `at`.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -190,7 +192,7 @@ pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32
     caller.set().copies.stores.borrow_mut().push(Store { block, thread, is_committed: false, copy });
 }
 
-/// Makes the stores that the calling thread has begun a group.
+/// Commits the stores that the calling thread has started, as a bulk group.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -203,7 +205,7 @@ pub fn commit_stores() {
     own.for_each(|store| store.is_committed = true);
 }
 
-/// Makes the committed stores of the calling thread.
+/// Performs the committed stores of the calling thread.
 ///
 /// # Panics
 /// Outside a kernel.

@@ -1,8 +1,8 @@
-//! Kernels launched by kernels.
+//! Kernels launched by kernels (dynamic parallelism).
 //!
-//! A running grid collects what its threads launch; when it is done its children run, one after the other, each
-//! followed by its own. The order among children is that of blocks and threads, so that a run can be repeated; a
-//! seed shuffles them. Children of the tail come last, in order.
+//! A running grid collects the launches of its threads. When it has finished, its children run one after the other,
+//! each followed by its own children. Children are ordered by block and thread, so that a run can be repeated; a seed
+//! shuffles them. Tail launches come last, in order.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -17,37 +17,37 @@ use crate::order::Order;
 use crate::order::Permutation;
 use crate::registers::running;
 
-/// Launches that can wait at once.
+/// Maximum number of pending launches.
 pub const MAX_PENDING: u32 = 2048;
 
-/// How deep children of children can go; a launch by the host has depth 0.
+/// Maximum nesting depth of launches; a launch by the host has depth 0.
 pub const MAX_DEPTH: u32 = 24;
 
-/// Most dynamic shared memory of a child, in bytes.
+/// Maximum dynamic shared memory of a child, in bytes.
 const MAX_SHARED_BYTES: u32 = 48 * 1024;
 
-/// Why a kernel was not launched from a kernel.
+/// Reason why a launch from a kernel was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// [`MAX_PENDING`] launches wait already.
+    /// [`MAX_PENDING`] launches are already pending.
     TooManyPending,
     /// The child would be deeper than [`MAX_DEPTH`].
     TooDeep,
-    /// Grid, block or shared memory is not possible, or the kernel is a cooperative one.
+    /// Invalid grid, block or shared memory size, or a cooperative kernel.
     InvalidConfiguration,
 }
 
-/// Records a launch by the running thread. It runs when the grid is done; if `tail`, after all children of the grid
-/// that are not.
+/// Records a launch by the running thread. It runs when the grid has finished; with `tail`, after all non-tail children
+/// of the grid.
 ///
-/// `parameters` are the kernel's machine parameters, one after the other, each at the next multiple of its
-/// alignment; they are copied.
+/// `parameters` are the kernel parameters (PTX `.param`), one after the other, each at the next multiple of its
+/// alignment. They are copied.
 ///
 /// # Errors
-/// [`Refused`], by the limits.
+/// [`Refused`], if a limit is exceeded.
 ///
 /// # Panics
-/// Outside a kernel; when the parameters do not have the bytes that the kernel's take.
+/// Outside a kernel; if the size of the parameters does not match the kernel.
 ///
 /// # Safety
 /// As for [`run`](crate::run), when the child runs.
@@ -99,7 +99,7 @@ fn is_possible(kernel: &KernelSpec, grid: [u32; 3], block: [u32; 3], shared_byte
         && !kernel.cooperative
 }
 
-/// Offset and size of each machine parameter.
+/// Offset and size of each kernel parameter.
 fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     let mut end = 0;
     let mut places = Vec::new();
@@ -113,12 +113,12 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     places
 }
 
-/// The launches of a grid's threads.
+/// Launches by a grid's threads.
 #[derive(Default)]
 pub(crate) struct Children {
-    /// The grid's own depth.
+    /// Depth of the grid.
     depth: u32,
-    /// Launches of other grids that wait.
+    /// Number of pending launches of other grids.
     pending: u32,
     launched: Mutex<Vec<Child>>,
 }
@@ -134,19 +134,19 @@ impl Children {
     }
 }
 
-/// A launch that waits.
+/// A pending launch.
 struct Child {
     kernel: &'static KernelSpec,
     grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
     parameters: Vec<MaybeUninit<u8>>,
-    /// Block and thread that launched it.
+    /// Launching block and thread.
     launched_by: (u64, u32),
     tail: bool,
 }
 
-/// Runs a kernel and everything that it launches.
+/// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
 /// As for [`run`](crate::run).
@@ -155,7 +155,7 @@ pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
     unsafe { run_tree(launch, 0, &mut 0) }
 }
 
-/// `pending` are the launches that wait, outside the grid's own.
+/// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
 /// As for [`run`](crate::run).
@@ -167,7 +167,7 @@ unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result
     if launched.is_empty() {
         return Ok(());
     }
-    // Each thread's launches are in order already.
+    // Each thread's launches are already in order.
     launched.sort_by_key(|child| child.launched_by);
     *pending += launched.len() as u32;
     let (tail, now): (Vec<_>, Vec<_>) = launched.into_iter().partition(|child| child.tail);
@@ -193,8 +193,8 @@ unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result
             args: &args,
             order: launch.order,
         };
-        // SAFETY: the arguments are the kernel's parameters, which was the launching thread's promise, as was
-        // that the kernel may run with them.
+        // SAFETY: the arguments are the kernel's parameters, as the launching thread promised, and so are the kernel's
+        // safety conditions.
         unsafe { run_tree(&launch, depth + 1, pending) }?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The errors of a launch. The [`Display`](std::fmt::Display) texts are what users see.
+//! Errors of a launch. Users see the [`Display`](std::fmt::Display) texts.
 
 use std::fmt;
 use std::panic::Location;
@@ -7,7 +7,7 @@ use gpu_spec::finding::Index;
 
 use crate::check::Finding;
 
-/// Why a launch did not run to its end.
+/// Reason why a launch did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A thread panicked.
@@ -16,40 +16,40 @@ pub enum Fault {
         Index(block), Index(thread), location.as_deref().unwrap_or("at an unknown place")
     )]
     Panic {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The panic's text.
+        /// Text of the panic.
         message: String,
-        /// `file:line:column`, when known.
+        /// Location of the panic, `file:line:column`, if known.
         location: Option<String>,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// The thread in its block.
+        /// Thread index in its block.
         thread: [u32; 3],
     },
 
-    /// A thread used a collective operation wrongly: lanes or threads that disagree, one that has exited, a mask without
-    /// the caller.
+    /// A thread misused a collective operation: lanes or threads disagree, one has exited, or the mask lacks the
+    /// caller.
     #[error(
         "kernel `{kernel}` failed in block {}, thread {}: {message} ({location})",
         Index(block),
         Index(thread)
     )]
     Collective {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The cause.
+        /// Cause of the fault.
         message: String,
-        /// `file:line:column` of the call.
+        /// Location of the call, `file:line:column`.
         location: String,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// The thread in its block.
+        /// Thread index in its block.
         thread: [u32; 3],
     },
 
-    /// Every thread that has not exited waits, and nothing can wake one: of a block, or of all the blocks that run
-    /// at once, those of a cluster or of a cooperative launch.
+    /// Every thread that has not exited waits, and nothing can wake one. This concerns one block, or all concurrently
+    /// running blocks of a cluster or cooperative launch.
     #[error(
         "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
         Index(block),
@@ -57,13 +57,13 @@ pub enum Fault {
         Note(note)
     )]
     Deadlock {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block, or the first of them that has threads left.
+        /// Index of the block, or of the first block that has threads left.
         block: [u32; 3],
-        /// Where threads wait, one entry for each place.
+        /// Waiting threads, one entry per place.
         waiting: Vec<Waiting>,
-        /// Why those in `grid::sync` wait in vain, when that is known.
+        /// Reason why threads in `grid::sync` wait in vain, if known.
         note: Option<String>,
     },
 
@@ -75,17 +75,17 @@ pub enum Fault {
         Lines(waiting)
     )]
     Livelock {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// Reads of atomics since a thread last got anywhere.
+        /// Atomic reads since a thread last made progress.
         spins: u64,
-        /// Where threads spin and wait, one entry for each place.
+        /// Spinning and waiting threads, one entry per place.
         waiting: Vec<Waiting>,
     },
 
-    /// Blocks have run for longer than they may.
+    /// Blocks exceeded the time limit.
     #[error(
         "kernel `{kernel}` has run for {seconds} s in block {} and does not end (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
          limit){}{}",
@@ -94,97 +94,97 @@ pub enum Fault {
         Lines(waiting)
     )]
     Endless {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// The thread that ran last, when it does not wait.
+        /// Index of the thread that ran last, if it does not wait.
         thread: Option<[u32; 3]>,
-        /// Where it was in the source.
+        /// Its location in the source.
         at: Option<String>,
-        /// The limit, of a block and those that run at once with it.
+        /// Time limit in seconds, for a block and those that run concurrently with it.
         seconds: u64,
-        /// Where threads wait, one entry for each place.
+        /// Waiting threads, one entry per place.
         waiting: Vec<Waiting>,
     },
 
-    /// Copies were under way when the threads of their block had exited.
+    /// Copies were in flight when the threads of their block had exited.
     #[error("kernel `{kernel}` ended block {} too early: {message}", Index(block))]
     Copies {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block, or the first of those that ran at once.
+        /// Index of the block, or of the first of the concurrently running ones.
         block: [u32; 3],
-        /// Which, and what to do.
+        /// Copies in flight, and the remedy.
         message: String,
     },
 
     /// A block has overwritten bytes around its shared memory.
     #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
     RedZone {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// Which bytes of which piece.
+        /// Overwritten bytes and the piece of memory they belong to.
         message: String,
     },
 
-    /// The launch itself is impossible. Nothing ran.
+    /// The launch is invalid. Nothing ran.
     #[error("kernel `{kernel}` cannot be launched: {message}")]
     InvalidLaunch {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The cause and the remedy.
+        /// Cause and remedy.
         message: String,
     },
 
-    /// A checked launch found races or wrong accesses to memory. See [`crate::check`].
+    /// A checked launch has races or invalid memory accesses. See [`crate::check`].
     #[error("kernel `{kernel}`: {}", Findings { findings, more: *more, then })]
     Check {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// What was found, each once for a pair of places, in the order in which it happened.
+        /// Findings, one per pair of places, in order of occurrence.
         findings: Vec<Finding>,
-        /// Findings beyond the limit.
+        /// Number of findings beyond the limit.
         more: u64,
-        /// How the launch ended besides.
+        /// Additional fault with which the launch ended.
         then: Option<Box<Fault>>,
     },
 
-    /// The operating system gave no memory for a thread's stack.
+    /// The operating system provided no memory for a thread's stack.
     #[error(
         "kernel `{kernel}` stopped in block {}: no memory for the stack of another thread: {message} \
          (a smaller block, a smaller WARPSMITH_EMULATOR_STACK or, on Linux, a larger vm.max_map_count helps)",
         Index(block)
     )]
     OutOfStacks {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// The operating system's error.
+        /// Error of the operating system.
         message: String,
     },
 
-    /// A checked launch touched more memory than there is shadow memory for.
+    /// A checked launch touched more memory than the shadow memory covers.
     #[error(
         "kernel `{kernel}` stopped in block {}: {}",
         Index(block),
         NoShadow(*bytes)
     )]
     OutOfShadow {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// The block.
+        /// Block index.
         block: [u32; 3],
-        /// Bytes of shadow memory that there may be.
+        /// Maximum bytes of shadow memory.
         bytes: usize,
     },
 }
 
 impl Fault {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub fn kernel(&self) -> &'static str {
         match self {
             Fault::Panic { kernel, .. }
@@ -201,7 +201,7 @@ impl Fault {
         }
     }
 
-    /// The block it happened in, if it happened in one.
+    /// Block of the fault, if it occurred in one.
     pub fn block(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { block, .. }
@@ -218,7 +218,7 @@ impl Fault {
         }
     }
 
-    /// The thread it happened in, if it happened in one.
+    /// Thread of the fault, if it occurred in one.
     pub fn thread(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { thread, .. } | Fault::Collective { thread, .. } => Some(*thread),
@@ -227,7 +227,7 @@ impl Fault {
         }
     }
 
-    /// `file:line:column` of the call that failed, when there is one such place.
+    /// Location of the failed call, `file:line:column`, if there is a single one.
     pub fn location(&self) -> Option<&str> {
         match self {
             Fault::Panic { location, .. } => location.as_deref(),
@@ -236,7 +236,7 @@ impl Fault {
         }
     }
 
-    /// The message without kernel, block, thread and place, where those are known separately.
+    /// Message without kernel, block, thread and place, where those are known separately.
     pub fn message(&self) -> String {
         match self {
             Fault::Panic { message, .. }
@@ -262,7 +262,7 @@ impl Fault {
     }
 }
 
-/// That `bytes` do not do, and what to do.
+/// Message that this many bytes of shadow memory are not enough, with the remedy.
 struct NoShadow(usize);
 
 impl fmt::Display for NoShadow {
@@ -276,16 +276,16 @@ impl fmt::Display for NoShadow {
     }
 }
 
-/// Threads of a block that wait for the same thing at the same place.
+/// Threads of a block that wait in the same operation at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The operation in which they wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
+    /// Operation in which they wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
     pub operation: String,
-    /// `file:line:column` of the call.
+    /// Location of the call, `file:line:column`.
     pub location: String,
-    /// The threads' linear indices in their block, ascending.
+    /// Ascending linear indices of the threads in their block.
     pub threads: Vec<u32>,
-    /// Linear indices of the blocks in which these threads wait there, ascending. Empty when only one block runs.
+    /// Ascending linear indices of the blocks in which these threads wait there. Empty when only one block runs.
     pub blocks: Vec<u64>,
 }
 
@@ -307,7 +307,7 @@ fn plural(noun: &str, count: usize) -> String {
     if count == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-/// Ascending numbers, as `0-16, 18`.
+/// Ascending numbers, printed as ranges such as `0-16, 18`.
 struct Runs<'a>(&'a [u64]);
 
 impl fmt::Display for Runs<'_> {
@@ -329,10 +329,10 @@ impl fmt::Display for Runs<'_> {
 
 /// Gathers waiting threads by operation and place, block by block.
 pub(crate) struct Places {
-    /// Whether several blocks run at once, so that places name theirs.
+    /// True if several blocks run concurrently, so that places name theirs.
     several: bool,
     block: u64,
-    /// Those of the active block.
+    /// Places of the active block.
     own: Vec<Place>,
     waiting: Vec<Waiting>,
 }
@@ -349,7 +349,7 @@ impl Places {
         Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Places added from now on belong to the block with this linear index.
+    /// Starts a block: places added from now on belong to the block with this linear index.
     pub fn begin_block(&mut self, linear: u64) {
         self.end_block();
         self.block = linear;
@@ -369,7 +369,7 @@ impl Places {
         }
     }
 
-    /// Joins places at which the same threads of several blocks wait.
+    /// Merges places at which the same threads of several blocks wait.
     fn end_block(&mut self) {
         for Place { operation, mask, location, mut threads } in self.own.drain(..) {
             threads.sort_unstable();
@@ -388,7 +388,7 @@ impl Places {
         }
     }
 
-    /// The places, the one with the most threads first.
+    /// Collected places, the one with the most threads first.
     pub fn finish(mut self) -> Vec<Waiting> {
         self.end_block();
         for waiting in &mut self.waiting {
@@ -400,7 +400,7 @@ impl Places {
     }
 }
 
-/// A list of places, each on a line of its own.
+/// A list of places, one per line.
 struct Lines<'a>(&'a [Waiting]);
 
 impl fmt::Display for Lines<'_> {
@@ -412,7 +412,7 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
-/// The place at which a thread runs, on a line of its own.
+/// Place at which a thread runs, on its own line.
 struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
 
 impl fmt::Display for RunsAt<'_> {
@@ -424,7 +424,7 @@ impl fmt::Display for RunsAt<'_> {
     }
 }
 
-/// What a check found, one after the other.
+/// Findings of a check, one after the other.
 struct Findings<'a> {
     findings: &'a [Finding],
     more: u64,
@@ -446,7 +446,7 @@ impl fmt::Display for Findings<'_> {
     }
 }
 
-/// A remark on a line of its own.
+/// A remark on its own line.
 struct Note<'a>(&'a Option<String>);
 
 impl fmt::Display for Note<'_> {

@@ -1,11 +1,11 @@
-//! Informs ThreadSanitizer which coroutine runs, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
+//! Informs ThreadSanitizer of coroutine switches, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
 //!
-//! Without that, ThreadSanitizer takes the stacks of all coroutines for one, and reports what is no race or crashes.
-//! A switch counts as synchronisation: races between the threads of a kernel are not detected.
+//! Otherwise ThreadSanitizer treats the stacks of all coroutines as one, and reports false races or crashes. A switch
+//! counts as synchronization: races between the threads of a kernel are not detected.
 
 #[cfg(not(warpsmith_tsan))]
 mod implementation {
-    /// ThreadSanitizer's state of a coroutine: without it, nothing.
+    /// ThreadSanitizer's state of a coroutine; empty without ThreadSanitizer.
     pub(crate) struct Fiber;
 
     impl Fiber {
@@ -34,7 +34,7 @@ mod implementation {
 
     pub(crate) struct Fiber(*mut c_void);
 
-    /// The one that resumed a coroutine, which continues when this is dropped.
+    /// Fiber that resumed a coroutine, and that continues when this is dropped.
     struct Resumer(*mut c_void);
 
     impl Fiber {
@@ -43,7 +43,7 @@ mod implementation {
             Fiber(unsafe { __tsan_create_fiber(0) })
         }
 
-        // Both switches are here, so that a function that is entered on one of the two stacks is left on the same.
+        // Both switches are here, so that a function entered on one of the two stacks is left on the same stack.
         #[inline(always)]
         pub fn run<R>(&self, resume: impl FnOnce() -> R) -> R {
             // SAFETY: this fiber lives until it is dropped, and its coroutine is about to run on this thread.
@@ -59,7 +59,7 @@ mod implementation {
     impl Drop for Resumer {
         #[inline(always)]
         fn drop(&mut self) {
-            // SAFETY: it is the fiber of the code that runs now, which was current when this was made.
+            // SAFETY: this is the fiber of the code that runs now, which was current when this was created.
             unsafe { __tsan_switch_to_fiber(self.0, 0) }
         }
     }

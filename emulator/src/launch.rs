@@ -1,13 +1,13 @@
-//! Describes a launch, checks it, and spreads its blocks over the cores.
+//! Description and validation of a launch, and distribution of its blocks over the cores.
 //!
-//! The unit of distribution is a set of blocks that run at once: single blocks, the blocks of a cluster, or the whole
-//! grid of a cooperative launch. Small launches run on the calling thread alone. For larger ones the threads of
-//! rayon's current pool help, each taking sets in order from a common counter; the calling thread always takes
-//! part, so a launch makes progress even when the pool is busy. A seeded launch runs on the calling thread alone, so
-//! that the same seed gives the same run.
+//! The unit of distribution is a set of concurrently running blocks: a single block, the blocks of a cluster, or the
+//! whole grid of a cooperative launch. Small launches run on the calling thread only. For larger ones, the threads of
+//! rayon's current pool help, each taking sets in order from a common counter. The calling thread always takes part, so
+//! a launch makes progress even when the pool is busy. A seeded launch runs on the calling thread only, so that the
+//! same seed gives the same run.
 //!
-//! After a fault no set behind the failed one starts. Those before it run on, so that the fault reported is
-//! that of the first set that fails, whatever the cores did meanwhile.
+//! After a fault, no set after the failed one starts. Earlier sets run on, so that the reported fault is always that of
+//! the first failing set, independent of timing.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -29,53 +29,53 @@ use crate::scheduler::run_set;
 use crate::set::BlockSet;
 use crate::settings::{Settings, settings};
 
-/// Most threads in a block.
+/// Maximum threads per block.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
-/// Most threads of blocks that run at once: of a cluster, or of a cooperative launch.
+/// Maximum threads of concurrently running blocks: of a cluster, or of a cooperative launch.
 pub const MAX_RESIDENT_THREADS: u32 = MOST_STACKS;
 
-/// Most blocks in a cluster.
+/// Maximum blocks per cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 
-/// Threads of a launch up to which it runs on the calling core alone.
+/// Maximum number of threads of a launch that runs only on the calling core.
 const SMALL_LAUNCH: u64 = 2048;
-/// Most sets taken from the counter at once.
+/// Maximum number of sets taken from the counter at once.
 const MAX_CHUNK: u64 = 64;
 
-/// A kernel to run, and how.
+/// A kernel launch.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// The kernel.
+    /// Kernel to run.
     pub kernel: &'static KernelSpec,
-    /// Blocks in x, y and z.
+    /// Grid size in blocks: x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y and z.
+    /// Block size in threads: x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block in bytes.
+    /// Dynamic shared memory per block in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster in x, y and z; `[1; 3]` for none. The blocks of a cluster run at once.
+    /// Cluster size in blocks: x, y and z; `[1; 3]` for no clusters. The blocks of a cluster run concurrently.
     pub cluster: [u32; 3],
-    /// Whether all blocks run at once.
+    /// True for a cooperative launch: all blocks run concurrently.
     pub cooperative: bool,
-    /// One pointer for each machine parameter, to its value.
+    /// Pointers to the values of the kernel parameters (PTX `.param`), one per parameter.
     pub args: &'a [*const c_void],
-    /// The order of execution.
+    /// Order of execution.
     pub order: Order,
 }
 
-/// Runs a kernel and what it launches, and returns when all is done, or when a block has failed and the others have
-/// stopped.
+/// Runs a kernel and all kernels that it launches. Returns when all have finished, or when a block has failed and the
+/// others have stopped.
 ///
 /// Several host threads may call it at once.
 ///
 /// # Errors
-/// [`Fault::InvalidLaunch`] when the launch is impossible and nothing ran; else what the kernel did wrong.
+/// [`Fault::InvalidLaunch`] if the launch is invalid and nothing ran; otherwise the fault of the kernel.
 ///
 /// # Safety
-/// `args` points to values that fit the kernel's machine parameters, as [`gpu_spec::HostEntry`] lists them, and
-/// the conditions under which the kernel may be called hold: what pointers among the arguments point to is valid
-/// until the call returns, and, for an unsafe kernel, what its documentation requires.
+/// `args` points to values that fit the kernel parameters, as [`gpu_spec::HostEntry`] lists them. The conditions for
+/// calling the kernel hold: memory that pointers among the arguments point to is valid until the call returns, and, for
+/// an unsafe kernel, its documented requirements are met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: passed on from the caller.
     unsafe { dynamic::run_all(launch) }
@@ -112,59 +112,59 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     grid.result()
 }
 
-/// Runs one grid on this host thread, and ends as the checker says.
+/// Runs one grid on this host thread, and ends as the checker determines.
 fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
     let registers = registers();
     let checker = Box::into_raw(checker);
     registers.checker.set(checker);
     grid.work();
     registers.checker.set(std::ptr::null_mut());
-    // SAFETY: from the box above; no reference to it is left, as the grid is done.
+    // SAFETY: from the box above; no reference to it is left, because the grid has finished.
     let checker = unsafe { Box::from_raw(checker) };
     checker.end_launch(grid.result())
 }
 
 /// A valid launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
-    /// The launches of its threads.
+    /// Launches by its threads.
     pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
-    /// Threads of a block in x, y and z, and in all.
+    /// Block size in threads: x, y and z. The field below is the total.
     pub block: [u32; 3],
     pub threads: u32,
     pub shape: Shape,
     pub seed: Option<u64>,
-    /// Whether the launch is checked.
+    /// True if the launch is checked.
     pub is_checked: bool,
-    /// Whether the calling thread runs all.
+    /// True if the calling thread runs everything.
     is_alone: bool,
     pub spin_limit: u64,
     pub stack_bytes: usize,
     pub time_limit: Option<Duration>,
-    /// Whether the launch is cooperative.
+    /// True if the launch is cooperative.
     pub cooperative: bool,
-    /// Blocks of a cluster.
+    /// Blocks per cluster.
     pub cluster_blocks: u32,
-    /// Blocks that run at once.
+    /// Concurrently running blocks per set.
     pub set_blocks: u32,
     size: [u32; 3],
-    /// Blocks of a cluster in x, y and z.
+    /// Cluster size in blocks: x, y and z.
     cluster: [u32; 3],
     sets: u64,
     shared_bytes: u32,
     order: Permutation,
-    /// Sets that a host thread takes at once.
+    /// Number of sets that a host thread takes at once.
     chunk: u64,
-    /// The next position in the order that no thread has taken.
+    /// Next position in the order that no thread has taken.
     next: AtomicU64,
-    /// Host threads that run sets.
+    /// Number of host threads that run sets.
     working: AtomicU32,
-    /// The number of them that run a set that has exceeded the spin limit.
+    /// Number of them that run a set which has exceeded the spin limit.
     stuck: AtomicU32,
-    /// The lowest position whose set has failed; `u64::MAX` while none has.
+    /// Lowest position whose set has failed; `u64::MAX` while none has.
     failed_at: AtomicU64,
-    /// The fault of that set.
+    /// Fault of that set.
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
@@ -217,7 +217,7 @@ impl Grid {
         })
     }
 
-    /// The number of threads of the pool that should help the calling one.
+    /// Number of pool threads that should help the calling thread.
     fn helpers(&self) -> u64 {
         let threads = self.threads * self.set_blocks;
         if self.is_alone || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
@@ -243,7 +243,7 @@ impl Grid {
         self.working.fetch_sub(1, Ordering::Relaxed);
         set.progress();
         runners.trim();
-        // A host thread that is ending has no place for them: they are dropped.
+        // A host thread that is ending cannot store them: they are dropped.
         let _ = RUNNERS.try_with(|kept| kept.set(Some(runners)));
     }
 
@@ -268,7 +268,7 @@ impl Grid {
         }
     }
 
-    /// Index in the grid of block `number` of set `set`.
+    /// Grid index of block `number` of set `set`.
     pub fn block_index(&self, set: u64, number: u32) -> [u32; 3] {
         let (size, number) = (self.size.map(u64::from), u64::from(number));
         if self.cluster_blocks == 1 {
@@ -282,13 +282,13 @@ impl Grid {
         [0, 1, 2].map(|i| cluster[i] * self.cluster[i] + within[i])
     }
 
-    /// Linear index in the grid of the block with this index.
+    /// Linear grid index of the block with this index.
     pub fn linear_index(&self, block: [u32; 3]) -> u64 {
         let ([x, y, z], [width, height, _]) = (block.map(u64::from), self.size.map(u64::from));
         x + width * (y + height * z)
     }
 
-    /// Whether all blocks of the grid run at once.
+    /// Returns true if all blocks of the grid run concurrently.
     pub fn is_one_set(&self) -> bool {
         self.sets == 1
     }
@@ -308,17 +308,17 @@ impl Grid {
         }
     }
 
-    /// Whether a set before `position` has failed.
+    /// Returns true if a set before `position` has failed.
     pub fn is_over(&self, position: u64) -> bool {
         self.failed_at.load(Ordering::Relaxed) < position
     }
 
-    /// Whether any set has failed.
+    /// Returns true if any set has failed.
     pub fn has_failed(&self) -> bool {
         self.failed_at.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Counts a set that has exceeded the spin limit in, and out when it got on after all.
+    /// Counts a set as stuck after it has exceeded the spin limit. `leave_stuck` undoes this after progress.
     pub fn enter_stuck(&self) {
         self.stuck.fetch_add(1, Ordering::Relaxed);
     }
@@ -327,23 +327,23 @@ impl Grid {
         self.stuck.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether every set that runs has exceeded the spin limit.
+    /// Returns true if every running set has exceeded the spin limit.
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) >= self.working.load(Ordering::Relaxed)
     }
 }
 
-/// The position of `linear` in a box of this size, x fastest.
+/// Coordinates of `linear` in a box of this size, x fastest.
 fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
     [linear % width, linear / width % height, linear / (width * height)].map(|i| i as u32)
 }
 
 thread_local! {
-    /// The runners of this host thread between launches.
+    /// Runners of this host thread between launches.
     static RUNNERS: Cell<Option<Runners>> = const { Cell::new(None) };
 }
 
-/// Checks what does not depend on a device; returns the threads of a block.
+/// Checks device-independent properties; returns the number of threads per block.
 fn check(launch: &Launch<'_>) -> Result<u32, String> {
     if registers().in_kernel() {
         return Err("kernels cannot launch kernels here".to_owned());
@@ -389,7 +389,7 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
     Ok(threads)
 }
 
-/// Checks the cluster; returns its blocks.
+/// Checks the cluster; returns its number of blocks.
 fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
     let (cluster, grid) = (launch.cluster, launch.grid);
     let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
@@ -404,7 +404,7 @@ fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
     Ok(blocks as u32)
 }
 
-/// Checks that `blocks` blocks can run at once; returns them.
+/// Checks that `blocks` blocks can run concurrently; returns their number.
 fn check_resident(launch: &Launch<'_>, threads: u32, blocks: u64) -> Result<u32, String> {
     let most = MAX_RESIDENT_THREADS / threads;
     if blocks <= most.into() {

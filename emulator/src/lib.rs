@@ -1,41 +1,41 @@
-//! Runs GPU kernels on the CPU, as a GPU would: blocks spread over the cores, the threads of a block as
-//! coroutines on one core, with barriers, warp collectives, shared memory and output. Blocks that wait for each
-//! other, those of a cluster or of a cooperative launch, run at once on one core.
+//! Runs GPU kernels on the CPU. Blocks are distributed over the cores; the threads of a block are coroutines on one
+//! core, with barriers, warp collectives, shared memory and output. Blocks that wait for each other (of a cluster or a
+//! cooperative launch) run concurrently on one core.
 //!
-//! Two sides use it. The runtime describes a launch and calls [`run`]; the device library, whose functions are
-//! called by the kernel while it runs, calls [`thread`], [`collective`], [`shared`] and [`output`].
+//! It has two clients. The runtime describes a launch and calls [`run`]. The device library, called by the running
+//! kernel, calls [`thread`], [`collective`], [`shared`] and [`output`].
 //!
-//! An error of a kernel becomes a [`Fault`] with text, never a hang or the end of the process: a panic, a
-//! deadlock (with the places where threads wait), lanes that disagree about a warp operation, threads that disagree about
-//! an operation on a shared array, a thread that spins for ever. These still end the process, with the usual text: a kernel that uses up its stack (see
-//! [`settings`]), a destructor that panics while another panic unwinds, a failed check of an unsafe function's
-//! precondition, and any panic in a program built with `panic = "abort"`. A kernel that never ends fails after a time
-//! limit.
+//! An error of a kernel becomes a [`Fault`] with text, and neither hangs nor terminates the process. Such errors
+//! include panics, deadlocks (with the places where threads wait), and threads that spin forever. They also include
+//! lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array. Some
+//! errors still terminate the process, with the usual text: a stack overflow (see [`settings`]), or a destructor that
+//! panics while another panic unwinds. So do a failed precondition check of an unsafe function, and any panic in a
+//! program built with `panic = "abort"`. A kernel that never ends fails after a time limit.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! | --- | --- |
-//! | [`launch`] | describes a launch, checks it and spreads its blocks over the cores |
-//! | `set` | the blocks that run at once: how their threads start, suspend and end |
-//! | `block` | what the threads of a running block share |
-//! | `scheduler` | decides which thread continues; stops blocks whose kernel failed |
-//! | `diagnosis` | what went wrong, with the places where threads wait |
-//! | `runner` | the coroutines that threads run on, kept from block to block |
-//! | `fiber` | what ThreadSanitizer must know of these |
-//! | `registers` | the identity of the running thread, in thread-local storage |
+//! | [`launch`] | describes and validates a launch, and distributes its blocks over the cores |
+//! | `set` | concurrently running blocks: start, suspension and exit of their threads |
+//! | `block` | shared state of the threads of a running block |
+//! | `scheduler` | chooses the next thread; stops blocks whose kernel failed |
+//! | `diagnosis` | faults, with the places where threads wait |
+//! | `runner` | coroutines of the threads, reused from block to block |
+//! | `fiber` | ThreadSanitizer annotations of the coroutines |
+//! | `registers` | identity of the running thread, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel queries them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | [`copies`] | copies of tensors, and the barriers that wait for them |
-//! | `under_way` | the state of these |
-//! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | which threads have arrived |
-//! | `wait` | which threads wait, which can continue |
-//! | `watch` | the limit on the time of a block |
+//! | [`copies`] | TMA copies, and the transaction barriers that track them |
+//! | `under_way` | state of in-flight copies and their barriers |
+//! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | arrivals at barriers and exchanges |
+//! | `wait` | waiting and ready threads |
+//! | `watch` | time limit of a block |
 //! | [`dynamic`] | kernels launched by kernels |
-//! | [`shared`] | shared memory of a block, and of the others of its cluster |
-//! | [`redzone`] | notices writes beyond the ends of memory |
-//! | [`output`] | text that kernels print, and its capture |
-//! | [`fault`] | what can go wrong, in words |
-//! | [`check`] | finds races and wrong accesses to memory in instrumented programs |
-//! | `panics` | keeps panics of kernels silent and remembers where they happened |
+//! | [`shared`] | shared memory of a block, and of the other blocks of its cluster |
+//! | [`redzone`] | detects out-of-bounds writes |
+//! | [`output`] | text printed by kernels, and its capture |
+//! | [`fault`] | errors of a launch |
+//! | [`check`] | finds races and invalid memory accesses in instrumented programs |
+//! | `panics` | keeps panics of kernels silent and remembers their locations |
 //! | `order` | sequential and seeded orders |
 //! | [`settings`] | stack size, limits, the seed |
 #![deny(missing_docs)]

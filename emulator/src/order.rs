@@ -1,34 +1,34 @@
-//! The orders in which blocks and threads run.
+//! Execution order of blocks and threads.
 //!
 //! The same seed gives the same order. Every order runs every block and every thread exactly once.
 //!
-//! A seeded order must cost no more than the sequential one, so that it can be the usual one. It does not shuffle: blocks
-//! start from any of them on, up or down; the warps of a block, and the lanes of a warp, in strides. A warp's lanes start
-//! one after the other, as a warp that is done frees its stacks.
+//! A seeded order must cost no more than the sequential one, so that it can be the default. It does not shuffle. Blocks
+//! start at any block, ascending or descending; the warps of a block, and the lanes of a warp, start in strides. The
+//! lanes of a warp start one after the other, because a finished warp frees its stacks.
 
 use std::cell::Cell;
 
-/// The order in which blocks and threads run.
+/// Execution order of blocks and threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// Blocks and threads start in ascending order; blocks run on several cores.
+    /// Sequential order: blocks and threads start in ascending order; blocks run on several cores.
     #[default]
     Sequential,
-    /// Blocks and threads start, and threads go on, in an order that the number decides, on one core: the same
-    /// number gives the same run. For finding kernels that depend on an order that a GPU does not promise.
+    /// Seeded order on one core: the seed determines the order in which blocks and threads start and threads continue.
+    /// The same seed gives the same run. It finds kernels that depend on an order that a GPU does not guarantee.
     Seeded(u64),
-    /// The same order within each set of blocks that run at once, and sets on several cores: what runs at the same time
-    /// on two of them differs from run to run.
+    /// Seeded order within each set of concurrently running blocks, with sets on several cores. The interleaving of
+    /// sets on different cores varies from run to run.
     Varied(u64),
 }
 
-/// The number of lanes of warp `warp` in a block of `threads`.
+/// Number of lanes of warp `warp` in a block of `threads`.
 #[inline]
 pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
     (threads - warp * 32).min(32)
 }
 
-/// SplitMix64: small, fast, good enough.
+/// SplitMix64: small, fast, and sufficient here.
 #[derive(Clone, Copy)]
 pub(crate) struct Random(u64);
 
@@ -45,14 +45,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Random number below `bound`, which is not zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// A permutation of `0..count`: a rotation, or one of the opposite order.
+/// A permutation of `0..count`: a rotation, or a rotation of the reverse order.
 pub(crate) struct Permutation {
     count: u64,
     shift: u64,
@@ -60,18 +60,18 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// `0, 1, 2, …`
+    /// Identity permutation: `0, 1, 2, …`
     pub fn identity(count: u64) -> Self {
         Self { count, shift: 0, is_reversed: false }
     }
 
-    /// One chosen by `seed`; `count` is not zero.
+    /// Permutation chosen by `seed`; `count` is not zero.
     pub fn seeded(count: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self { count, shift: random.below(count), is_reversed: random.next() & 1 == 1 }
     }
 
-    /// The item at `position`, which is below the count.
+    /// Item at `position`, which is below the count.
     #[inline]
     pub fn at(&self, position: u64) -> u64 {
         let left = self.count - self.shift;
@@ -90,14 +90,14 @@ struct Stride {
 }
 
 impl Stride {
-    /// `count` is not zero.
+    /// Starts the stride; `count` is not zero.
     #[inline]
     fn begin(&self, count: u32, random: Option<u64>) {
         let (mut next, mut step) = (0, 1);
         if let Some(bits) = random {
             next = (((bits & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
             let bits = (bits >> 32) as u32;
-            // Those that share no divisor with the count come to all.
+            // Steps that are coprime to the count reach all numbers.
             step = match count.is_power_of_two() {
                 true => (bits | 1) & (count - 1),
                 false if bits & 1 == 1 => count - 1,
@@ -124,19 +124,19 @@ impl Stride {
     }
 }
 
-/// The threads of a block that have not started, in the order in which they do.
+/// Threads of a block that have not started, in start order.
 #[derive(Default)]
 pub(crate) struct Unstarted {
     threads: Cell<u32>,
     warps: Stride,
     lanes: Stride,
-    /// The first thread of the warp that starts.
+    /// First thread of the warp that is starting.
     first: Cell<u32>,
     random: Cell<Option<Random>>,
 }
 
 impl Unstarted {
-    /// All threads of a block.
+    /// Resets to all threads of a block.
     pub fn begin(&self, threads: u32, random: Option<Random>) {
         self.threads.set(threads);
         self.random.set(random);
@@ -151,7 +151,7 @@ impl Unstarted {
         Some(drawn)
     }
 
-    /// The next thread.
+    /// Returns the next thread.
     #[inline(always)]
     pub fn next(&self) -> Option<u32> {
         match self.lanes.take() {
@@ -173,7 +173,7 @@ impl Unstarted {
         self.lanes.left.get() == 0 && self.warps.left.get() == 0
     }
 
-    /// Lets no other start.
+    /// Prevents further threads from starting.
     pub fn clear(&self) {
         self.lanes.left.set(0);
         self.warps.left.set(0);

@@ -1,7 +1,7 @@
-//! Text that kernels print.
+//! Text printed by kernels.
 //!
-//! The output of one call stays whole. The output of a block is kept until it and those that run with it are
-//! done (or have printed much) and then goes out at once, to standard output or to a capture.
+//! The output of one call is never split. The output of a block is kept until it and the concurrently running blocks
+//! have finished (or have printed a lot). It is then written at once, to standard output or to a capture.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -10,23 +10,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::registers::running;
 
-/// Bytes after which text goes out before the blocks that run at once are done.
+/// Bytes after which text is flushed before the concurrently running blocks have finished.
 const FLUSH_BYTES: usize = 64 * 1024;
 
-/// The text of one [`print()`].
+/// Text of one [`print()`] call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: &'static str,
-    /// The block.
+    /// Block index.
     pub block: [u32; 3],
-    /// The thread in its block.
+    /// Thread index in its block.
     pub thread: [u32; 3],
-    /// The text, as printed.
+    /// Printed text.
     pub text: String,
 }
 
-/// Prints `text` as it is, without a newline of its own.
+/// Prints `text` as it is, without adding a newline.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -43,11 +43,11 @@ pub fn print(text: &str) {
     });
 }
 
-/// Runs `body` and returns, with its result, everything that kernels of this process printed meanwhile, instead
-/// of sending it to standard output. For tests: a second capture waits for the first to end, and launches
-/// of other threads at the same time are in it too ([`Printed::kernel`] distinguishes them).
+/// Runs `body` and returns its result together with everything that kernels of this process printed meanwhile, instead
+/// of writing it to standard output. For tests: a second capture waits for the first to end. Concurrent launches of
+/// other threads are included too ([`Printed::kernel`] distinguishes them).
 pub fn capture<R>(body: impl FnOnce() -> R) -> (R, Vec<Printed>) {
-    /// Ends the capture, also when `body` panics.
+    /// Ends the capture, even if `body` panics.
     struct Capturing<'a>(#[expect(dead_code, reason = "held until the capture ends")] MutexGuard<'a, ()>);
     impl Drop for Capturing<'_> {
         fn drop(&mut self) {
@@ -86,7 +86,7 @@ impl Output {
         }
     }
 
-    /// Sends everything out. Errors of standard output are ignored, as a closed pipe is no fault of the kernel.
+    /// Flushes all output. Errors of standard output are ignored, because a closed pipe is not the kernel's fault.
     pub fn flush(&self) {
         if self.bytes.replace(0) == 0 {
             return;

@@ -1,8 +1,8 @@
-//! Keeps panics of kernels silent and remembers where they happened.
+//! Keeps panics of kernels silent and remembers their locations.
 //!
-//! The process's panic hook is replaced once, by one that calls the previous hook for every panic outside
-//! kernels and then says how to repeat the run. A program that sets a hook of its own later loses the place of kernel
-//! panics, not their text, and that note.
+//! The process's panic hook is replaced once. The new hook calls the previous one for every panic outside kernels, and
+//! then prints how to repeat the run. A program that sets its own hook later loses that note and the locations of
+//! kernel panics, but not their text.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -13,11 +13,11 @@ use crate::registers::registers;
 use crate::settings;
 
 thread_local! {
-    /// Where the kernel on this host thread panicked, until [`describe`] fetches it.
+    /// Location of the kernel panic on this host thread, until [`describe`] fetches it.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Unwinds a thread that has nothing to report because its block already failed.
+/// Payload that unwinds a thread with nothing to report, because its block has already failed.
 pub(crate) struct Stopped;
 
 /// Replaces the hook; later calls do nothing.
@@ -34,8 +34,8 @@ pub(crate) fn install() {
     });
 }
 
-/// After a panic of the program, a test's for example, says how to repeat the order in which kernels ran: once on each host
-/// thread.
+/// After a panic of the program, for example in a test, prints how to repeat the order in which kernels ran: once per
+/// host thread.
 fn note_seed() {
     thread_local! {
         static NOTED: Cell<bool> = const { Cell::new(false) };
@@ -47,13 +47,13 @@ fn note_seed() {
     }
 }
 
-/// Takes the panic over if a kernel caused it and it will be caught.
+/// Handles a panic that a kernel caused and that will be caught.
 fn remember(info: &PanicHookInfo<'_>) -> bool {
     if !registers().in_kernel() {
         return false;
     }
     PLACE.with_borrow_mut(|place| {
-        // A place that has not been fetched yet: this is a panic during a panic, which ends the process.
+        // The place has not been fetched yet: this is a panic during a panic, which terminates the process.
         if let Some(first) = place {
             eprintln!("a kernel panicked at {first}; then:");
             return false;
@@ -66,7 +66,7 @@ fn remember(info: &PanicHookInfo<'_>) -> bool {
     })
 }
 
-/// Whether the standard library ends the process after this panic: then its text must be seen.
+/// Returns true if the standard library terminates the process after this panic: its text must then be visible.
 fn aborts(info: &PanicHookInfo<'_>) -> bool {
     let text = info.payload_as_str().unwrap_or_default();
     text.starts_with("unsafe precondition(s) violated")
@@ -74,7 +74,7 @@ fn aborts(info: &PanicHookInfo<'_>) -> bool {
         || text == "panic in a destructor during cleanup"
 }
 
-/// Text and place of a caught panic; `None` for [`Stopped`]. The payload is to be [discarded](discard).
+/// Text and location of a caught panic; `None` for [`Stopped`]. The payload must be [discarded](discard).
 pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<String>)> {
     let place = PLACE.take().filter(|place| !place.is_empty());
     if payload.is::<Stopped>() {
@@ -85,10 +85,10 @@ pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<Str
     Some((text.unwrap_or("a panic without text").to_owned(), place))
 }
 
-/// Drops the payload of a panic. Its type is the kernel's: when its drop panics, that panic ends here.
+/// Drops a panic payload. Its type belongs to the kernel: if its drop panics, that panic ends here.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // The drop of this one may panic too, and so on: it is leaked.
+        // The drop of this payload may panic too, and so on; it is leaked.
         std::mem::forget(second);
         PLACE.take();
     }

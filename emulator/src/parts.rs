@@ -1,23 +1,23 @@
-//! The barriers of parts of a block: complete when as many threads have arrived as each of them states.
+//! Partial barriers of a block: complete when as many threads have arrived as each of them states.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::{Queue, Waiter};
 
-/// The numbers of a block's barriers; number 0 is that of `sync_threads`.
+/// Number of a block's barriers; number 0 belongs to `sync_threads`.
 const BARRIERS: u32 = 16;
-/// Threads of a warp group, and the most groups of a block.
+/// Threads per warpgroup, and the maximum number of groups per block.
 const GROUP: u32 = 128;
 const GROUPS: u32 = 8;
 
-/// The barriers of a block.
+/// Partial barriers of a block.
 #[derive(Default)]
 pub(crate) struct PartBarriers([PartBarrier; (BARRIERS + GROUPS) as usize]);
 
-/// One of them.
+/// A partial barrier.
 #[derive(Default)]
 struct PartBarrier {
-    /// The threads that the first to arrive has stated; 0 while none has arrived.
+    /// Thread count stated by the first arrival; 0 while none has arrived.
     threads: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
 }
@@ -30,8 +30,8 @@ impl PartBarriers {
         }
     }
 
-    /// Counts the thread `waiter` in at barrier `number`, where `threads` meet, and releases the others if it is the last of
-    /// them; whether it is. Otherwise it waits.
+    /// Counts the arrival of `waiter` at barrier `number`, with `threads` participants. The last one releases the
+    /// others, and `true` is returned; otherwise the thread waits.
     pub fn arrive(&self, number: u32, threads: u32, waiter: Waiter, queue: &Queue) -> Result<bool, String> {
         if !(1..BARRIERS).contains(&number) {
             return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));
@@ -42,7 +42,7 @@ impl PartBarriers {
         self.arrive_at(number, threads, waiter, queue)
     }
 
-    /// The same for the threads of the warp group of `waiter`, in what they do together.
+    /// Counts an arrival at the barrier of `waiter`'s warpgroup, for operations of the warpgroup.
     pub fn arrive_of_group(&self, waiter: Waiter, queue: &Queue) -> bool {
         self.arrive_at(BARRIERS + waiter.thread / GROUP, GROUP, waiter, queue).unwrap_or(false)
     }
@@ -67,7 +67,7 @@ impl PartBarriers {
         Ok(true)
     }
 
-    /// Visits the threads that wait, with what they do.
+    /// Visits the waiting threads, with their operations.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for (number, barrier) in self.0.iter().enumerate() {
             let operation = if number < BARRIERS as usize { "warp_group::sync" } else { "wgmma" };

@@ -1,8 +1,8 @@
-//! Red zones: bytes on both sides of memory that kernels reach through raw pointers. They hold a pattern, so a write that
-//! leaves the memory shows when the zones are next compared with it.
+//! Red zones: bytes on both sides of memory that kernels access through raw pointers. They hold a pattern, so an
+//! out-of-bounds write is detected when the zones are next compared with it.
 //!
-//! A write is not found if it lands beyond the zones, if it stores what the pattern has there, or if it is undone before the
-//! comparison; reads are not found. [`check`](crate::check) finds these, in instrumented programs.
+//! A write is not detected if it lands beyond the zones, stores the pattern's own value, or is undone before the
+//! comparison. Reads are not detected. [`check`](crate::check) finds these, in instrumented programs.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -13,11 +13,11 @@ pub const BYTES: usize = 128;
 
 const WORD: usize = size_of::<u64>();
 
-/// What each aligned word of a zone holds: no byte is 0, 0xFF, the poison of shared memory, or equal to another.
+/// Value of each aligned word of a zone. No byte is 0, 0xFF, the poison of shared memory, or equal to another byte.
 const PATTERN: u64 = u64::from_ne_bytes([0x9d, 0x3b, 0xe7, 0x51, 0xc6, 0x2f, 0x8a, 0x74]);
 
-/// The layout of an allocation with red zones around memory of `layout`, and how far the memory is from its start.
-/// `None` for a size that no allocation can have.
+/// Layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it. `None` for a
+/// size that no allocation can have.
 pub fn around(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(WORD);
     let before = BYTES.next_multiple_of(align);
@@ -25,17 +25,18 @@ pub fn around(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes next to a piece of memory that something has overwritten.
+/// Overwritten bytes next to a piece of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Offset of the first of them from the start of the memory: negative before it, else at least the memory's size.
+    /// Offset of the first overwritten byte from the start of the memory: negative before it, otherwise at least the
+    /// memory's size.
     pub first: isize,
-    /// From the first to the last of them on that side.
+    /// Number of bytes from the first to the last overwritten one on that side.
     pub bytes: usize,
 }
 
 impl Damage {
-    /// In words: `what` is the memory, for example `a shared array of 64 bytes`.
+    /// Describes the damage; `what` names the memory, for example `a shared array of 64 bytes`.
     pub fn of(self, what: impl fmt::Display) -> String {
         let Damage { first, bytes } = self;
         let noun = if bytes == 1 { "byte" } else { "bytes" };
@@ -51,7 +52,7 @@ impl Damage {
     }
 }
 
-/// Writes the pattern around memory of `bytes` bytes from `start` on.
+/// Writes the pattern around memory of `bytes` bytes at `start`.
 ///
 /// # Safety
 /// The memory lies in an allocation as [`around`] describes it, and nothing else uses its red zones.
@@ -71,14 +72,14 @@ pub unsafe fn paint(start: *mut u8, bytes: usize) {
     }
 }
 
-/// What has been overwritten around memory of `bytes` bytes from `start` on; of both sides the end comes first.
+/// Finds overwritten bytes around memory of `bytes` bytes at `start`. If both sides are damaged, the end is reported.
 ///
 /// # Safety
 /// The memory lies in an allocation as [`around`] describes it, whose zones were [painted](paint).
 #[inline]
 pub unsafe fn damage(start: *mut u8, bytes: usize) -> Option<Damage> {
-    // A kernel that leaves its memory may do so now, on another host thread: the zones are read as atomics.
-    // SAFETY: the zones are within the allocation, and aligned.
+    // A kernel may write out of bounds concurrently on another host thread, so the zones are read as atomics. SAFETY:
+    // the zones are within the allocation, and aligned.
     let word =
         |offset: isize| unsafe { AtomicU64::from_ptr(start.offset(offset).cast()) }.load(Relaxed) ^ PATTERN;
     let (end, words) = (bytes as isize, bytes.next_multiple_of(WORD) as isize);
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use std::alloc::{alloc, dealloc};
 
-    /// What is found around memory of `bytes` bytes after a write of one byte at each offset.
+    /// Damage found around memory of `bytes` bytes after writing one byte at each offset.
     fn found(bytes: usize, align: usize, writes: &[isize]) -> Option<Damage> {
         let (whole, before) = around(Layout::from_size_align(bytes, align).unwrap()).unwrap();
         // SAFETY: the layout has a size; all writes are within it.

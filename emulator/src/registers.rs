@@ -1,10 +1,10 @@
-//! The identity of the running GPU thread.
+//! Identity of the running GPU thread.
 //!
-//! One set of registers for each host thread, in thread-local storage without destructor, so that a kernel
-//! reads its index with one load. All coroutines of blocks that run at once run on one host thread; what
-//! belongs to one GPU thread is saved and restored around every switch.
+//! Each host thread has one set of registers, in thread-local storage without a destructor, so that a kernel reads its
+//! index with one load. All coroutines of concurrently running blocks run on one host thread. The state of a GPU thread
+//! is saved and restored around every switch.
 //!
-//! `yielder` is not null exactly while kernel code runs: that is how a call from outside a kernel is noticed.
+//! `yielder` is non-null exactly while kernel code runs, which detects calls from outside a kernel.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -17,34 +17,34 @@ use crate::runner::RunnerYielder;
 use crate::set::BlockSet;
 use crate::wait::Waiter;
 
-/// The registers of a host thread.
+/// Registers of a host thread.
 pub(crate) struct Registers {
     /// Index of the GPU thread in its block.
     pub thread: Cell<[u32; 3]>,
-    /// The same as one number, x fastest.
+    /// Linear index of the GPU thread in its block, x fastest.
     pub linear: Cell<u32>,
-    /// Calls of `spin_hint` left until the thread lets others run.
+    /// Remaining calls of `spin_hint` before the thread lets others run.
     pub spins: Cell<u32>,
-    /// The coroutine the thread runs on.
+    /// Coroutine on which the thread runs.
     pub runner: Cell<u32>,
-    /// How that coroutine suspends itself; null outside kernels.
+    /// Yielder with which that coroutine suspends itself; null outside kernels.
     pub yielder: Cell<*const RunnerYielder>,
-    /// The running block and the set it belongs to; valid while `yielder` is not null.
+    /// Running block, with its set in the field below. Both are valid while `yielder` is not null.
     pub block: Cell<*const Block>,
     pub set: Cell<*const BlockSet<'static>>,
     /// Index of the block in the grid.
     pub block_index: Cell<[u32; 3]>,
-    /// Threads of a block.
+    /// Block size in threads.
     pub block_dim: Cell<[u32; 3]>,
-    /// Blocks of the grid.
+    /// Grid size in blocks.
     pub grid_dim: Cell<[u32; 3]>,
-    /// Blocks of a cluster.
+    /// Cluster size in blocks.
     pub cluster_dim: Cell<[u32; 3]>,
-    /// Dynamic shared memory of a block in bytes.
+    /// Dynamic shared memory per block in bytes.
     pub shared_bytes: Cell<u32>,
-    /// What checks the launch that runs; null when it is not checked, and while [`Registers::with_checker`] runs.
+    /// Checker of the running launch; null when the launch is not checked, and while [`Registers::with_checker`] runs.
     pub checker: Cell<*mut Checker>,
-    /// Where the thread was that has been [abandoned](BlockSet::abandon), from a box; null when none has.
+    /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null when there is none.
     pub interrupted: Cell<*mut Backtrace>,
 }
 
@@ -69,7 +69,7 @@ thread_local! {
     };
 }
 
-/// The state of one GPU thread while it is suspended.
+/// State of one GPU thread while it is suspended.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     thread: [u32; 3],
@@ -79,7 +79,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The coroutine's own way to suspend itself.
+    /// Yielder of the coroutine.
     pub fn yielder(&self) -> *const RunnerYielder {
         self.yielder
     }
@@ -109,13 +109,13 @@ impl Registers {
         self.block_index.set(block.index());
     }
 
-    /// The lane of the thread in its warp.
+    /// Lane of the thread in its warp.
     #[inline]
     pub fn lane(&self) -> u32 {
         self.linear.get() % 32
     }
 
-    /// Whether kernel code runs on this host thread.
+    /// Returns true if kernel code runs on this host thread.
     #[inline]
     pub fn in_kernel(&self) -> bool {
         !self.yielder.get().is_null()
@@ -123,33 +123,33 @@ impl Registers {
 }
 
 impl Registers {
-    /// Calls `f` with what checks the launch that runs on this host thread, if it is checked.
+    /// Calls `f` with the checker of the launch on this host thread, if it is checked.
     #[inline(always)]
     pub fn with_checker<R>(&self, f: impl FnOnce(&mut Checker) -> R) -> Option<R> {
         let checker = self.checker.get();
         if checker.is_null() {
             return None;
         }
-        // Whatever `f` calls, an allocator of the program for example, finds none.
+        // Code that `f` calls, for example the program's allocator, finds no checker.
         self.checker.set(ptr::null_mut());
-        // SAFETY: `launch::run_grid` owns it, sets the pointer while the grid runs, and refers to it in no other way
-        // meanwhile; the pointer is gone while this reference is used.
+        // SAFETY: `launch::run_grid` owns it, sets the pointer while the grid runs, and has no other reference
+        // meanwhile; the pointer is null while this reference is used.
         let result = f(unsafe { &mut *checker });
         self.checker.set(checker);
         Some(result)
     }
 }
 
-/// The registers of this host thread, also outside kernels.
+/// Registers of this host thread, also outside kernels.
 #[inline(always)]
 pub(crate) fn registers() -> &'static Registers {
     let registers = REGISTERS.with(ptr::from_ref);
-    // SAFETY: registers have no destructor, so they are there as long as the host thread runs any code; as they
-    // are not `Sync`, no other host thread can get the reference.
+    // SAFETY: registers have no destructor, so they exist as long as the host thread runs any code; they are not
+    // `Sync`, so no other host thread can get the reference.
     unsafe { &*registers }
 }
 
-/// The registers of the running GPU thread; panics with `name` when no kernel runs.
+/// Registers of the running GPU thread; panics with `name` when no kernel runs.
 #[inline(always)]
 pub(crate) fn running(name: &'static str) -> &'static Registers {
     let registers = registers();
@@ -160,7 +160,7 @@ pub(crate) fn running(name: &'static str) -> &'static Registers {
 }
 
 impl Registers {
-    /// The block of the running GPU thread. Only with registers from [`running`], and only until the kernel's call
+    /// Block of the running GPU thread. Valid only with registers from [`running`], and only until the kernel's call
     /// into the emulator returns.
     #[inline(always)]
     pub fn block(&self) -> &Block {
@@ -169,14 +169,14 @@ impl Registers {
         unsafe { &*self.block.get() }
     }
 
-    /// The blocks that run at once with that of the running GPU thread. On the same conditions.
+    /// Set of concurrently running blocks that contains the running GPU thread. The same conditions apply.
     #[inline(always)]
     pub fn set(&self) -> &BlockSet<'static> {
-        // SAFETY: as for the block, which is one of the set's.
+        // SAFETY: as for the block, which belongs to the set.
         unsafe { &*self.set.get() }
     }
 
-    /// The running GPU thread, as one that waits at `location`. On the same conditions.
+    /// Waiter entry of the running GPU thread, waiting at `location`. The same conditions apply.
     pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
         let block = self.block().number;
         Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }

@@ -1,9 +1,9 @@
-//! The coroutines that GPU threads run on.
+//! Coroutines on which GPU threads run.
 //!
-//! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It
-//! outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While a runner is
-//! idle nothing of a kernel is on its stack. Each stream has a host thread. When one ends, a pool of the process keeps its
-//! stacks for other host threads, because mapping and unmapping memory is slow.
+//! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It outlives
+//! blocks and launches: a host thread keeps its runners and their stacks. An idle runner has no kernel data on its
+//! stack. Each stream has a host thread. When it ends, a process-wide pool keeps its stacks for other host threads,
+//! because mapping and unmapping memory is slow.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -17,10 +17,10 @@ use crate::fiber::Fiber;
 use crate::registers::{Registers, registers};
 use crate::watch::Watched;
 
-/// How a runner suspends itself.
+/// Yielder with which a runner suspends itself.
 pub(crate) type RunnerYielder = Yielder<Command, Progress>;
 
-/// Why a runner is resumed.
+/// Reason for resuming a runner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Run threads of the block in the registers.
@@ -29,32 +29,32 @@ pub(crate) enum Command {
     Quit,
 }
 
-/// Why a runner suspended itself.
+/// Reason why a runner suspended itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Its thread waits or lets others run.
     Suspended,
-    /// Its thread must not run on: nothing of it is used or dropped again.
+    /// Its thread must not continue: none of its data is used or dropped again.
     Abandoned,
     /// No thread of the block is left to start.
     Idle,
 }
 
-/// Stacks of all host threads above which a host thread gives most of its own to the pool after a launch.
+/// Number of stacks of all host threads above which a host thread returns most of its own to the pool after a launch.
 const MANY_STACKS: u32 = 12 * 1024;
-/// The number that it then keeps.
+/// Number of stacks that it keeps then.
 const KEPT_STACKS: usize = 64;
-/// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
-/// two of them. The stacks of the pool are not more, because no stack is mapped while the pool has one.
+/// Maximum number of stacks. Linux allows 65530 mappings per process, and a stack with its guard page is two of them.
+/// The pool's stacks do not add to the number, because no stack is mapped while the pool has one.
 pub(crate) const MOST_STACKS: u32 = 28 * 1024;
-/// The most stacks that the pool keeps: two clusters of eight of the largest blocks.
+/// Maximum number of stacks in the pool: two clusters of eight of the largest blocks.
 const MOST_SPARE: usize = 16 * 1024;
-/// The stacks of runners.
+/// Number of runners' stacks.
 static STACKS: AtomicU32 = AtomicU32::new(0);
-/// The pool: stacks without a runner. All have the same size. No stack is mapped while the pool has one.
+/// Pool of stacks without a runner. All have the same size. No stack is mapped while the pool has one.
 static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
-/// The number of stacks that may be added now.
+/// Number of stacks that may be added now.
 pub(crate) fn stacks_left() -> u32 {
     MOST_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
 }
@@ -63,30 +63,30 @@ fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stack of the pool, or a new one.
+/// Takes a stack from the pool, or maps a new one.
 fn stack(bytes: usize) -> io::Result<DefaultStack> {
     let left = spare().pop();
     left.map_or_else(|| DefaultStack::new(bytes), Ok)
 }
 
-/// Gives stacks to the pool, and unmaps those that it has no room for.
+/// Returns stacks to the pool, and unmaps those for which it has no room.
 fn keep(mut stacks: Vec<DefaultStack>) {
     let mut spare = spare();
     let room = MOST_SPARE.saturating_sub(spare.len());
     spare.extend(stacks.drain(..room.min(stacks.len())));
 }
 
-/// The runners of a host thread.
+/// Runners of a host thread.
 #[derive(Default)]
 pub(crate) struct Runners {
     runners: Vec<Runner>,
     idle: Vec<u32>,
-    /// The host thread, as the watcher sees it.
+    /// Host thread as seen by the watcher.
     pub watched: Watched,
 }
 
 struct Runner {
-    /// Dropped by [`quit`] alone.
+    /// Coroutine, dropped only by [`quit`].
     coroutine: ManuallyDrop<Coroutine<Command, Progress, (), DefaultStack>>,
     suspended: bool,
     abandoned: bool,
@@ -94,7 +94,7 @@ struct Runner {
 }
 
 impl Runners {
-    /// An idle runner; `Err` when there is no memory for another stack.
+    /// Returns an idle runner; `Err` when there is no memory for another stack.
     pub fn idle(&mut self, stack_bytes: usize) -> io::Result<u32> {
         if let Some(id) = self.idle.pop() {
             return Ok(id);
@@ -128,12 +128,12 @@ impl Runners {
         }
     }
 
-    /// The next runner whose thread is suspended, from `start` on.
+    /// Next runner with a suspended thread, starting at `start`.
     pub fn suspended_from(&self, start: u32) -> Option<u32> {
         (start..self.runners.len() as u32).find(|&id| self.runners[id as usize].suspended)
     }
 
-    /// Gives stacks to the pool if the host threads have many. All runners are idle.
+    /// Returns stacks to the pool if the host threads have many. All runners must be idle.
     pub fn trim(&mut self) {
         if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
             keep(self.runners.drain(KEPT_STACKS..).filter_map(quit).collect());
@@ -150,15 +150,15 @@ impl Drop for Runners {
     }
 }
 
-/// Ends a runner. Returns its stack, if nothing is on it.
+/// Ends a runner. Returns its stack, if it is empty.
 fn quit(runner: Runner) -> Option<DefaultStack> {
     let Runner { mut coroutine, suspended, abandoned, fiber } = runner;
     if abandoned {
-        // The stack stays, with what is on it.
+        // The stack stays, with its contents.
         return None;
     }
     let stack = fiber.run(|| {
-        // One that a panic ended cannot be resumed; one that is suspended unwinds its thread when it is dropped.
+        // A coroutine ended by a panic cannot be resumed; a suspended one unwinds its thread when it is dropped.
         if !coroutine.done() && !suspended {
             coroutine.resume(Command::Quit);
         }
@@ -169,7 +169,7 @@ fn quit(runner: Runner) -> Option<DefaultStack> {
     stack
 }
 
-/// The body of runner `id`.
+/// Body of runner `id`.
 fn run(id: u32, yielder: &RunnerYielder, mut command: Command) {
     while command == Command::Run {
         let registers = registers();

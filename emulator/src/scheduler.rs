@@ -1,24 +1,23 @@
-//! Runs the blocks that run at once: decides which of their threads continues, and stops them all when one has
+//! Scheduler of concurrently running blocks: chooses the thread that continues, and stops all blocks when one has
 //! failed.
 //!
-//! Threads that can continue come before threads not yet started, and these before threads that spin: so a warp
-//! is done before the next begins where it can be, few stacks are in use, and a thread that spins gives way to
-//! the one it waits for. Of several blocks one starts all its threads before the next. A seeded order varies the threads
-//! and blocks that come first, and in which order threads go on that were released together.
+//! Ready threads come before unstarted threads, and these before spinning threads. A warp thus finishes before the next
+//! starts where possible, few stacks are in use, and a spinning thread gives way to the one it waits for. With several
+//! blocks, one starts all its threads before the next. A seeded order varies the threads and blocks that come first,
+//! and the order in which threads released together continue.
 
 use crate::fault::Fault;
 use crate::registers::Registers;
 use crate::runner::Runners;
 use crate::set::{BlockSet, Next};
 
-/// Rounds of fruitless looks at memory after which the host thread yields to others, which may be running the
-/// block that is waited for.
+/// Rounds of fruitless polling after which the host thread yields to others, which may be running the awaited block.
 const ROUNDS_TO_YIELD: u32 = 16;
 
-/// Runs the set's blocks to their end, or to the first fault. Afterwards every runner is idle.
+/// Runs the set's blocks to completion, or to the first fault. Afterwards every runner is idle.
 ///
-/// The set that stands at `position` in the launch's order gives up when an earlier one has failed, and, as
-/// soon as all its threads spin, when any has.
+/// The set at `position` in the launch's order gives up when an earlier one has failed. When all its threads spin, it
+/// gives up if any set has failed.
 pub(crate) fn run_set(
     set: &BlockSet<'_>,
     runners: &mut Runners,
@@ -62,7 +61,7 @@ pub(crate) fn run_set(
             break;
         }
         if set.is_late() {
-            // Just after a barrier no thread waits: the next one that runs says what the kernel does.
+            // Just after a barrier no thread waits: the next thread to run shows what the kernel does.
             if was_late || !set.all_are_ready(registers) {
                 break;
             }
@@ -83,7 +82,7 @@ fn unwind(set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
     set.stop();
     let mut next = 0;
     while let Some(runner) = runners.suspended_from(next) {
-        // Collectives do nothing in a thread that unwinds, so it cannot suspend itself again.
+        // Collectives do nothing in an unwinding thread, so it cannot suspend itself again.
         runners.resume(registers, runner);
         next = runner + 1;
     }

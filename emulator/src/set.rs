@@ -1,8 +1,8 @@
-//! The blocks that run at once, on one host thread: one block of an ordinary launch, the blocks of a cluster, or
-//! all blocks of a cooperative launch. How their threads start, suspend and end.
+//! Concurrently running blocks on one host thread: one block of an ordinary launch, the blocks of a cluster, or all
+//! blocks of a cooperative launch. Also the start, suspension and exit of their threads.
 //!
-//! All of it is used by one host thread. Kernel code and the scheduler both hold shared references; every
-//! borrow of a cell ends before control passes from one to the other.
+//! One host thread uses all of it. Kernel code and the scheduler both hold shared references; every borrow of a cell
+//! ends before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, Location};
@@ -20,18 +20,18 @@ use crate::under_way::Copies;
 use crate::wait::{Queue, Waiter};
 use crate::watch::{Interrupted, SetClock};
 
-/// Calls of `spin_hint` after which a thread lets others run.
+/// Number of `spin_hint` calls after which a thread lets others run.
 const SPIN_QUOTA: u32 = 32;
 
-/// The scheduler's next step.
+/// Next step of the scheduler.
 pub(crate) enum Next {
     /// Resume a suspended thread.
     Resume(u32),
-    /// The same, but it only looks again whether memory has changed.
+    /// Resume a suspended thread that only polls memory again.
     Respin(u32),
     /// Start another thread of this block on an idle runner.
     Start(usize),
-    /// Look again: a copy has arrived.
+    /// Check again: a copy has completed.
     Again,
     /// Every thread has exited.
     Done,
@@ -39,35 +39,35 @@ pub(crate) enum Next {
     Stuck,
 }
 
-/// The blocks that run at once. One is used for all sets that a worker runs in a launch.
+/// Concurrently running blocks. Reused for all sets that a worker runs in a launch.
 pub(crate) struct BlockSet<'g> {
     pub grid: &'g Grid,
     clock: SetClock,
-    /// Cluster by cluster; within a cluster by rank.
+    /// Blocks by cluster, then by rank.
     pub blocks: Vec<Block>,
     pub queue: Queue,
     pub output: Output,
     pub grid_barrier: GridBarrier,
     pub copies: Copies,
-    /// One for each cluster of the set.
+    /// Barriers, one per cluster of the set.
     pub cluster_barriers: Vec<ClusterBarrier>,
-    /// Whether a thread of the set has used a cluster's barrier.
+    /// True if a thread of the set has used a cluster barrier.
     clusters_meet: Cell<bool>,
-    /// The block whose threads start next, in sequential order.
+    /// Block whose threads start next, in sequential order.
     starting: Cell<usize>,
-    /// The block whose threads start first.
+    /// Block whose threads start first.
     first: Cell<usize>,
-    /// Threads that have queried the active lanes, and have no answer.
+    /// Number of threads that have queried the active lanes and have no answer.
     askers: Cell<u32>,
-    /// Set while suspended threads are being unwound.
+    /// True while suspended threads are being unwound.
     stopping: Cell<bool>,
     fault: RefCell<Option<Fault>>,
-    /// Calls of `spin_hint`, roughly, since a thread of the set got anywhere.
+    /// Approximate number of `spin_hint` calls since a thread of the set made progress.
     spins: Cell<u64>,
-    /// Whether they have exceeded the limit, and the grid counts this set as stuck.
+    /// True if they have exceeded the limit, and the grid counts this set as stuck.
     stuck: Cell<bool>,
-    /// Whether one of `stuck` and `clusters_meet` has been set, or a thread has waited at the barrier of an array: looked
-    /// at when a thread exits, in place of all.
+    /// True if `stuck` or `clusters_meet` is set, or a thread has waited at the barrier of an array. An exiting thread
+    /// checks only this flag.
     unusual: Cell<bool>,
 }
 
@@ -118,7 +118,7 @@ impl<'g> BlockSet<'g> {
         self.copies.begin();
         for block in &self.blocks {
             let index = self.grid.block_index(linear, block.number);
-            // Not the numbers that the queue draws.
+            // These numbers differ from those that the queue draws.
             let random = random.map(|_| Random::new(self.queue.below(u64::MAX)));
             block.begin(self.grid, index, random);
             registers().with_checker(|checker| {
@@ -127,16 +127,16 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// The body of a runner: runs threads of the block until none is left to start. Panics end here.
+    /// Body of a runner: runs threads of the block until none is left to start. Panics end here.
     pub fn run_threads(&self, block: &Block, registers: &Registers) {
-        // Read once: the kernel's code could change anything, as far as the compiler knows.
+        // Read once: as far as the compiler knows, the kernel's code could change anything.
         let Grid { kernel, args, shape, .. } = *self.grid;
         let entry = kernel.entry;
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             while block.start(shape, registers) {
                 registers.spins.set(SPIN_QUOTA);
-                // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety conditions
-                // hold.
+                // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety
+                // conditions hold.
                 unsafe { entry(args) };
                 self.exit(block, registers.linear.get());
             }
@@ -155,7 +155,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Counts the thread out; whatever waited for it alone continues, or fails.
+    /// Counts an exiting thread; threads that waited only for it continue, or fail.
     #[inline(always)]
     fn exit(&self, block: &Block, linear: u32) {
         let alive = block.leave();
@@ -166,7 +166,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// The part of an exit that others wait for.
+    /// Part of an exit that concerns waiting threads.
     #[inline(never)]
     fn exit_for_others(&self, block: &Block, linear: u32, alive: u32) {
         if let Some((waiter, call)) = block.warps.waits_for(linear) {
@@ -189,7 +189,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// A thread waits for every thread of its block, and must learn when one exits.
+    /// Notes that a thread waits for every thread of its block, and must be notified of exits.
     pub fn watch_exits(&self) {
         self.unusual.set(true);
     }
@@ -205,25 +205,25 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// The barrier of the block's cluster is complete.
+    /// Reports the completed barrier of the block's cluster to the checker.
     fn check_cluster(&self, block: &Block) {
         let first = self.first_of_cluster(block);
         registers().with_checker(|checker| checker.cluster_barrier(first..first + self.grid.cluster_blocks));
     }
 
-    /// The place, among the blocks that run at once, of the first block of a block's cluster.
+    /// Index, among the running blocks, of the first block of a block's cluster.
     pub fn first_of_cluster(&self, block: &Block) -> u32 {
         block.number / self.grid.cluster_blocks * self.grid.cluster_blocks
     }
 
-    /// The blocks of a block's cluster, by rank.
+    /// Blocks of a block's cluster, by rank.
     pub fn cluster(&self, block: &Block) -> &[Block] {
         let size = self.grid.cluster_blocks as usize;
         let first = block.number as usize / size * size;
         &self.blocks[first..first + size]
     }
 
-    /// The barrier of a block's cluster.
+    /// Barrier of a block's cluster.
     pub fn cluster_barrier(&self, block: &Block) -> &ClusterBarrier {
         &self.cluster_barriers[(block.number / self.grid.cluster_blocks) as usize]
     }
@@ -232,7 +232,7 @@ impl<'g> BlockSet<'g> {
         self.cluster(block).iter().map(Block::alive).sum()
     }
 
-    /// Counts the thread in at its cluster's barrier; whether that was the last one.
+    /// Counts a thread's arrival at its cluster barrier; returns true for the last one.
     pub fn arrive_at_cluster(&self, block: &Block, thread: u32) -> bool {
         self.clusters_meet.set(true);
         self.unusual.set(true);
@@ -246,8 +246,7 @@ impl<'g> BlockSet<'g> {
         complete
     }
 
-    /// Suspends the calling thread, of this block, until the scheduler resumes it. Unwinds it when the set has
-    /// failed.
+    /// Suspends the calling thread of this block until the scheduler resumes it. Unwinds it when the set has failed.
     #[inline(always)]
     pub fn suspend(&self, block: &Block, registers: &Registers) {
         let saved = registers.save();
@@ -261,13 +260,13 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Whether the set has run for too long.
+    /// Returns true if the set has run for too long.
     #[inline(always)]
     pub fn is_late(&self) -> bool {
         self.clock.is_late()
     }
 
-    /// In an operation that the calling thread does not wait for: ends it if the set has run for too long.
+    /// Fails the calling thread if the set has run for too long, in an operation that does not wait.
     #[inline(always)]
     pub fn check_time(&self, operation: &'static str, location: &'static Location<'static>) {
         if self.is_late() {
@@ -283,7 +282,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Leaves the calling thread for good, where it is in code that cannot be unwound.
+    /// Abandons the calling thread for good, in code that cannot be unwound.
     pub fn abandon(&self, registers: &Registers, at: Interrupted) -> ! {
         registers.interrupted.set(Box::into_raw(at));
         // SAFETY: as for `suspend`.
@@ -292,7 +291,7 @@ impl<'g> BlockSet<'g> {
         std::process::abort()
     }
 
-    /// Whether the calling thread only cleans up: collectives then do nothing.
+    /// Returns true if the calling thread is unwinding: collectives then do nothing.
     pub fn is_unwinding(&self) -> bool {
         self.stopping.get() || std::thread::panicking()
     }
@@ -328,7 +327,7 @@ impl<'g> BlockSet<'g> {
             if !self.stuck.replace(true) {
                 self.grid.enter_stuck();
             }
-            // A set that another host thread runs may still end the wait, unless it spins as well.
+            // A set on another host thread may still end the wait, unless it spins as well.
             if self.grid.is_stuck() {
                 self.fail(self.livelock(block, spins));
             }
@@ -339,7 +338,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// The scheduler's next step.
+    /// Next step of the scheduler.
     #[inline(always)]
     pub fn next(&self) -> Next {
         if let Some(runner) = self.queue.ready.borrow_mut().pop_front() {
@@ -359,7 +358,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// The next step when no thread is ready or to be started.
+    /// Next step when no thread is ready or unstarted.
     fn next_of_waiting(&self) -> Next {
         if self.askers.replace(0) != 0 {
             for block in &self.blocks {
@@ -383,15 +382,15 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// A phase of a barrier of arrivals is complete. To the checker it orders more than it does: all that the threads of
-    /// each block did before and after.
+    /// Handles a completed phase of a transaction barrier. The checker orders more than the phase does: all accesses of
+    /// each block's threads before and after.
     pub fn phase_is_complete(&self) {
         for block in &self.blocks {
             registers().with_checker(|checker| checker.block_barrier(block.number));
         }
     }
 
-    /// Makes every suspended thread unwind when it is resumed, and no other start.
+    /// Makes every suspended thread unwind when it is resumed, and prevents others from starting.
     pub fn stop(&self) {
         self.stopping.set(true);
         self.close();
@@ -401,13 +400,13 @@ impl<'g> BlockSet<'g> {
         self.blocks.iter().for_each(Block::close);
     }
 
-    /// Records what went wrong, if nothing has before; no further thread starts.
+    /// Records a fault, unless there already is one; no further thread starts.
     pub fn fail(&self, fault: Fault) {
         self.close();
         self.fault.borrow_mut().get_or_insert(fault);
     }
 
-    /// Records what a thread did wrong and unwinds it.
+    /// Records a thread's fault and unwinds it.
     pub fn fail_here(&self, fault: Fault) -> ! {
         self.fail(fault);
         panic::resume_unwind(Box::new(Stopped));
@@ -422,7 +421,7 @@ impl<'g> BlockSet<'g> {
     }
 }
 
-/// A copy that no thread makes has written these bytes.
+/// Marks bytes written by a copy that no thread performs.
 pub(crate) fn note_copy(start: usize, bytes: usize) {
     registers().with_checker(|checker| checker.copied_to(start, bytes));
 }

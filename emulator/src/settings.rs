@@ -8,11 +8,11 @@
 //! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run at once with it, may run before the launch fails; `off` for ever | 300 |
 //! | `WARPSMITH_EMULATOR_SEED` | the [order](crate::Order) of launches for which the program chooses none ([`order`]): a number, or `off` for the sequential one | drawn at random for each process; sequential under `warpsmith check` |
 //!
-//! They are read once, at the first launch. A value that is none of these, or is too large, makes launches fail with
-//! a text that names the variable.
+//! They are read once, at the first launch. An invalid or too large value makes launches fail with a text that names
+//! the variable.
 //!
-//! A kernel that uses more stack than it has, through deep recursion or large local arrays, runs into a guard
-//! page and the process ends with a segmentation fault; a larger `WARPSMITH_EMULATOR_STACK` is the remedy.
+//! A kernel that overflows its stack, through deep recursion or large local arrays, hits a guard page, and the process
+//! ends with a segmentation fault. The remedy is a larger `WARPSMITH_EMULATOR_STACK`.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";
 const TIME_LIMIT: &str = "WARPSMITH_EMULATOR_TIME_LIMIT";
 const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
-/// Large enough for formatting in debug builds; only the pages that are touched take memory.
+/// Large enough for formatting in debug builds; only touched pages take memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
 const MOST_STACK: u64 = 1 << 30;
 const DEFAULT_SPIN_LIMIT: u64 = 1 << 28;
@@ -39,20 +39,20 @@ const MOST_TIME_LIMIT: u64 = 1_000_000_000;
 pub(crate) struct Settings {
     pub stack_bytes: usize,
     pub spin_limit: u64,
-    /// For how long a set of blocks may run.
+    /// Time limit for a set of blocks.
     pub time_limit: Option<Duration>,
 }
 
-/// Overrides the variable when it is not zero.
+/// Overrides the variable unless it is zero.
 static SPIN_LIMIT_OVERRIDE: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the spin limit for the launches that follow in this process, whatever the environment says; 0 goes back
-/// to the environment's.
+/// Sets the spin limit for subsequent launches of this process, overriding the environment; 0 restores the
+/// environment's limit.
 pub fn set_spin_limit(reads: u64) {
     SPIN_LIMIT_OVERRIDE.store(reads, Ordering::Relaxed);
 }
 
-/// The settings, or what is wrong with them.
+/// Returns the settings, or a description of the error in them.
 pub(crate) fn settings() -> Result<Settings, String> {
     static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
     let mut settings = SETTINGS
@@ -80,28 +80,28 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
     seconds.map(|seconds| Some(Duration::from_secs(seconds))).map_err(|error| format!("{error}, or `off`"))
 }
 
-/// What a process without a seed of its own draws, so that each run has another order.
+/// Seed drawn by a process without a configured seed, so that each run has a different order.
 static DRAWN: OnceLock<u64> = OnceLock::new();
 
-/// The order of launches for which the program chooses none, by the environment.
+/// Order of launches for which the program chooses none, according to the environment.
 pub fn order() -> Order {
     match seed(std::env::var(SEED).ok()) {
         Ok(Seed::Of(seed)) => Order::Seeded(seed),
         Ok(Seed::Drawn) if !check::is_on() => {
-            // Six digits can be typed.
+            // Six digits are easy to type.
             Order::Varied(*DRAWN.get_or_init(|| RandomState::new().hash_one(std::process::id()) % 1_000_000))
         }
-        // Launches fail with what is wrong.
+        // Launches fail with the description of the error.
         Ok(Seed::Drawn | Seed::Off) | Err(_) => Order::Sequential,
     }
 }
 
-/// How to repeat the order of this process, if its launches have one that was drawn.
+/// Note on how to repeat the order of this process, if its launches have a drawn one.
 pub fn seed_note() -> Option<String> {
     DRAWN.get().map(|seed| format!("seed {seed}: run again with {SEED}={seed}"))
 }
 
-/// A value of the variable.
+/// Value of the seed variable.
 #[derive(Debug, PartialEq)]
 enum Seed {
     Drawn,
@@ -175,7 +175,7 @@ mod tests {
             let text = stack(bytes).unwrap_err();
             assert!(text.contains(&format!("{STACK} is `{bytes}`: give at most {MOST_STACK}")), "{text}");
         }
-        // An accepted value makes a stack or an error, but no panic.
+        // An accepted value gives a stack or an error, but no panic.
         let bytes = stack(MOST_STACK).unwrap() as usize;
         drop(corosensei::stack::DefaultStack::new(bytes));
     }

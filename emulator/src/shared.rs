@@ -1,8 +1,8 @@
 //! Shared memory of a block.
 //!
-//! Every block finds its shared memory filled with [`POISON`], so that a kernel that reads before it writes
-//! shows. Static memory is identified by its place in the source; each block has its own copy. Around each piece are
-//! [red zones](redzone), which are compared with their pattern when a block is done.
+//! Every block finds its shared memory filled with [`POISON`], which exposes reads before writes. Static memory is
+//! identified by its place in the source; each block has its own copy. Each piece has [red zones](redzone), which are
+//! checked when a block finishes.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -13,20 +13,20 @@ use crate::check;
 use crate::redzone::{self, Damage};
 use crate::registers::{registers, running};
 
-/// The value of every byte of shared memory at the start of a block.
+/// Value of every byte of shared memory at the start of a block.
 pub const POISON: u8 = 0xa5;
 
-/// Static shared memory a block can have, in bytes; the limit of every CUDA GPU.
+/// Maximum static shared memory per block, in bytes; the limit of every CUDA GPU.
 pub const STATIC_LIMIT: usize = 48 * 1024;
 
 /// Alignment of dynamic shared memory in bytes.
 pub const DYNAMIC_ALIGN: usize = 1024;
 
-/// The block's memory for the declaration `site`: the same address for every thread of the block. `site` is the
-/// address of a static that only this declaration has; a site that requests several sizes gets memory for each.
+/// Memory of the block for the declaration `site`: the same address for every thread of the block. `site` is the
+/// address of a static that only this declaration has. A site that requests several sizes gets memory for each.
 ///
 /// # Panics
-/// Outside a kernel; when the block's static memory exceeds [`STATIC_LIMIT`]; when `align` is no power of two.
+/// Outside a kernel; if the block's static memory exceeds [`STATIC_LIMIT`]; if `align` is not a power of two.
 #[track_caller]
 pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("static_memory");
@@ -34,8 +34,8 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
-/// The block's dynamic shared memory, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. Without
-/// any it is an address that must not be read.
+/// Dynamic shared memory of the block, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. If there is
+/// none, the returned address must not be read.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -44,12 +44,12 @@ pub fn dynamic_memory() -> *mut u8 {
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
 }
 
-/// The block's memory for an array whose length comes with the launch, which begins `offset` bytes after the begin of the
-/// block's dynamic memory on a GPU. Here each has memory of its own, so that an access beyond one is not within the next.
+/// Memory of the block for an array in dynamic shared memory. On a GPU it starts `offset` bytes after the start of the
+/// block's dynamic memory. Here each array has its own memory, so that an access beyond one is not within the next.
 /// `site` is as for [`static_memory`].
 ///
 /// # Panics
-/// Outside a kernel; when the launch requested less dynamic memory than up to the end of the array.
+/// Outside a kernel; if the launch requested less dynamic memory than the array's end requires.
 #[track_caller]
 pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("dynamic_array");
@@ -61,9 +61,9 @@ pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -
     registers.block().shared.site(site, layout_of(bytes, align), Location::caller()).0
 }
 
-/// The address that `pointer`, which points into shared memory of the calling block or to its end, has in block
-/// `rank` of the same cluster. A pointer elsewhere, a rank that is not there and a block all of whose threads have
-/// exited are faults.
+/// Maps `pointer`, which points into shared memory of the calling block or to its end, to the same address in block
+/// `rank` of the cluster (`mapa`). It is a fault if the pointer points elsewhere, the rank does not exist, or all
+/// threads of that block have exited.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -90,7 +90,7 @@ pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
     }
 }
 
-/// The rank in the cluster of the block in whose shared memory `pointer` points; that it points elsewhere is a fault.
+/// Cluster rank of the block whose shared memory `pointer` points into; it is a fault if it points elsewhere.
 ///
 /// # Panics
 /// Outside a kernel.
@@ -99,7 +99,7 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     let location = Location::caller();
     let registers = running("shared_rank");
     let (block, set) = (registers.block(), registers.set());
-    // The end of a block's memory may be where another's begins.
+    // The end of a block's memory may coincide with the start of another's.
     let rank = |is_inside: bool| {
         set.cluster(block).iter().position(|block| {
             block.shared.find(pointer).is_some_and(|(place, offset)| (offset < place.bytes()) == is_inside)
@@ -114,7 +114,7 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     }
 }
 
-/// A piece of shared memory that every block has, at an address of its own.
+/// A piece of shared memory that every block has, at a separate address.
 enum Place {
     Site { key: *const u8, layout: Layout, location: &'static Location<'static> },
     Dynamic { bytes: usize },
@@ -129,27 +129,27 @@ impl Place {
     }
 }
 
-/// The shared memory of the blocks that run one after the other on a worker.
+/// Shared memory of the blocks that run one after the other on a worker.
 #[derive(Default)]
 pub(crate) struct Shared {
     sites: RefCell<Vec<Site>>,
     dynamic: RefCell<Option<Memory>>,
-    /// Address of `dynamic` once this block has requested it, else null.
+    /// Address of `dynamic` after this block has requested it, otherwise null.
     dynamic_ready: Cell<*mut u8>,
     /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
-    /// Whether any block has requested a piece since this was made.
+    /// True if any block has requested a piece since creation.
     is_used: Cell<bool>,
-    /// Whether this block has requested any of `sites`.
+    /// True if this block has requested any of `sites`.
     has_sites: Cell<bool>,
 }
 
 struct Site {
     key: *const u8,
-    /// Where it was first requested.
+    /// Location of the first request.
     location: &'static Location<'static>,
     memory: Memory,
-    /// Whether this block has requested it.
+    /// True if this block has requested it.
     ready: bool,
 }
 
@@ -191,7 +191,7 @@ impl Shared {
         address
     }
 
-    /// The memory of a site, and whether this block has not requested it before.
+    /// Memory of a site; true if this is the block's first request of it.
     fn site(&self, key: *const u8, layout: Layout, location: &'static Location<'static>) -> (*mut u8, bool) {
         let mut sites = self.sites.borrow_mut();
         let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
@@ -210,7 +210,7 @@ impl Shared {
         (site.memory.address.as_ptr(), is_new)
     }
 
-    /// The piece that `pointer` points into, or else to the end of, among those the block has requested, and how far.
+    /// Requested piece that `pointer` points into, or otherwise to the end of, and the offset in it.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
         let sites = sites.iter().filter(|site| site.ready).map(|Site { key, location, memory, .. }| {
@@ -236,7 +236,7 @@ impl Shared {
         at_end
     }
 
-    /// What has been overwritten around a piece, in words.
+    /// Description of the overwritten bytes around a piece.
     pub fn damage(&self) -> Option<String> {
         let damage = self.sites.borrow().iter().find_map(Site::damage);
         damage.or_else(|| {
@@ -247,13 +247,13 @@ impl Shared {
         })
     }
 
-    /// Whether any block has requested a piece since this was made.
+    /// Returns true if any block has requested a piece since creation.
     #[inline(always)]
     pub fn is_used(&self) -> bool {
         self.is_used.get()
     }
 
-    /// Where this block has a piece.
+    /// Address of a piece in this block.
     fn address(&self, place: Place) -> *mut u8 {
         match place {
             Place::Site { key, layout, location } => self.site(key, layout, location).0,
@@ -275,16 +275,16 @@ impl Shared {
     }
 }
 
-/// The layout of an array: of one byte, if it has no elements.
+/// Layout of an array; one byte if it has no elements.
 fn layout_of(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }
 
-/// Bytes that kernels reach through raw pointers, with red zones around them.
+/// Memory that kernels access through raw pointers, with red zones around it.
 struct Memory {
     address: NonNull<u8>,
     layout: Layout,
-    /// What was allocated, which begins this many bytes before the address.
+    /// Layout of the whole allocation, which starts `before` bytes before the address.
     whole: Layout,
     before: usize,
 }
@@ -299,12 +299,12 @@ impl Memory {
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));
         // SAFETY: within the allocation.
         let address = unsafe { start.add(before) };
-        // SAFETY: the zones were just allocated; those of a launch that is checked are larger.
+        // SAFETY: the zones were just allocated; the zones of a checked launch are larger.
         unsafe { redzone::paint(address.as_ptr(), layout.size()) };
         Self { address, layout, whole, before }
     }
 
-    /// What has been overwritten around it.
+    /// Overwritten bytes around the memory.
     fn damage(&self) -> Option<Damage> {
         // SAFETY: `new` has allocated and painted the zones.
         unsafe { redzone::damage(self.address.as_ptr(), self.layout.size()) }
@@ -313,7 +313,7 @@ impl Memory {
     fn poison(&mut self) {
         let address = self.address.as_ptr().addr();
         registers().with_checker(|checker| checker.fresh(address, self.layout.size()));
-        // SAFETY: the memory is this long, and no thread of the new block has its address yet.
+        // SAFETY: the memory has this length, and no thread of the new block has its address yet.
         unsafe { ptr::write_bytes(self.address.as_ptr(), POISON, self.layout.size()) };
     }
 }

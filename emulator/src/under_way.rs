@@ -1,7 +1,12 @@
-//! The copies under way of the blocks that run at once, and the state of the barriers that wait for them.
+//! In-flight copies of the concurrently running blocks, and the state of the barriers that track them.
 //!
-//! A barrier's state is in its own 64 bits: bits 0 to 19 the arrivals of a phase, 20 to 39 those that are missing, 40 to 60
-//! the bytes that are missing (signed), 61 the parity of the phase, 62 and 63 the mark of one that is initialized.
+//! The state of a barrier is in its own 64 bits:
+//!
+//! - bits 0 to 19: arrivals per phase
+//! - bits 20 to 39: missing arrivals
+//! - bits 40 to 60: missing bytes (signed)
+//! - bit 61: parity of the phase
+//! - bits 62 and 63: mark of an initialized barrier
 
 use std::cell::{Cell, RefCell};
 
@@ -9,13 +14,13 @@ use gpu_spec::TensorMapSpec;
 
 use crate::wait::{Queue, Waiter};
 
-/// Most arrivals of a phase.
+/// Maximum arrivals per phase.
 pub(crate) const MAX_ARRIVALS: u32 = (1 << 20) - 1;
-/// Most bytes that a phase can miss.
+/// Maximum missing bytes of a phase.
 pub(crate) const MAX_BYTES: i64 = (1 << 20) - 1;
 const MARK: u64 = 1;
 
-/// The state of a barrier.
+/// State of a transaction barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     pub arrivals: u32,
@@ -43,7 +48,7 @@ impl State {
             | MARK << 62
     }
 
-    /// Begins the next phase if this one is complete; whether it did.
+    /// Starts the next phase if this one is complete; returns whether it was.
     fn complete(&mut self) -> bool {
         let is_complete = self.missing == 0 && self.bytes == 0;
         if is_complete {
@@ -54,23 +59,23 @@ impl State {
     }
 }
 
-/// The copies under way of the blocks that run at once, and the threads that wait for barriers.
+/// In-flight copies of the concurrently running blocks, and the threads that wait for barriers.
 #[derive(Default)]
 pub(crate) struct Copies {
     pub loads: RefCell<Vec<Copy>>,
     pub stores: RefCell<Vec<Store>>,
     pub waiters: RefCell<Vec<(Waiter, *mut u64)>>,
-    /// Whether one of them has been used since `begin`.
+    /// True if a copy or barrier has been used since `begin`.
     pub is_used: Cell<bool>,
 }
 
-/// A box under way.
+/// An in-flight copy of a box.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub map: TensorMapSpec,
     pub at: [i64; 5],
     pub shared: *mut u8,
-    /// Of a load.
+    /// Barrier of a load.
     pub barrier: *mut u64,
 }
 
@@ -90,8 +95,8 @@ impl Copies {
         }
     }
 
-    /// Lets one load arrive, as no thread can go on; whether that completed a phase. `None` when there is none. `wrote` gets
-    /// the bytes that were written.
+    /// Completes one load, because no thread can continue; returns true if that completed a phase, and `None` when
+    /// there is no load. `wrote` receives the bytes written.
     pub fn deliver(&self, queue: &Queue, wrote: impl FnMut(usize, usize)) -> Option<bool> {
         let mut loads = self.loads.borrow_mut();
         if loads.is_empty() {
@@ -101,8 +106,8 @@ impl Copies {
         let load = loads.remove(number);
         drop(loads);
         load.transfer(true, wrote);
-        // SAFETY: the kernel promised that its barrier is there until the load is done. One that is not initialized was
-        // refused where the load began.
+        // SAFETY: the kernel promised that its barrier exists until the load has finished. An uninitialized barrier was
+        // refused at the start of the load.
         let word = unsafe { load.barrier.read() };
         Some(State::decode(word).is_some_and(|mut state| {
             state.bytes -= i64::from(load.map.tile_bytes());
@@ -110,7 +115,7 @@ impl Copies {
         }))
     }
 
-    /// What is still under way when all threads have exited, in words.
+    /// Description of the copies in flight after all threads have exited.
     pub fn left(&self) -> Option<String> {
         if !self.is_used.get() {
             return None;
@@ -129,7 +134,7 @@ impl Copies {
         self.waiters.borrow().iter().for_each(|(waiter, _)| visit(waiter));
     }
 
-    /// Stores a barrier's state after a change, and wakes those that wait for the phase if it is complete; whether it is.
+    /// Stores a barrier's changed state, and wakes the waiting threads if the phase is complete; returns whether it is.
     pub fn update(&self, queue: &Queue, barrier: *mut u64, mut state: State) -> bool {
         let is_complete = state.complete();
         // SAFETY: as for the read before.
@@ -145,7 +150,7 @@ impl Copies {
 }
 
 impl Copy {
-    /// Copies the box; `to_shared` says in which direction. `wrote` gets the bytes that were written.
+    /// Copies the box; `to_shared` gives the direction. `wrote` receives the bytes written.
     pub fn transfer(&self, to_shared: bool, mut wrote: impl FnMut(usize, usize)) {
         let TensorMapSpec { element_bytes, rank, tile, dims, strides, swizzle, .. } = self.map;
         let size = element_bytes as usize;
@@ -162,8 +167,8 @@ impl Copy {
             }
             let shared = self.shared.wrapping_add(swizzle.apply(linear as usize * size));
             let global = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            // SAFETY: the kernel promised that the box fits the tile and that the tensor's memory is there; elements outside
-            // of the tensor are not touched.
+            // SAFETY: the kernel promised that the box fits the tile and that the tensor's memory is valid; elements
+            // outside the tensor are not touched.
             unsafe {
                 match (to_shared, is_inside) {
                     (true, true) => global.copy_to_nonoverlapping(shared, size),

@@ -1,4 +1,4 @@
-//! Threads that wait, and the queue of those that can continue.
+//! Waiting threads, and the queue of ready threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,10 +6,10 @@ use std::panic::Location;
 
 use crate::order::Random;
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
-    /// Number of its block in the set.
+    /// Index of its block in the set.
     pub block: u32,
     pub thread: u32,
     pub runner: u32,
@@ -20,9 +20,9 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub ready: RefCell<VecDeque<u32>>,
-    /// Threads that wait for memory to change: they continue when no other can.
+    /// Threads that wait for memory to change: they continue when no other thread can.
     pub spinning: RefCell<VecDeque<Waiter>>,
-    /// What varies the order; `None` in the sequential one.
+    /// Random generator of a seeded order; `None` in the sequential one.
     pub random: Cell<Option<Random>>,
 }
 
@@ -31,13 +31,13 @@ impl Queue {
         self.ready.borrow_mut().push_back(runner);
     }
 
-    /// Makes threads ready that waited together: in the order in which they came, or in the opposite one.
+    /// Makes threads that waited together ready, in arrival order or its reverse.
     pub fn release(&self, runners: impl DoubleEndedIterator<Item = u32>) {
         let mut ready = self.ready.borrow_mut();
         if self.draws(2) { ready.extend(runners.rev()) } else { ready.extend(runners) }
     }
 
-    /// Draws whether to deviate from the sequential order, which happens once in `times`, a power of two.
+    /// Decides at random to deviate from the sequential order, once in `times` on average. `times` is a power of two.
     #[inline]
     pub fn draws(&self, times: u64) -> bool {
         let Some(mut random) = self.random.get() else { return false };
@@ -46,7 +46,7 @@ impl Queue {
         drawn & (times - 1) == 0
     }
 
-    /// A number below `bound`; 0 in the sequential order.
+    /// Random number below `bound`; 0 in the sequential order.
     pub fn below(&self, bound: u64) -> u64 {
         let Some(mut random) = self.random.get() else { return 0 };
         let drawn = random.below(bound);

@@ -1,9 +1,9 @@
-//! Warps: which lanes have exited, which wait for each other in an exchange, which are active together.
+//! Warps: exited lanes, exchanges between lanes, and active masks.
 //!
-//! An exchange is complete when every existing lane of its mask waits with the same mask and operation. Two
-//! lanes that name each other but disagree can never complete: that is reported as soon as all lanes of a mask
-//! wait, or when the block is stuck. Lanes whose masks name each other only one way may still be right: the
-//! one that is named may complete another exchange first.
+//! An exchange is complete when every existing lane of its mask waits with the same mask and operation. Two lanes that
+//! name each other but disagree can never complete. This is reported when all lanes of a mask wait, or when the block
+//! is stuck. If only one lane names the other, both may still be correct: the named lane may complete another exchange
+//! first.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -11,33 +11,33 @@ use std::panic::Location;
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// The result of an exchange for every lane that takes part.
+/// Result of an exchange for every participating lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarpValues {
-    /// The lanes that took part: those of the mask that exist.
+    /// Mask of the participating lanes: the existing lanes of the mask.
     pub mask: u32,
-    /// Their values, by lane; 0 for the others.
+    /// Values by lane; 0 for other lanes.
     pub values: [u64; 32],
 }
 
-/// Warps in the largest block.
+/// Maximum warps per block.
 const WARPS: usize = 32;
 
 #[derive(Default)]
 pub(crate) struct Warps {
     exited: [Cell<u32>; WARPS],
-    /// Lanes that wait in an exchange.
+    /// Masks of the lanes that wait in an exchange.
     waiting: [Cell<u32>; WARPS],
-    /// One entry for every thread of the block, made at the first exchange.
+    /// Calls, one entry per thread of the block; allocated at the first exchange.
     calls: RefCell<Vec<Call>>,
     /// Complete exchanges that some lane has not read yet.
     done: RefCell<Vec<Done>>,
-    /// Threads that queried the active lanes, and the answers by thread.
+    /// Threads that queried the active lanes. The field below has the answers by thread.
     converging: RefCell<Vec<Waiter>>,
     active: RefCell<Vec<u32>>,
 }
 
-/// A lane's part in an exchange.
+/// A lane's call of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub mask: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Call {
     pub value: u64,
     pub location: &'static Location<'static>,
     pub runner: u32,
-    /// Index into `done` once complete.
+    /// Index into `done` after completion.
     done: u32,
 }
 
@@ -68,7 +68,7 @@ impl Call {
 #[derive(Clone, Copy)]
 struct Done {
     values: WarpValues,
-    /// Lanes that have not read it; a done exchange without any is free for the next.
+    /// Lanes that have not read it; an exchange without readers is free for reuse.
     readers: u32,
 }
 
@@ -104,7 +104,7 @@ impl Warps {
         self.waiting[warp].get() != 0
     }
 
-    /// A thread that waits in an exchange for this one of its warp.
+    /// Thread of the warp that waits in an exchange for this thread.
     pub fn waits_for(&self, linear: u32) -> Option<(u32, Call)> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
         let waiting = self.waiting[warp as usize].get();
@@ -114,8 +114,8 @@ impl Warps {
             .find(|(_, call)| call.mask & bit != 0)
     }
 
-    /// Records a thread's call; `needed` are the existing lanes of its mask. Returns whether that completes the
-    /// exchange; if not, the thread has to wait.
+    /// Records a thread's call; `needed` is the mask of existing lanes. Returns true if that completes the exchange;
+    /// otherwise the thread must wait.
     pub fn arrive(&self, linear: u32, needed: u32, threads: u32, call: Call) -> Result<bool, Mismatch> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
         let mut calls = self.calls.borrow_mut();
@@ -163,7 +163,7 @@ impl Warps {
         if index == done.len() { done.push(entry) } else { done[index] = entry }
     }
 
-    /// Reads the result of the thread's complete exchange. Once for every thread.
+    /// Reads the result of a thread's completed exchange, once per thread.
     pub fn read<R>(&self, linear: u32, read: impl FnOnce(&WarpValues) -> R) -> R {
         let index = self.calls.borrow()[linear as usize].done as usize;
         let done = &mut self.done.borrow_mut()[index];
@@ -205,8 +205,8 @@ impl Warps {
         self.converging.borrow_mut().push(waiter);
     }
 
-    /// Answers all queries, when no other thread can run: lanes of a warp that queried at the same place are
-    /// active together. Returns whether there were any.
+    /// Answers all queries, when no other thread can run: lanes of a warp that queried at the same place are active
+    /// together. Returns true if there were any.
     pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
         let mut converging = self.converging.borrow_mut();
         let mut active = self.active.borrow_mut();
@@ -224,13 +224,13 @@ impl Warps {
         any
     }
 
-    /// The answer for a thread.
+    /// Answer for a thread.
     pub fn active(&self, linear: u32) -> u32 {
         self.active.borrow()[linear as usize]
     }
 }
 
-/// The lanes of a mask, ascending.
+/// Lanes of a mask, ascending.
 fn lanes(mut mask: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lane = (mask != 0).then(|| mask.trailing_zeros());

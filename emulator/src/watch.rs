@@ -1,9 +1,9 @@
-//! The limit on the time for which blocks may run, so that a kernel that never ends fails its launch.
+//! Time limit for running blocks, so that a kernel that never ends fails its launch.
 //!
-//! One thread of the process, the watcher, looks at all host threads that run blocks. One that has run the same set of
-//! blocks for too long is *late* ([`SetClock::is_late`]). Where the emulator has control, at barriers, warp operations, reads
-//! of atomics, a late set then fails. A thread in a loop without any of these has to be
-//! interrupted ([`interrupt`]).
+//! One thread of the process, the watcher, monitors all host threads that run blocks. A host thread that has run the
+//! same set of blocks for too long is *late* ([`SetClock::is_late`]). A late set fails where the emulator has control:
+//! at barriers, warp operations, and reads of atomics. A thread in a loop without any of these must be interrupted
+//! ([`interrupt`]).
 
 mod interrupt;
 
@@ -15,21 +15,21 @@ pub(crate) use interrupt::Interrupted;
 
 use crate::settings;
 
-/// How long a late set has to fail by itself before its host thread is interrupted.
+/// Time that a late set has to fail before its host thread is interrupted.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What the watcher sees of one host thread.
+/// State of one host thread, as seen by the watcher.
 #[derive(Debug)]
 struct Slot {
-    /// Counts the sets; odd while one runs.
+    /// Count of sets; odd while one runs.
     set: AtomicU64,
-    /// The set that is late.
+    /// Set that is late.
     late: AtomicU64,
-    /// The host thread, as the operating system knows it.
+    /// Operating system's ID of the host thread.
     thread: AtomicU64,
 }
 
-/// Those of all host threads that can run blocks, and those that none has.
+/// Slots of all host threads that can run blocks, and unused slots.
 struct Slots {
     used: Vec<&'static Slot>,
     free: Vec<&'static Slot>,
@@ -41,7 +41,7 @@ fn slots() -> MutexGuard<'static, Slots> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This host thread, which the watcher sees as long as this lives.
+/// This host thread, monitored by the watcher during the value's lifetime.
 pub(crate) struct Watched(&'static Slot);
 
 impl Default for Watched {
@@ -60,7 +60,7 @@ impl Default for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The watcher holds the lock while it uses the host thread's number: the thread ends after this.
+        // The watcher holds the lock while it uses the host thread's ID: the thread ends only after this.
         let mut slots = slots();
         slots.used.retain(|slot| !std::ptr::eq(*slot, self.0));
         slots.free.push(self.0);
@@ -68,37 +68,37 @@ impl Drop for Watched {
 }
 
 impl Watched {
-    /// The clock of the sets that this host thread runs.
+    /// Clock of the sets that this host thread runs.
     pub fn clock(&self) -> SetClock {
         SetClock(self.0)
     }
 }
 
-/// Says whether a set has run for too long. For the host thread alone that made it.
+/// Tells whether a set has run for too long. Only for the host thread that created it.
 #[derive(Clone, Copy)]
 pub(crate) struct SetClock(&'static Slot);
 
 impl SetClock {
-    /// A set begins.
+    /// Starts a set.
     #[inline(always)]
     pub fn begin(self) {
         self.0.set.store((self.0.set.load(Relaxed) | 1) + 2, Relaxed);
     }
 
-    /// No set runs from now on.
+    /// Ends the running set.
     #[inline(always)]
     pub fn end(self) {
         self.0.set.store((self.0.set.load(Relaxed) | 1) + 1, Relaxed);
     }
 
-    /// Whether the running set has run for too long.
+    /// Returns true if the running set has run for too long.
     #[inline(always)]
     pub fn is_late(self) -> bool {
         self.0.late.load(Relaxed) == self.0.set.load(Relaxed)
     }
 }
 
-/// Starts the watcher, once, if there is a limit. Where the system gives no thread there is none.
+/// Starts the watcher, once, if there is a limit. If the system cannot create a thread, there is no watcher.
 fn start_watcher() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
@@ -108,12 +108,12 @@ fn start_watcher() {
     });
 }
 
-/// A set that ran when the watcher looked last.
+/// A set that was running at the watcher's last check.
 struct Seen {
     slot: &'static Slot,
     set: u64,
     since: Instant,
-    /// When it was first interrupted.
+    /// Time of its first interruption.
     interrupted: Option<Instant>,
 }
 

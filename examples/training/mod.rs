@@ -1,5 +1,5 @@
-//! The training that `mlp` runs, `profile` profiles and `data-parallel` divides among devices: a small network learns which
-//! of three spirals a point is on.
+//! Training code of `mlp`, which `profile` profiles and `data-parallel` distributes over devices: a small network
+//! learns which of three spirals a point is on.
 
 use std::error::Error;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 use warpsmith::{Module, TypedKernel, range};
 
-/// Width of the input, of the hidden layers and of the output.
+/// Widths of the input, of the hidden layers and of the output.
 const SIZES: [usize; 4] = [2, 64, 64, SPIRALS];
 const SPIRALS: usize = 3;
 pub const POINTS: usize = 200 * SPIRALS;
@@ -20,32 +20,32 @@ const RATE: f32 = 0.005;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Points on spirals that turn around each other, and which spiral each is on. Every `turn` has other points.
+/// Returns points on interleaved spirals, and the spiral of each. Every `turn` gives other points.
 pub fn spirals(turn: usize) -> (Vec<f32>, Vec<u32>) {
     let point = |i: usize| {
         let (spiral, at) = (i % SPIRALS, (i / SPIRALS) as f32 + 0.5 * turn as f32);
         let radius = 0.1 + 0.9 * at / (POINTS / SPIRALS) as f32;
         let angle = 4.5 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32;
-        // Off the line by a little, each by another.
+        // A small offset from the spiral, different for each point.
         let off = 0.04 * ((i * 7919 + turn * 104_729) as f32).sin();
         [(radius + off) * angle.cos(), (radius + off) * angle.sin()]
     };
     ((0..POINTS).flat_map(point).collect(), (0..POINTS).map(|i| (i % SPIRALS) as u32).collect())
 }
 
-/// Where the numbers of a layer lie among those of the network.
+/// Offsets of a layer's parameters among those of the network.
 struct Layer {
     inputs: usize,
     outputs: usize,
-    /// `inputs` rows of `outputs`.
+    /// `inputs` rows of `outputs` weights.
     weights: Range<usize>,
     bias: Range<usize>,
 }
 
-/// The parameters.
+/// Parameters of the network.
 pub struct Network {
     layers: Vec<Layer>,
-    /// All numbers that are learned.
+    /// All trainable parameters.
     pub parameters: DeviceBuffer<f32>,
 }
 
@@ -54,7 +54,7 @@ impl Network {
         let mut end = 0;
         let mut place = |numbers: usize| {
             let start = end;
-            // Where vectors of 16 bytes can begin.
+            // Aligned for 16-byte vectors.
             end += numbers.next_multiple_of(64);
             start..start + numbers
         };
@@ -72,7 +72,7 @@ impl Network {
         Ok(Self { layers, parameters })
     }
 
-    /// The output of every layer for the points, with the rectifier behind all but the last.
+    /// Enqueues the output of every layer for the points, with ReLU after all but the last.
     fn forward(
         &self,
         stream: &Stream,
@@ -98,12 +98,12 @@ impl Network {
         Ok(())
     }
 
-    /// Memory for the outputs of all layers for n points.
+    /// Allocates the outputs of all layers for n points.
     fn outputs(&self, stream: &Stream, points: usize) -> Result<Vec<DeviceBuffer<f32>>> {
         self.layers.iter().map(|layer| Ok(DeviceBuffer::zeros(stream, points * layer.outputs)?)).collect()
     }
 
-    /// The share of points whose largest output is the right one.
+    /// Returns the accuracy: the share of points whose largest output has the correct label.
     pub fn accuracy(&self, stream: &Stream, points: &[f32], labels: &[u32]) -> Result<f64> {
         let mut outputs = self.outputs(stream, labels.len())?;
         self.forward(stream, &DeviceBuffer::from_host(stream, points)?, &mut outputs)?;
@@ -117,20 +117,20 @@ impl Network {
     }
 }
 
-/// The points that are learned from, and what is computed of them on the way.
+/// Training points, and intermediate results.
 pub struct Batch {
     points: DeviceBuffer<f32>,
     labels: DeviceBuffer<u32>,
-    /// A one for each point: what sums columns.
+    /// A vector of ones, one per point, for column sums.
     ones: DeviceBuffer<f32>,
-    /// The outputs of the layers.
+    /// Outputs of the layers.
     activations: Vec<DeviceBuffer<f32>>,
-    /// The gradient of the loss by them.
+    /// Gradients of the loss with respect to the layer outputs.
     deltas: Vec<DeviceBuffer<f32>>,
     pub losses: DeviceBuffer<f32>,
 }
 
-/// The network and what its training takes.
+/// The network and its training state.
 pub struct Training {
     pub network: Network,
     pub batch: Batch,
@@ -164,7 +164,7 @@ impl Training {
         Self::with_part(stream, 0..POINTS)
     }
 
-    /// Learns from some of the points.
+    /// Creates training on a part of the points.
     pub fn with_part(stream: &Stream, part: Range<usize>) -> Result<Self> {
         let network = Network::new(stream)?;
         let (points, labels) = spirals(0);
@@ -188,7 +188,7 @@ impl Training {
         })
     }
 
-    /// Enqueues the loss of every point, and its gradient by the last layer's outputs.
+    /// Enqueues the loss of every point, and its gradient with respect to the last layer's outputs.
     fn loss(&mut self, stream: &Stream) -> warpsmith::Result<()> {
         let _range = range!("forward");
         let Batch { points, labels, activations, deltas, losses, .. } = &mut self.batch;
@@ -199,8 +199,8 @@ impl Training {
         self.kernels.softmax_cross_entropy.launch(stream, launch, arguments)
     }
 
-    /// Enqueues the gradient of the mean loss by every parameter. `reduce` gets that of each layer as soon as it is enqueued,
-    /// the last layer's first.
+    /// Enqueues the gradient of the mean loss with respect to every parameter. `reduce` is called with the gradient of
+    /// each layer once it is enqueued, starting with the last layer.
     fn backward<E: From<warpsmith::Error>>(
         &mut self,
         stream: &Stream,
@@ -232,12 +232,13 @@ impl Training {
         Ok(())
     }
 
-    /// Enqueues one step of learning.
+    /// Enqueues one training step.
     pub fn step(&mut self, stream: &Stream) -> warpsmith::Result<()> {
         self.step_reduced(stream, |_| Ok(()))
     }
 
-    /// As [`Self::step`]; `reduce` gets the gradient of each layer while those of the layers before it are computed.
+    /// As [`Self::step`]; `reduce` is called with the gradient of each layer while those of the earlier layers are
+    /// computed.
     pub fn step_reduced<E: From<warpsmith::Error>>(
         &mut self,
         stream: &Stream,
@@ -255,7 +256,7 @@ impl Training {
         Ok(self.kernels.adam.launch(stream, Launch::auto(numbers), arguments)?)
     }
 
-    /// Fails unless the loss changes along its gradient as the gradient says.
+    /// Fails unless the loss changes along its gradient as predicted.
     pub fn check_gradient(&mut self, stream: &Stream) -> Result<()> {
         self.backward::<warpsmith::Error>(stream, |_| Ok(()))?;
         let gradient = DeviceBuffer::from_host(stream, &self.gradient.to_host()?)?;

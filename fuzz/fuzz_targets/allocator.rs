@@ -1,4 +1,4 @@
-//! Turns bytes into a program for the caching allocator and checks every promise after each step.
+//! Turns bytes into a program for the caching allocator and checks every guarantee after each step.
 #![no_main]
 
 #[allow(dead_code, reason = "tests use all of it")]

@@ -1,4 +1,4 @@
-//! Reads bytes as the text of the allocator's options.
+//! Parses bytes as the text of the allocator's options.
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses one of its functions")]

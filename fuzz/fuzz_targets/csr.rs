@@ -1,4 +1,4 @@
-//! Makes sparse matrices of bytes, and multiplies with those that are matrices.
+//! Makes sparse matrices from bytes, and multiplies with the valid ones.
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses one of its functions")]

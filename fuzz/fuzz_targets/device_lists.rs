@@ -1,4 +1,4 @@
-//! Reads bytes as the text of a device and as a list of visible devices.
+//! Parses bytes as a device name and as a list of visible devices.
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses one of its functions")]

@@ -1,4 +1,4 @@
-//! Reads bytes as the pickle of a snapshot. Run it with -rss_limit_mb=1024.
+//! Parses bytes as the pickle of a snapshot. Run it with -rss_limit_mb=1024.
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses one of its functions")]

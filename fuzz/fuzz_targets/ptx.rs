@@ -1,4 +1,4 @@
-//! Reads bytes as PTX, and as a report of `ptxas -v`.
+//! Parses bytes as PTX, and as a report of `ptxas -v`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| warpsmith_builder::fuzzed::ptx(bytes));

@@ -1,4 +1,4 @@
-//! Reads bytes as the answers of a store's server.
+//! Parses bytes as the replies of a store server.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

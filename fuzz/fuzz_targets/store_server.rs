@@ -1,4 +1,4 @@
-//! Reads bytes as those of clients of a store.
+//! Parses bytes as the requests of store clients.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

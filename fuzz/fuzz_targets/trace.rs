@@ -1,4 +1,4 @@
-//! Reads bytes as the file of a trace. Run it with -rss_limit_mb=1024.
+//! Parses bytes as a trace file. Run it with -rss_limit_mb=1024.
 #![no_main]
 
 #[path = "../../profiler/trace/tests/trace/fuzzed.rs"]

@@ -1,6 +1,6 @@
-//! Bytes of an access, of kernels that do much with each element.
+//! Access size in bytes of compute-heavy kernels.
 
-/// Bytes of an access where it may have `vector`: no more than eight elements, of which each takes registers.
+/// Bytes per access, at most `vector` and at most eight elements, each of which takes registers.
 pub const fn access<T>(vector: usize) -> usize {
     if vector > 8 * size_of::<T>() { 8 * size_of::<T>() } else { vector }
 }

@@ -1,20 +1,20 @@
-//! `append_rows`: new rows behind those of a key-value cache.
+//! `append_rows`: appends new rows to a KV cache.
 //!
-//! Instances exist by element size (`u8`, `u16`, `u32`, `u64`) and index size. Rows that do not fit are left out; the host
-//! looks for them before.
+//! Instances exist by element size (`u8`, `u16`, `u32`, `u64`) and index size. Rows that do not fit are skipped; the
+//! host checks for them before the launch.
 
 use gpu_std::prelude::*;
 
 use crate::teams::{Same, for_parts, lanes, map_rows, with_lanes};
 
-/// Row `lengths[sequence] + token` of plane `sequence` of `cache` = row `token` of plane `sequence` of `new`.
+/// Copies row `token` of plane `sequence` of `new` to row `lengths[sequence] + token` of plane `sequence` of `cache`.
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
-/// the team is a block. `cache` and `new` have the same width and as many planes as there are lengths; a plane of `cache`
-/// follows the one before after `rows` rows. With `has_vectors` of
-/// 1 all rows of both begin at the same address modulo 16 bytes.
+/// The launch is as the `teams` module defines, with blocks of at most 256 threads, without clusters. With more than
+/// one of `parts`, the thread group is a block. `cache` and `new` have the same width and as many planes as there are
+/// lengths. The plane stride of `cache` is `rows` rows. With `has_vectors` = 1, all rows of both start at the same
+/// address modulo 16 bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),
@@ -41,7 +41,8 @@ pub unsafe fn append_rows<T: Scalar, I: Scalar>(
             && let Some(source) = new.row([sequence, token])
         {
             let target = target.wrapping_add(sequence * of_plane + (length as usize + token) * of_row);
-            // SAFETY: both rows lie in their views; each part of a row has one writer; the rest is the caller's promise.
+            // SAFETY: both rows lie in their views, and each part of a row has one writer; the caller guarantees the
+            // rest.
             with_lanes!(lanes::<T>(16), N => unsafe {
                 map_rows::<T, 1, N>([source.as_ptr()], target, (source.len(), has_vectors != 0), part, &Same)
             });

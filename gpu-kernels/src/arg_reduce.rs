@@ -1,10 +1,10 @@
-//! The index of the least and the greatest element.
+//! Argmin and argmax.
 //!
-//! Of equal elements the first counts. A NaN counts as less (for the least) or greater (for the greatest) than
-//! every number, so that the first NaN's index comes out if there is one; +0 and -0 are equal.
+//! The first of equal elements wins. A NaN ranks below (argmin) or above (argmax) every number, so that the first NaN
+//! wins if there is one. +0 and -0 are equal.
 //!
-//! A thread compares the best of each vector with the best so far, and looks for its place in the vector only where it is
-//! better: that is rare, and saves most of the instructions.
+//! A thread compares the best element of each vector with the best so far. It searches for the position within the
+//! vector only if the vector's best is better. This is rare, and saves most of the instructions.
 
 use core::marker::PhantomData;
 
@@ -20,7 +20,7 @@ pub struct Candidate<A> {
     index: u64,
 }
 
-/// The index of a candidate that stands for no element.
+/// Index of a candidate that stands for no element.
 const NONE: u64 = u64::MAX;
 
 impl<A: KernelType> Partial for Candidate<A> {
@@ -32,17 +32,17 @@ impl<A: KernelType> Partial for Candidate<A> {
 
 /// The ordering of two values.
 trait Order<A> {
-    /// The initial value of the search: no element wins by being equal to it.
+    /// Initial value of the search: no element wins by being equal to it.
     fn worst() -> A;
-    /// Whether number `a` beats number `b`; false when either is NaN.
+    /// Returns whether number `a` beats number `b`; false if either is NaN.
     fn beats(a: A, b: A) -> bool;
-    /// The better number; NaN if either is.
+    /// Returns the better number; NaN if either is.
     fn best(a: A, b: A) -> A;
 }
 
-/// The least.
+/// Minimum.
 struct Least;
-/// The greatest.
+/// Maximum.
 struct Greatest;
 
 impl<A: Scalar> Order<A> for Least {
@@ -82,19 +82,19 @@ fn is_nan<A: Scalar>(value: A) -> bool {
 }
 
 impl<A: Scalar> Candidate<A> {
-    /// No element.
+    /// Identity: no element.
     #[inline(always)]
     fn none<O: Order<A>>() -> Self {
         Self { value: O::worst(), index: NONE }
     }
 
-    /// Whether an element of a higher index is better. An equal one is not.
+    /// Returns whether an element of a higher index is better; an equal one is not.
     #[inline(always)]
     fn is_beaten<O: Order<A>>(self, value: A) -> bool {
         O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value))
     }
 
-    /// The better of two.
+    /// Returns the better of two candidates.
     #[inline(always)]
     fn better<O: Order<A>>(self, other: Self) -> Self {
         let (a_nan, b_nan) = (is_nan(self.value), is_nan(other.value));
@@ -104,14 +104,14 @@ impl<A: Scalar> Candidate<A> {
         if b_better { other } else { self }
     }
 
-    /// The index. No element beat the worst value there is, so all are equal to it: the first is the answer.
+    /// Index of the winner. If no element beat the worst value, all are equal to it, and the first wins.
     #[inline(always)]
     fn answer(self) -> u64 {
         if self.index == NONE { 0 } else { self.index }
     }
 }
 
-/// The search.
+/// The search, as a reduction.
 struct Search<T, O>(PhantomData<(T, O)>);
 
 impl<T: Scalar, O: Order<T::Accumulator>> Reduction for Search<T, O> {
@@ -164,7 +164,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         ///
-        /// As [`reduce_into`].
+        /// As for [`reduce_into`].
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
             consts(ITEMS = 4; VECTOR = 16),
@@ -183,8 +183,8 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// The index of the first least element, of the first NaN if there is one; 0 of no elements.
+    /// Index of the first minimum, or of the first NaN if there is one; 0 for zero elements.
     reduce_argmin = Least;
-    /// The index of the first greatest element, of the first NaN if there is one; 0 of no elements.
+    /// Index of the first maximum, or of the first NaN if there is one; 0 for zero elements.
     reduce_argmax = Greatest;
 }

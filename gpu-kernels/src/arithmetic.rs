@@ -1,11 +1,12 @@
-//! Elementwise operations of which one kernel serves many, by a code: of one number, of two, comparisons, choices.
+//! Elementwise unary and binary operations, comparisons and selection. One kernel serves many operations, selected by
+//! an operation code.
 //!
-//! The code is the same for all threads, so that its branch costs next to nothing where memory is the limit, and a type has
-//! one instance of a kernel instead of one for each operation. To keep an instance small, the operation is written out
-//! once for each lane of a vector: edges and unaligned arrays go the same way, with loads and stores of single elements.
-//! f16 and bf16 are computed in f32 and rounded once.
+//! The code is the same for all threads, so its branch costs almost nothing in a memory-bound kernel. Each type needs
+//! only one kernel instance instead of one per operation. To keep an instance small, the operation is expanded once per
+//! lane of a vector: edges and unaligned arrays use the same code, with single-element loads and stores. f16 and bf16
+//! are computed in f32 and rounded once.
 //!
-//! The inputs of the kernels of two numbers are arrays of the output's length or are broadcast ([`Form`]).
+//! The inputs of binary kernels are arrays of the output's length or are broadcast ([`Form`]).
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -14,17 +15,17 @@ use gpu_std::scalar::From64;
 use crate::operand::{Form, Operand, Place};
 use crate::tile::{for_each_run, in_first_row, lanes, lanewise, store_run, with_lanes};
 
-/// Operations of one number.
+/// Unary operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(u32)]
 pub enum Unary {
     /// `-x`; integers wrap.
     Neg,
-    /// `|x|`; the least integer stays as it is.
+    /// `|x|`; the smallest signed integer is unchanged.
     Abs,
-    /// All bits inverted, of integers.
+    /// Bitwise NOT, for integers.
     Not,
-    /// -1, 0 or 1; a zero or NaN as it is.
+    /// -1, 0 or 1; zeros and NaN are unchanged.
     Sign,
     /// √x.
     Sqrt,
@@ -32,29 +33,29 @@ pub enum Unary {
     Rsqrt,
     /// 1 / x.
     Reciprocal,
-    /// The natural logarithm.
+    /// Natural logarithm.
     Log,
-    /// The sine.
+    /// Sine.
     Sin,
-    /// The cosine.
+    /// Cosine.
     Cos,
-    /// The hyperbolic tangent.
+    /// Hyperbolic tangent.
     Tanh,
     /// `x / (1 + exp(-x))`.
     Silu,
-    /// GELU by its approximation with the hyperbolic tangent.
+    /// GELU, tanh approximation.
     GeluTanh,
-    /// The greatest integer not above x.
+    /// Floor.
     Floor,
-    /// The least integer not below x.
+    /// Ceiling.
     Ceil,
-    /// The nearest integer, halves to the even one.
+    /// Nearest integer, ties to even.
     Round,
-    /// x without its fraction.
+    /// Rounds toward zero.
     Trunc,
 }
 
-/// Operations of two numbers.
+/// Binary operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(u32)]
 pub enum Binary {
@@ -64,23 +65,23 @@ pub enum Binary {
     Sub,
     /// `x * y`; integers wrap.
     Mul,
-    /// `x / y`; of integers truncated, 0 where y is 0, and the least integer where it wraps.
+    /// `x / y`; integers truncate, give 0 where y is 0, and wrap to the smallest integer on overflow.
     Div,
-    /// The lesser; NaN if either is.
+    /// Minimum; NaN if either is.
     Minimum,
-    /// The greater; NaN if either is.
+    /// Maximum; NaN if either is.
     Maximum,
-    /// `x` to the power `y`, of floats.
+    /// `x` to the power `y`, for floats.
     Pow,
-    /// Bits set in both, of integers.
+    /// Bitwise AND, for integers.
     BitAnd,
-    /// Bits set in either, of integers.
+    /// Bitwise OR, for integers.
     BitOr,
-    /// Bits set in one, of integers.
+    /// Bitwise XOR, for integers.
     BitXor,
-    /// `x << y`, by y modulo the bits of the type, of integers.
+    /// `x << y`, with y modulo the bit width, for integers.
     Shl,
-    /// `x >> y`, by y modulo the bits of the type, of integers; of signed ones with the sign.
+    /// `x >> y`, with y modulo the bit width, for integers; arithmetic for signed ones.
     Shr,
 }
 
@@ -102,27 +103,27 @@ pub enum Compare {
     Ge,
 }
 
-/// Numbers with these operations.
+/// Number types with these operations.
 pub trait Arithmetic: Scalar {
-    /// The operation, of a type that has it; of another the number itself.
+    /// Applies the operation if the type has it; otherwise returns `x`.
     fn unary(operation: Unary, x: Self) -> Self;
-    /// The operation, of a type that has it; of another the first number.
+    /// Applies the operation if the type has it; otherwise returns `x`.
     fn binary(operation: Binary, x: Self, y: Self) -> Self;
 }
 
-/// The elements of an access, up to eight: each is written out with all operations and forms of inputs.
+/// Elements per access, at most eight: each lane is expanded with all operations and forms of inputs.
 const fn few_lanes<T>(vector: usize) -> usize {
     if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
 }
 
-/// `√(2 / π)`, and the factor of the cube in GELU's approximation.
+/// `√(2 / π)`, and the factor of the cube in GELU's tanh approximation.
 const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
 
-/// Two factors of `x / (1 + exp(-z))`, for z of the sign of x, by the exponential function `exp`: none of them leaves the range
-/// where the product does not. 0 for -∞.
+/// Two factors of `x / (1 + exp(-z))`, for z with the sign of x, with the exponential function `exp`. Neither factor
+/// overflows if the product does not. 0 for -∞.
 #[inline(always)]
 pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2] {
-    // The exponential of -|z|, which may be below the least number, is a square.
+    // exp(-|z|) is computed as a square, because it may be below the smallest number.
     let root = exp(z.abs() * A::from_f64(-0.5));
     let quotient = x / (A::ONE + root * root);
     if z < A::ZERO {
@@ -132,7 +133,7 @@ pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2]
     }
 }
 
-/// A float's operations, in its accumulator.
+/// Unary operations of floats, in the accumulator type.
 #[inline(always)]
 fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
     match operation {
@@ -159,7 +160,7 @@ fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
             let [a, b] = gate(x, x, A::exp);
             a * b
         }
-        // (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which keeps its accuracy where tanh is next to -1.
+        // (1 + tanh(z)) / 2 equals 1 / (1 + exp(-2z)), which keeps its accuracy where tanh is close to -1.
         Unary::GeluTanh => {
             let z = x * A::from_f64(2.0 * GELU[0]) * (A::ONE + A::from_f64(GELU[1]) * x * x);
             let [a, b] = gate(x, z, A::exp);
@@ -334,7 +335,7 @@ pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `out[i] = operation(x[i], y[i])`, as 0 or 1: the bytes of a `bool`. Inputs as those of [`binary()`].
+/// `out[i] = operation(x[i], y[i])`, as 0 or 1: the bytes of a `bool`. Inputs are as for [`binary()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -376,7 +377,7 @@ pub fn compare<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs as those of [`binary()`].
+/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs are as for [`binary()`].
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -415,7 +416,7 @@ pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `min(max(x, low), high)`; NaN stays NaN. A bound that is NaN bounds nothing.
+/// `min(max(x, low), high)`; NaN stays NaN. A NaN bound is ignored.
 #[elementwise(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -427,8 +428,8 @@ pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
     if x > high { high } else { x }
 }
 
-/// `x + weight * (y - x)`, computed in the accumulator's type: x where the weight is 0, y where it is 1, and in range where
-/// the result is.
+/// `x + weight * (y - x)`, computed in the accumulator type. It is exactly x for a weight of 0 and y for 1, and does
+/// not overflow if the result is in range.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
 pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     let one = T::Accumulator::ONE;
@@ -441,7 +442,7 @@ pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
         if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
     } else {
-        // The difference leaves the range, or one of the two is infinite.
+        // The difference overflows, or one of the two is infinite.
         weight.mul_add(y, left * x)
     })
 }

@@ -1,15 +1,14 @@
-//! Reductions along an axis: of each row, of each column, and of each segment of an array. One launch each, with the same
-//! bits in every run.
+//! Reductions of each row, of each column, and of each segment of an array. Each is one launch and deterministic.
 //!
-//! | | threads | when there are few results |
+//! | axis | threads | if there are few results |
 //! | --- | --- | --- |
-//! | rows | a [team](crate::teams) a row: lanes for short rows, of which a thread loads several at once, a block for others | several blocks a row |
-//! | columns | a lane for each vector of neighbouring columns, warps below each other | several blocks below each other |
-//! | segments | a team a segment | |
+//! | rows | a [thread group](crate::teams) per row: lanes for short rows, of which a thread loads several at once, otherwise a block | several blocks per row |
+//! | columns | one lane per vector of adjacent columns, with the warps of a block stacked along the rows | several blocks per column |
+//! | segments | a thread group per segment | |
 //!
-//! Blocks that share a result leave partial results in the workspace; the one that counts last combines them in their
-//! order. `workspace` is aligned to 16 bytes: [`COUNTERS`] counters of 32 bits, which are zero before and after every launch,
-//! and [16 bytes for each partial result](workspace_bytes).
+//! Blocks that share a result leave partial results in the workspace; the last block to arrive combines them in order.
+//! `workspace` is aligned to 16 bytes. It has [`COUNTERS`] counters of 32 bits, which are zero before and after every
+//! launch, and [16 bytes per partial result](workspace_bytes).
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
@@ -20,27 +19,27 @@ use crate::reduce::{Summable, mean_of};
 use crate::teams::{Cut, Team, aligned, divided, each, lanes, lanewise, load, stream, with_lanes};
 use crate::tile::load_or;
 
-/// Results that blocks can share in one launch.
+/// Maximum number of results that blocks can share in one launch.
 pub const COUNTERS: usize = 4096;
 
-/// The most threads of a block.
+/// Maximum number of threads per block.
 pub const MAX_BLOCK: u32 = 256;
 
-/// Bytes of workspace for a number of partial results.
+/// Bytes of workspace for `partials` partial results.
 pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
 
-/// Vectors that a thread loads at once, of columns.
+/// Vectors that a thread loads at once in column reductions.
 const ITEMS: usize = 4;
-/// Vectors that a thread loads at once, of rows.
+/// Vectors that a thread loads at once in row reductions.
 pub const SLOTS: usize = 4;
 
-/// The counter of a result, and the partial results.
+/// Returns the counter of a result, and the partial results.
 ///
 /// # Safety
 ///
-/// `workspace` is as the module's documentation says, and `result` below [`COUNTERS`].
+/// `workspace` is as the module documentation requires, and `result` is below [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
     workspace: *mut u64,
@@ -52,15 +51,15 @@ pub(crate) unsafe fn shared_result<P>(
     }
 }
 
-/// Counts the block as done with its part of a result; whether it is the last of `parts`, and all partial results can be
-/// read. Every thread of the block calls it.
+/// Counts the block as finished with its part of a result. Returns whether it is the last of `parts`, so that all
+/// partial results can be read. Every thread of the block calls it.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
     // The block's partial results are written before the barrier.
     thread::sync_threads();
     let mut last = false;
     if thread::thread_idx_x() == 0 {
-        // Releases them, and acquires those of the blocks that counted before.
+        // Releases this block's partial results, and acquires those of the blocks that counted before.
         last = finished.fetch_add(1, Ordering::AcqRel) == parts - 1;
         if last {
             finished.store(0, Ordering::Relaxed);
@@ -86,7 +85,7 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
         &cut,
         part,
         &mut partials,
-        // SAFETY: `stream` passes places of whole vectors that are there, and single elements, within the row.
+        // SAFETY: `stream` passes offsets of whole vectors that exist, and of single elements, within the row.
         |place, is_there| unsafe { load_or::<T, N, false>(row.wrapping_add(place), is_there, [T::ZERO; N]) },
         |(lanes, _), place, vector| {
             each::<N>(|lane| lanes[lane] = R::fold(lanes[lane], vector[lane], place + lane));
@@ -100,12 +99,12 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
     total
 }
 
-/// Rows of at most [`SLOTS`] vectors a lane, several at once, so that each lane loads as many vectors at once. Every thread of a
-/// block calls it.
+/// Reduces rows of at most [`SLOTS`] vectors per lane. Several rows are processed at once, so that each lane loads
+/// [`SLOTS`] vectors at once. Every thread of a block calls it.
 ///
 /// # Safety
 ///
-/// `write` may be called once with each row. Rows have whole, aligned vectors.
+/// `write` may be called once per row. Rows consist of whole, aligned vectors.
 #[inline(always)]
 unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     x: *const T,
@@ -114,7 +113,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // The slots of a row, a power of two, and the rows of a round. Those of the teams of a warp are neighbours.
+    // Slots per row, a power of two, and rows per round. Rows of the groups of a warp are adjacent.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> team.size.trailing_zeros()).leading_zeros();
     let (rows, (before, teams)) = (SLOTS >> of_row, team.in_warp());
     let place = |first: usize, slot: usize| {
@@ -123,11 +122,11 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
         (row, vector, (row < height) & (vector < vectors))
     };
     let mut first = (team.first() - before) * rows + before;
-    // All lanes of a warp take part in each round, also those whose teams have no row.
+    // All lanes of a warp take part in each round, including lanes whose groups have no row.
     while first - before < height {
         let values: [[T; N]; SLOTS] = lanewise(|slot| {
             let (row, vector, is_there) = place(first, slot);
-            // SAFETY: a vector that is there lies in its row, which lies in the view.
+            // SAFETY: a vector that exists lies in its row, which lies in the view.
             unsafe {
                 load_or::<T, N, false>(x.wrapping_add(row * pitch + vector * N), is_there, [T::ZERO; N])
             }
@@ -143,7 +142,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // While a lane holds several rows, it sends half of them to the lane at the distance, and combines the others with that lane's.
+        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`, and
+        // combines the other half with the values of that lane.
         let (mut own, mut held, mut distance) = (0, rows, team.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -177,11 +177,11 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     }
 }
 
-/// The common body of the reductions of rows and segments.
+/// Common body of the row and segment reductions.
 ///
 /// # Safety
 ///
-/// That of [`sum_rows()`].
+/// As for [`sum_rows()`].
 #[inline(always)]
 unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: *const T,
@@ -193,13 +193,13 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     finish: impl Fn(R::Partial, usize) -> O,
 ) {
     let [width, height, pitch] = [width, height, pitch].map(|side| side as usize);
-    // SAFETY: there is an element of `out` for each row, and each row has one writer.
+    // SAFETY: `out` has one element per row, and each row has one writer.
     let write = |row: usize, total: R::Partial, len| unsafe { out.add(row).write(finish(total, len)) };
     let mut own = Team::in_block(team);
     if team < thread::block_dim_x() && offsets.is_none() {
         let is_whole = aligned::<T, N>(x) & pitch.is_multiple_of(N) & width.is_multiple_of(N);
         let (sides, write) = ([width, height, pitch], |row, total| write(row, total, width));
-        // SAFETY: `write` is called once with each row.
+        // SAFETY: `write` is called once per row.
         unsafe {
             if is_whole && width <= SLOTS * N * own.size {
                 return short_rows::<T, R, N>(x, sides, &own, write);
@@ -209,7 +209,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         }
     }
-    // Part p of each row is that of block p of as many; a team has all of a row where there are no parts.
+    // Part p of each row belongs to the p-th of its `parts` blocks; with one part, a thread group has the whole row.
     let count = parts as usize;
     let mut work = own.first();
     while work < height * count {
@@ -217,7 +217,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
         let (start, len) = match offsets {
             None => (row * pitch, width),
             Some(offsets) => {
-                // SAFETY: there is an offset more than rows.
+                // SAFETY: there is one more offset than rows.
                 let (start, end) = unsafe { (*offsets.get_unchecked(row), *offsets.get_unchecked(row + 1)) };
                 let end = end.min(width as u64);
                 let start = start.min(end);
@@ -228,7 +228,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
         // SAFETY: the row lies in the array.
         let mut total = unsafe { fold_row::<T, R, N>(x.add(start), len, of_row) };
         let mut is_whole = count == 1;
-        // Once for the block's part, and in the last block again for all parts: one place in the code.
+        // Runs once for the block's part and, in the last block, again for all parts. The loop keeps the code in one
+        // place.
         loop {
             total = own.combine(total, R::combine);
             if is_whole {
@@ -237,10 +238,10 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
                 }
                 break;
             }
-            // SAFETY: rows are at most `COUNTERS` where they have parts.
+            // SAFETY: there are at most `COUNTERS` rows if they have parts.
             let (finished, partials) = unsafe { shared_result::<R::Partial>(workspace, row) };
             if own.rank == 0 {
-                // SAFETY: the block's own place.
+                // SAFETY: this is the block's own slot.
                 unsafe { partials.add(work).write(total) };
             }
             if !is_last(finished, parts) {
@@ -250,7 +251,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             total = R::identity();
             let mut i = own.rank;
             while i < count {
-                // SAFETY: the row's blocks have written theirs.
+                // SAFETY: the row's blocks have written their partial results.
                 total = R::combine(total, unsafe { partials.add(row * count + i).read() });
                 i += own.size;
             }
@@ -259,7 +260,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     }
 }
 
-/// Combines the partial results of a block's threads that have the same columns; the first `lanes` threads get the totals.
+/// Combines the partial results of a block's threads that have the same columns; the first `lanes` threads get the
+/// totals.
 #[inline(always)]
 fn combine_columns<P: KernelType, const N: usize>(
     partials: &mut [P; N],
@@ -271,7 +273,7 @@ fn combine_columns<P: KernelType, const N: usize>(
     let slots: *mut P = shared_array![u128; 2 * 32 * WARPS].cast();
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);
     let warps = thread::block_dim_x() / warp::WARP_SIZE;
-    // None still reads what the call before wrote.
+    // No thread still reads what the preceding call wrote.
     thread::sync_threads();
     each::<N>(|n| {
         let mut total = partials[n];
@@ -284,7 +286,8 @@ fn combine_columns<P: KernelType, const N: usize>(
             |warp: u32| slots.wrapping_byte_add(((n as u32 % 2 * warps + warp) * 32 + lane) as usize * 16);
         if warps > 1 {
             if lane < lanes {
-                // SAFETY: the thread's own slot, which was last read before the barrier of the column before this one.
+                // SAFETY: this is the thread's own slot, which was last read before the barrier of the preceding
+                // column.
                 unsafe { slot(warp).write(total) };
             }
             thread::sync_threads();
@@ -299,12 +302,12 @@ fn combine_columns<P: KernelType, const N: usize>(
     });
 }
 
-/// The common body of the reductions of columns: of a view of these sides, of which `fetch` loads `N` elements at a row and a
-/// column, and `fold` takes in one of them.
+/// Common body of the column reductions, for a view of these sizes. `fetch` loads `N` elements at a row and a column,
+/// and `fold` adds one of them to a partial result.
 ///
 /// # Safety
 ///
-/// The launch and the workspace are as [`sum_columns()`] requires. `write` may be called once with each column.
+/// The launch and the workspace are as [`sum_columns()`] requires. `write` may be called once per column.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the steps of one algorithm")]
 pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
@@ -317,7 +320,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     combine: impl Fn(P, P) -> P,
     write: impl Fn(usize, P),
 ) {
-    // A power of two.
+    // `lanes` is a power of two.
     let shift = lanes.trailing_zeros();
     let (lane, below) =
         ((thread::thread_idx_x() & (lanes - 1)) as usize, (thread::thread_idx_x() >> shift) as usize);
@@ -325,7 +328,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     let tiles = width.div_ceil(N).div_ceil(1 << shift);
     let mut work = thread::block_idx_x() as usize;
     while work < tiles * parts as usize {
-        // Tiles with parts are few.
+        // There are few tiles if they have parts.
         let (tile, part) = divided(work, parts);
         let column = (tile * lanes as usize + lane) * N;
         let is_inside = column < width;
@@ -335,7 +338,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         };
         if is_inside {
             let of_thread = (part * rows + below, parts as usize * rows, height);
-            // Of single elements more, for as many bytes in flight.
+            // Single elements use more loads, for as many bytes in flight.
             if N > 1 {
                 fold_rows::<_, _, ITEMS>(of_thread, |row| fetch(row, column), &mut partials, &take);
             } else if size_of::<V>() > 4 {
@@ -355,10 +358,10 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
                 }
                 break;
             }
-            // SAFETY: tiles are at most `COUNTERS` where columns have parts.
+            // SAFETY: there are at most `COUNTERS` tiles if columns have parts.
             let (finished, shared) = unsafe { shared_result::<P>(workspace, tile) };
             if has_totals {
-                // SAFETY: the thread's own places.
+                // SAFETY: these are the thread's own slots.
                 each::<N>(|n| unsafe { shared.add(part * width + column + n).write(partials[n]) });
             }
             if !is_last(finished, parts) {
@@ -369,7 +372,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
             let mut part = below;
             while is_inside & (part < parts as usize) {
                 each::<N>(|n| {
-                    // SAFETY: the tile's blocks have written theirs.
+                    // SAFETY: the tile's blocks have written their partial results.
                     let other = unsafe { shared.add(part * width + column + n).read() };
                     partials[n] = combine(partials[n], other);
                 });
@@ -380,7 +383,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     }
 }
 
-/// Takes in rows `row`, `row + step`, … below `height`, the loads of `ITEMS` of them issued before the first is used.
+/// Folds rows `row`, `row + step`, … below `height`. The loads of `ITEMS` rows are issued before the first is used.
 #[inline(always)]
 fn fold_rows<S, V: Copy, const ITEMS: usize>(
     (row, step, height): (usize, usize, usize),
@@ -409,11 +412,11 @@ fn fold_rows<S, V: Copy, const ITEMS: usize>(
     }
 }
 
-/// The reduction of columns by `R`.
+/// Reduces columns by `R`.
 ///
 /// # Safety
 ///
-/// That of [`sum_columns()`].
+/// As for [`sum_columns()`].
 #[inline(always)]
 unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: Slice2<T>,
@@ -427,13 +430,13 @@ unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     let fetch = |row: usize, column: usize| unsafe { load::<T, N>(x.as_ptr().add(row * pitch + column)) };
     let fold =
         |partial: R::Partial, values: &[T; N], lane: usize, row: usize| R::fold(partial, values[lane], row);
-    // SAFETY: there is an element of `out` for each column, and each column has one writer.
+    // SAFETY: `out` has one element per column, and each column has one writer.
     let write = |column: usize, total: R::Partial| unsafe { out.add(column).write(finish(total, sides[1])) };
     // SAFETY: by this function's contract.
     unsafe { columns_with::<_, _, N>(sides, workspace, shape, R::identity(), fetch, fold, R::combine, write) }
 }
 
-/// Writes the two kernels of a reduction.
+/// Defines the two kernels of a reduction.
 macro_rules! reductions {
     ($(
         $what:literal: $rows:ident, $columns:ident: $bound:ident, $reduction:ty => $out:ty, [$($vector:tt),*],
@@ -441,15 +444,17 @@ macro_rules! reductions {
     )*) => { $(
         #[doc = concat!("Writes the ", $what, " of each row of `x` to `out`, or of each segment.")]
         ///
-        /// `sides` are the width and the height of the rows, and the elements from row to row. Segment i begins at `offsets[i]` and
-        /// ends before `offsets[i + 1]`; the width is the length of the whole array then, the height the number of segments.
+        /// `sides` are the width and the height of the rows, and the row stride in elements. Segment i is the range
+        /// from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). With offsets, the width is the length of the
+        /// whole array and the height the number of segments.
         ///
         /// # Safety
         ///
-        /// The launch is as the `teams` module says, of blocks of at most [`MAX_BLOCK`] threads, without clusters. `x` is valid
-        /// for the rows, `out` for a value for each; there is one offset more. `parts` is the number of blocks that share a
-        /// row: with more than one there are no offsets, the team is a block, rows are at most [`COUNTERS`], and the
-        /// workspace is for rows times parts partial results. Nothing else uses `out` and the workspace until the launch ends.
+        /// The launch is as the `teams` module defines, with blocks of at most [`MAX_BLOCK`] threads, without clusters.
+        /// `x` is valid for the rows, and `out` for one value per row; there is one more offset than rows. `parts` is
+        /// the number of blocks per row. With more than one, there are no offsets, the thread group is a block, there
+        /// are at most [`COUNTERS`] rows, and the workspace is for rows times parts partial results. Nothing else uses
+        /// `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -475,10 +480,10 @@ macro_rules! reductions {
         ///
         /// # Safety
         ///
-        /// The launch is one-dimensional, of blocks of 32, 64, 128 or 256 threads. `lanes` is a power of two up to 32. With a
-        /// `VECTOR` of 16, rows begin at multiples of 16 bytes and have a multiple of 16 bytes. `out` has an element for each
-        /// column. With more than one of `parts`, which is the number of blocks that share a column, the tiles of `lanes`
-        /// vectors of a row are at most [`COUNTERS`], and the workspace is for columns times parts partial results.
+        /// The launch is one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` is a power of two (1 to
+        /// 32). With a `VECTOR` of 16, rows start at multiples of 16 bytes, and their size is a multiple of 16 bytes.
+        /// `out` has one element per column. `parts` is the number of blocks per column. With more than one, a row has
+        /// at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace is for columns times parts partial results.
         /// Nothing else uses `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),

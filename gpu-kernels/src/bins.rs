@@ -1,8 +1,9 @@
-//! Which of some bins of equal width a number lies in, exactly.
+//! Exact assignment of numbers to bins of equal width.
 //!
-//! A float's bin is estimated in its accumulator's type and corrected by comparing the float with edges, which are found by
-//! comparing integers: exact whatever the range is. Where a table has the edges in the float's own type, the estimate is never
-//! too high, and one comparison corrects it. Else the float is compared only if the estimate is near an edge.
+//! The bin of a float is estimated in the accumulator type and corrected by comparing the float with bin edges. The
+//! edges are found by integer comparisons, so the result is exact for any range. If a table has the edges in the
+//! float's own type, the estimate is never too high, and one comparison corrects it. Otherwise the float is compared
+//! only if the estimate is near an edge.
 
 use core::cmp::Ordering;
 
@@ -11,51 +12,51 @@ use gpu_std::prelude::*;
 
 use crate::powers::{exponent, two_to};
 
-/// Even bins: bin i of `count` has the numbers from `lower` + i · width on, below the next, for a width of
-/// (`upper` - `lower`) / `count`. Made by [`Binned::bins`].
+/// Even bins: bin i of `count` covers `lower` + i · width (inclusive) to the start of the next bin, for a width of
+/// (`upper` - `lower`) / `count`. Created by [`Binned::bins`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bins<T> {
-    /// How many.
+    /// Number of bins.
     pub count: u32,
-    /// The least number of the first bin.
+    /// Smallest number of the first bin.
     pub lower: T,
-    /// The greatest number of the last bin.
+    /// Largest number of the last bin.
     pub last: T,
-    /// A power of two, by which distances are multiplied so that they neither leave the range nor lose digits (1 for integers);
-    /// and how many bins a distance of 1 then has.
+    /// Scaling of distances: a power of two (1 for integers) so that they neither overflow nor lose digits, and the
+    /// number of bins per scaled distance of 1.
     pub factors: [f64; 2],
-    /// Binary digits after the point of the place of a float, in bins, as it is estimated.
+    /// Fractional bits of a float's estimated position, in bins.
     pub fraction: u32,
-    /// How far from an edge such an estimate does not count, in units of its last digit.
+    /// Maximum error of the estimate, in units of its last bit.
     pub slack: u32,
 }
 
-/// The first number of each of a launch's bins.
+/// First number of each bin of a launch.
 #[derive(Debug, Clone, Copy)]
 pub enum Edges<'a, T> {
-    /// In the type of the numbers; for fewer than 2¹⁵ bins.
+    /// Edges in the type of the numbers; for fewer than 2¹⁵ bins.
     Table(&'a [T]),
-    /// As [edge()] says.
+    /// Exact edges as from [edge()].
     Exact(&'a [f64]),
 }
 
-/// A number of which an even histogram is made.
+/// A number type with even histograms.
 pub trait Binned: Scalar {
-    /// The bin of a number; `None` outside, and of NaN. Whatever the bins are, it is below their number, if there are any.
-    /// Integers do not need the edges.
+    /// Returns the bin of a number; `None` for a number outside the range and for NaN. The result is always below the
+    /// number of bins, if there are any. Integers do not need the edges.
     fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
 
-    /// The least number that is not below an [edge()].
+    /// Returns the smallest number that is not below an [edge()].
     fn at_or_above(edge: f64) -> Self;
 
-    /// `count` bins from `lower` to `upper`, which is in the last one if the range `is_inclusive`. `None` for a range that is
-    /// empty or not finite.
+    /// Creates `count` bins from `lower` to `upper`; `upper` is in the last one if the range `is_inclusive`. `None` for
+    /// a range that is empty or not finite.
     fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>>;
 }
 
-/// Power of two and scale of bins, for a power of at most this exponent.
+/// Returns a power of two and the scale of bins; the exponent is at most `most`.
 fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
-    // Half of a distance that may leave the range.
+    // Half of the distance, because the distance may overflow.
     let power = match lower.abs().max(upper.abs()) > 1.0 {
         true => -1 - exponent(upper / 2.0 - lower / 2.0),
         false => -exponent(upper - lower),
@@ -64,12 +65,12 @@ fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
     [unit, f64::from(count) / (upper * unit - lower * unit)]
 }
 
-/// A float times a whole number, as a sign and a mantissa times a power of two.
+/// A float times an integer, as a sign and a mantissa times a power of two.
 #[derive(Clone, Copy)]
 struct Term {
     is_negative: bool,
     exponent: i32,
-    /// 0, or the highest bit is bit 125, and bits 40 to 0 are not set but in a sum.
+    /// Mantissa: 0, or its highest bit is bit 125, and bits 40 to 0 are clear except in a sum.
     mantissa: u128,
 }
 
@@ -86,7 +87,7 @@ impl Term {
             return Self { is_negative, exponent: i32::MIN / 2, mantissa };
         }
         let zeros = mantissa.leading_zeros() as i32;
-        // A sum may have one bit more, and its lowest one is not set.
+        // A sum may have one more bit; its lowest bit is clear.
         let mantissa = if zeros < 2 { mantissa >> 1 } else { mantissa << (zeros - 2) };
         Self { is_negative, exponent: exponent + 2 - zeros, mantissa }
     }
@@ -95,7 +96,7 @@ impl Term {
         (self.exponent, self.mantissa)
     }
 
-    /// The sign of a number with this magnitude.
+    /// Sign of a number with this magnitude.
     fn sign(&self) -> Ordering {
         match (self.mantissa == 0, self.is_negative) {
             (true, _) => Ordering::Equal,
@@ -104,7 +105,7 @@ impl Term {
         }
     }
 
-    /// The sign of the sum of two, of which neither need be the greater.
+    /// Sign of the sum of two terms, in any order of magnitude.
     fn sign_of_sum(self, other: Self) -> Ordering {
         match self.magnitude().cmp(&other.magnitude()) {
             _ if self.is_negative == other.is_negative => {
@@ -121,10 +122,10 @@ impl Term {
     }
 }
 
-/// The sign of the sum of three, exactly.
+/// Exact sign of the sum of three terms.
 fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     let [mut a, mut b, mut c] = terms;
-    // The greatest magnitude first.
+    // Largest magnitude first.
     if a.magnitude() < b.magnitude() {
         (a, b) = (b, a);
     }
@@ -135,7 +136,7 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
         (b, c) = (c, b);
     }
     let distance = a.exponent - b.exponent;
-    // More than both others together.
+    // The magnitude exceeds that of both others together.
     if distance >= 2 {
         return a.sign();
     }
@@ -144,8 +145,8 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// The least f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`: the first one that is not below the exact
-/// edge.
+/// Returns the smallest f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`: the first one that
+/// is not below the exact edge.
 pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     if i == 0 || i >= count {
         return lower;
@@ -166,7 +167,7 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     } else {
         estimate
     };
-    // The first end is below, the last one is not. Steps away from the estimate double, until the edge is between two of them.
+    // The first end is below the edge, the last is not. The step from the estimate doubles until the edge is enclosed.
     let is_up = is_below(estimate);
     let (mut low, mut high) = if is_up { (estimate, last) } else { (first, estimate) };
     let mut step = 1_u64;
@@ -183,13 +184,13 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     }
 }
 
-/// The place of a number in the order of all: the next greater one has the next place, and that of zeros is 0.
+/// Ordinal of a number in the order of all floats: the next larger number has the next ordinal, and zeros have 0.
 fn ordinal(x: f64) -> i64 {
     let magnitude = (x.to_bits() << 1 >> 1) as i64;
     if x.to_bits() >> 63 == 0 { magnitude } else { -magnitude }
 }
 
-/// The number at a place.
+/// Number with this ordinal.
 fn of_ordinal(ordinal: i64) -> f64 {
     f64::from_bits(ordinal.unsigned_abs() | if ordinal < 0 { 1 << 63 } else { 0 })
 }
@@ -205,14 +206,15 @@ macro_rules! float_bins {
                 }
                 let [unit, scale] = bins.factors.map(|factor| factor as $acc);
                 let distance = Math::mul_add(x, unit, -(lower * unit));
-                // A fixed-point number: adding 1.5 times a power of two leaves the place, in bins, in the lowest bits of the sum.
+                // Fixed-point conversion: adding 1.5 times a power of two leaves the position, in bins, in the lowest
+                // bits of the sum.
                 let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
                 let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
                 let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());
                 let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
                 match edges {
                     Edges::Table(edges) => {
-                        // The bin or the one before it, as a bin is wider than twice what the estimate is off.
+                        // The bin or the preceding one, as a bin is wider than twice the error of the estimate.
                         let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
                         let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
                         Some(bin + is_above as u32)
@@ -223,7 +225,7 @@ macro_rules! float_bins {
                         if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
                             return Some(bin);
                         }
-                        // An edge is near. The estimate is off by one at most, as long as there are 2²⁰ bins at most.
+                        // An edge is near. The estimate is off by at most one for up to 2²⁰ bins.
                         let x: f64 = self.cast();
                         let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
                         let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
@@ -237,7 +239,7 @@ macro_rules! float_bins {
                 match nearest.to_bits() {
                     _ if nearest.cast::<f64>() >= edge => nearest,
                     bits if edge > 0.0 => Self::from_bits(bits + 1),
-                    // A negative number that is below the edge is not zero.
+                    // A negative number below the edge is not zero.
                     bits => Self::from_bits(bits - 1),
                 }
             }
@@ -246,7 +248,7 @@ macro_rules! float_bins {
                 if !(lower < upper && lower.is_finite() && upper.is_finite()) {
                     return None;
                 }
-                // The number before it.
+                // Largest number below `upper`.
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let before = match upper.to_bits() {
                     bits if upper > Self::ZERO => bits - 1,
@@ -257,7 +259,7 @@ macro_rules! float_bins {
                 let factors = factors(count, [lower, upper].map(Scalar::cast::<f64>), $most);
                 let whole = u32::BITS - count.leading_zeros();
                 let fraction = ($digits - 1_u32).saturating_sub(whole).min(24);
-                // Three roundings of the place, those of what is multiplied, and that to the binary digits.
+                // Three roundings of the position, those of the factors, and that to the fractional bits.
                 let off = (f64::from(count) + 1.0) * two_to(1 - $digits) * two_to(fraction as i32);
                 Some(Bins { count, lower, last, factors, fraction, slack: off as u32 + 2 })
             }
@@ -274,7 +276,7 @@ float_bins! {
 macro_rules! integer_bins {
     ($($t:ty),*) => { $(
         impl Binned for $t {
-            /// Exact: the estimate is off by one at most, as long as there are 2²⁰ bins at most.
+            /// The result is exact: the estimate is off by at most one for up to 2²⁰ bins.
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
@@ -291,7 +293,7 @@ macro_rules! integer_bins {
                 } else {
                     estimate
                 };
-                // Of other factors it may be any.
+                // With other factors, the estimate may be anything.
                 Some(if bin < bins.count { bin } else { bins.count - 1 })
             }
 

@@ -1,8 +1,8 @@
-//! Norms of the rows for which the accumulator's type is not enough: their squares or sums leave its range, or their spread is
-//! lost in the rounding of their mean.
+//! Norms of rows for which the accumulator type is not enough. Their squares or sums overflow or underflow, or their
+//! spread is lost in the rounding of their mean.
 //!
-//! Such rows are rare. The team reads them several times, an element at a time, and computes in f64, of elements multiplied by a
-//! power of two that makes the greatest of them about 1.
+//! Such rows are rare. The thread group reads them several times, one element at a time. It computes in f64, with the
+//! elements scaled by a power of two that makes the largest about 1.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -11,17 +11,17 @@ use gpu_std::vectorized::opaque;
 use crate::powers::{exponent, two_to};
 use crate::teams::Team;
 
-/// What normalises a row: its mean, what is added to the mean, the reciprocal of the root of variance and epsilon, and by what
-/// all of these have been multiplied.
+/// Statistics that normalize a row: its mean, a correction of the mean, the reciprocal of √(variance + epsilon), and
+/// the scale of all of these.
 pub(crate) type Statistics<A> = [A; 4];
 
-/// An element, normalised.
+/// Normalizes an element.
 #[inline(always)]
 pub(crate) fn normalised<A: Math>(x: A, [mean, rest, inverse, scale]: Statistics<A>) -> A {
     (x.mul_add(scale, -mean) - rest) * inverse
 }
 
-/// A row, and how it is normalised.
+/// A row, and the parameters of its norm.
 pub(crate) struct Row<T> {
     pub x: *const T,
     pub width: usize,
@@ -29,14 +29,14 @@ pub(crate) struct Row<T> {
     pub epsilon: f64,
 }
 
-/// What a row needs, of its elements multiplied by 2 to `power`, and of their gradients multiplied by 2 to `of_gradients`.
+/// Statistics of a row, with elements scaled by 2 to `power` and gradients scaled by 2 to `of_gradients`.
 struct Found {
     power: i32,
     mean: f64,
     rest: f64,
     inverse: f64,
     of_gradients: i32,
-    /// The means of the gradients, and of their products with normalised elements.
+    /// Mean of the gradients; `product` is the mean of their products with the normalized elements.
     gradient: f64,
     product: f64,
 }
@@ -48,12 +48,12 @@ impl Found {
     }
 }
 
-/// The passes over a row: its greatest magnitude, its mean, what the mean is off by, its squares; and of its gradients the greatest
-/// magnitude, their sum, their products.
+/// Number of passes over a row: its largest magnitude, its mean, the error of the mean, its squares. `BACKWARD` adds
+/// those of its gradients: the largest magnitude, the sum, the products.
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 
-/// The exponent of the power of two that makes a number about 1, of those that the type has.
+/// Exponent of the power of two that scales a number to about 1, limited to the range of the type.
 #[inline(always)]
 fn power<A>(greatest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };
@@ -70,16 +70,17 @@ fn power<A>(greatest: f64) -> i32 {
 impl<T: Float> Row<T> {
     /// # Safety
     ///
-    /// The row has the element, and is valid.
+    /// The row contains the element, and is valid.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> f64 {
         // SAFETY: by this function's contract.
         unsafe { self.x.add(i).read() }.cast()
     }
 
-    /// Of the first of the passes. `gradient` gives the gradient of an element and its weight.
+    /// Computes the statistics in the first `passes` passes. `gradient` returns the gradient of an element and its
+    /// weight.
     ///
-    /// One loop for all of them, which the compiler does not take apart: it would be much code for what is rare.
+    /// All passes share one loop, which the compiler must not split: that would be much code for a rare case.
     ///
     /// # Safety
     ///
@@ -137,7 +138,7 @@ impl<T: Float> Row<T> {
             let mean = result / count;
             match pass {
                 0 => found.power = power::<T::Accumulator>(result),
-                // RMS norm subtracts no mean.
+                // RMS norm does not subtract the mean.
                 1 if !self.is_rms => found.mean = mean,
                 2 if !self.is_rms => {
                     let sum = found.mean + mean;
@@ -146,11 +147,11 @@ impl<T: Float> Row<T> {
                 }
                 3 => {
                     let variance = mean + self.epsilon * scale * scale;
-                    // Equal elements become 0, whatever the epsilon.
+                    // Equal elements become 0 for any epsilon.
                     found.inverse = if variance == 0.0 { 1.0 } else { Math::rsqrt(variance) };
                 }
                 FORWARD => found.of_gradients = power::<f64>(result),
-                // The mean of the gradients is of no effect where no mean is subtracted.
+                // The mean of the gradients has no effect if no mean is subtracted.
                 5 if !self.is_rms => found.gradient = mean,
                 6 => found.product = mean,
                 _ => {}
@@ -167,8 +168,8 @@ impl<T: Float> Row<T> {
 ///
 /// # Safety
 ///
-/// The row and `target` are valid for the row's width; the parameters that are there have as many elements. Nothing else uses
-/// `target`.
+/// The row and `target` are valid for the row's width, and the parameters that are present have as many elements.
+/// Nothing else uses `target`.
 #[inline(always)]
 pub(crate) unsafe fn forward<T: Float>(
     row: &Row<T>,
@@ -192,11 +193,11 @@ pub(crate) unsafe fn forward<T: Float>(
     }
 }
 
-/// Writes the gradient of a row, of the gradient `dy` of its norm, and what normalises the row.
+/// Writes the input gradient of a row from the gradient `dy` of its norm, and the row's statistics.
 ///
 /// # Safety
 ///
-/// As for [`forward`], of `dy` too; `statistics` is the row's own place.
+/// As for [`forward`], also for `dy`; `statistics` is the row's own slot.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,
@@ -208,7 +209,7 @@ pub(crate) unsafe fn backward<T: Float>(
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
-        // SAFETY: for indices below the width, which are all that are passed.
+        // SAFETY: all indices that are passed are below the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
     // SAFETY: by this function's contract.
@@ -218,10 +219,10 @@ pub(crate) unsafe fn backward<T: Float>(
     if team.rank == 0 {
         let rounded: T::Accumulator = mean.cast();
         let rest = mean - rounded.cast::<f64>() + rest;
-        // SAFETY: the row's own place, which one thread writes.
+        // SAFETY: this is the row's own slot, which one thread writes.
         unsafe { statistics.write([rounded, rest.cast(), inverse.cast(), scale.cast()]) };
     }
-    // In three steps, as one of all of it may leave the range where the result does not.
+    // In three steps: a single factor may overflow even if the result does not.
     let power = found.power - found.of_gradients;
     let factors = [two_to(power / 3), two_to(power - power / 3 * 2)];
     let mut i = team.rank;

@@ -1,15 +1,15 @@
-//! `cast` and `cast_to_signed`: from one number type to another; and `cast_to_bool`.
+//! `cast` and `cast_to_signed`: conversions between number types; and `cast_to_bool`.
 
 use gpu_std::prelude::*;
 
 /// `x as U`.
 ///
-/// Converts as Rust's `as` does: floats round to nearest even; a float becomes an integer by truncation, the
-/// nearest end of the range when it is out of it, 0 when it is NaN; integers wrap. `VECTOR` is the size of an
-/// access on the side of the larger type.
+/// Converts as Rust's `as` does. Conversions to floats round to nearest even. A float becomes an integer by truncation;
+/// it saturates if it is out of range, and NaN becomes 0. Integers wrap. `VECTOR` is the size of an access on the side
+/// of the larger type.
 ///
-/// To integers that have a sign, from integers: the instance to those of their size without one, which have the same bits.
-/// From floats: [`cast_to_signed()`].
+/// For integers to signed integers, use the instance for unsigned integers of the same size, which gives the same bits.
+/// For floats to signed integers, use [`cast_to_signed()`].
 #[elementwise(
     types(
         T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64;
@@ -21,13 +21,14 @@ pub fn cast<T: Scalar, U: Scalar>(x: T) -> U {
     x.cast::<U>()
 }
 
-/// [`cast()`] from floats to integers that have a sign.
+/// [`cast()`] from floats to signed integers.
 #[elementwise(types(T = f32, f64, f16, bf16; U = i8, i16, i32, i64), consts(ITEMS = 2; VECTOR = 16))]
 pub fn cast_to_signed<T: Scalar, U: Scalar>(x: T) -> U {
     x.cast::<U>()
 }
 
-/// `x != 0`, as 0 or 1: the bytes of a `bool`. NaN is not 0, -0.0 is. Integers have the instance for those without a sign.
+/// `x != 0`, as 0 or 1: the bytes of a `bool`. It is true for NaN and false for -0.0. Signed integers use the instance
+/// for unsigned ones.
 #[elementwise(types(T = f32, f64, f16, bf16, u8, u16, u32, u64), consts(ITEMS = 2; VECTOR = 16))]
 pub fn cast_to_bool<T: Scalar>(x: T) -> u8 {
     (x != T::ZERO) as u8

@@ -1,8 +1,9 @@
-//! Compaction: elements that are selected, one after the other in their order, and how many there are.
+//! Stream compaction: copies the selected elements in order, and counts them.
 //!
-//! One launch each that reads every element once and writes what is selected, by [`gpu_std::look_back`]; blocks have a
-//! multiple of 32 threads, 256 at most. A block compacts the selected elements of a tile in shared memory, and writes them
-//! contiguously once the prefix of the tile is known. Meanwhile it loads and compacts its next tile.
+//! Each kernel is one launch that reads every element once and writes the selected ones, with decoupled look-back
+//! ([`gpu_std::look_back`]). Blocks have a multiple of 32 threads, at most 256. A block compacts the selected elements
+//! of a tile in shared memory, and writes them contiguously once the prefix of the tile is known. Meanwhile it loads
+//! and compacts its next tile.
 //!
 //! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not depend on
 //! the grid.
@@ -19,43 +20,43 @@ use crate::twist::{Bits, Twist};
 
 pub use gpu_std::look_back::workspace_len;
 
-/// Bytes of shared memory for a tile: of 256 threads with four accesses of 16 bytes.
+/// Bytes of shared memory per tile: 256 threads with four accesses of 16 bytes.
 const STAGE_BYTES: usize = 256 * 4 * 16;
 
 /// Elements that a thread writes at once.
 const AHEAD: usize = 4;
 
-/// Which elements are selected.
+/// Selection predicate.
 ///
 /// # Safety
 ///
-/// The methods read within the elements that they are given alone.
+/// The methods read only within the given elements.
 unsafe trait Select<T: Copy, const N: usize> {
-    /// Whether element `i`, which is `item`, is selected.
+    /// Returns whether element `i`, which is `item`, is selected.
     ///
     /// # Safety
     ///
-    /// It is below the length.
+    /// `i` is below the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
-    /// The same of elements `i` to `i + N`, the first in the lowest bit.
+    /// Selection mask of elements `i` to `i + N`, the first in the lowest bit.
     ///
     /// # Safety
     ///
-    /// They are below the length, and the first is aligned to a vector.
+    /// The elements are below the length, and the first is aligned to a vector.
     #[inline(always)]
     unsafe fn vector(&self, i: usize, items: [T; N]) -> u32 {
         let mut mask = 0;
         each::<N>(|lane| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             mask |= u32::from(unsafe { self.element(i + lane, items[lane]) }) << lane;
         });
         mask
     }
 }
 
-/// What is written: the selected elements, where they were (or null), the others (or null), and the number of the selected
-/// ones. All but the last are as long as the input.
+/// Outputs: the selected elements, their indices (or null), the other elements (or null), and the number of selected
+/// elements. All except the last have the length of the input.
 #[derive(Clone, Copy)]
 struct Targets<T> {
     selected: *mut T,
@@ -64,13 +65,13 @@ struct Targets<T> {
     count: *mut u64,
 }
 
-/// The common body of the kernels below, over the first `len` elements of `x`.
+/// Common body of the kernels below, over the first `len` elements of `x`.
 ///
 /// # Safety
 ///
-/// `x` and `targets` are valid for `len` elements, `len` is 2³² at most if `places` is not null, `workspace` is as
-/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else uses any of it until the launch ends. Blocks have
-/// a multiple of 32 threads, 256 at most.
+/// `x` and `targets` are valid for `len` elements, and `len` is at most 2³² if `places` is not null. `workspace` is as
+/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else uses any of it until the launch
+/// ends. Blocks have a multiple of 32 threads, at most 256.
 #[inline(always)]
 #[track_caller]
 unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
@@ -81,7 +82,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
 ) {
     let threads = block::threads();
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
-    // Those of a tile that is written, and of the next one.
+    // Two stages: one for the tile that is being written, one for the next.
     let stages: *mut T = shared_array![u128; 2 * (STAGE_BYTES / 16)].cast();
     let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
     let tiling = Tiling { len, head, tile_len };
@@ -94,17 +95,17 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
     let keeps_others = !targets.rejected.is_null();
-    // A tile that is staged, and not written.
+    // A tile that is staged, but not written yet.
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // There is no memory for 2^32 tiles.
+        // 2^32 tiles do not fit in memory.
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
-        // The thread's first element of the tile; that of the first tile may be before the array.
+        // The thread's first element of the tile; in the first tile it may be before the array.
         let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
-        // SAFETY: the array has an element.
+        // SAFETY: the array has at least one element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
         if next.is_some() && is_whole {
             each::<ITEMS>(|row| {
@@ -120,7 +121,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
 
         let mut staged = None;
         if let Some(tile) = next {
-            // Bit i for element i of a vector: whether it is selected.
+            // Bit i is set if element i of a vector is selected.
             let mut chosen = [0_u32; ITEMS];
             each::<ITEMS>(|row| {
                 let in_row = row * row_len;
@@ -145,13 +146,13 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if own < 32 {
                 look_back.publish(tile as usize, u64::from(count));
             }
-            // Selected elements first, the others after them, if they are requested. The tile before the last was written: a
-            // barrier of the ranks is behind it.
+            // Selected elements first, then the others, if they are requested. The tile before last has been written: a
+            // barrier in `ranks` has passed since.
             let stage = stages.wrapping_byte_add(next_stage);
-            // Both at once where elements are narrow: their vectors stay packed in registers then.
+            // Both in one loop for narrow elements: their vectors then stay packed in registers.
             let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
-                // Of the tile's elements: those of other vectors wrap.
+                // Index among the tile's elements; it wraps for elements outside the tile.
                 let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                 let mut rank = befores[row];
                 each::<N>(|i| {
@@ -159,8 +160,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     let in_tile = place.wrapping_add(i as u32);
                     if is_chosen || (together && keeps_others && in_tile < high - low) {
                         let slot = if is_chosen { rank } else { count + in_tile - rank };
-                        // SAFETY: selected elements have the ranks below `count`, the others those from there on, of
-                        // which a tile has no more than elements; each is of one thread.
+                        // SAFETY: selected elements have the ranks below `count`, the others those above. Together they
+                        // are no more than the tile's elements, and each belongs to one thread.
                         unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
                     rank += u32::from(is_chosen);
@@ -169,7 +170,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if keeps_others && !together {
                 each::<ITEMS>(|row| {
                     let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
-                    // The compiler would keep what the loop above knows of each element.
+                    // Without `opaque`, the compiler would keep the state of each element from the loop above.
                     let (mut rank, chosen) = (befores[row], opaque(chosen[row]));
                     each::<N>(|i| {
                         let is_chosen = chosen >> i & 1 == 1;
@@ -192,7 +193,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // Barriers since they were staged let all threads read them.
+            // Barriers since the staging let all threads read the elements.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -201,8 +202,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // Several at a time, so that they wait for shared memory together.
-                // SAFETY: the array has an element.
+                // Several at a time, so that their shared memory latencies overlap.
+                // SAFETY: the array has at least one element.
                 let mut items = [unsafe { x.read() }; AHEAD];
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
@@ -213,8 +214,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
-                    // SAFETY: the numbers of selected and of other elements before this tile are those of this tile's places
-                    // in the outputs, of which each is of one block.
+                    // SAFETY: the prefix counts of selected and of other elements give this tile's ranges in the
+                    // outputs, each of which belongs to one block.
                     unsafe {
                         if slot < count {
                             targets.selected.add(before + slot as usize).write(items[i]);
@@ -239,7 +240,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
             }
             if tile as usize + 1 == tiles && own == 0 {
-                // SAFETY: one thread of one block gets here, and `count` is valid.
+                // SAFETY: exactly one thread of one block gets here, and `count` is valid.
                 unsafe { targets.count.write(before as u64 + u64::from(count)) };
             }
         }
@@ -250,20 +251,20 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// A tile whose elements are brought together, as a thread knows it.
+/// A tile whose elements are staged, from the view of one thread.
 #[derive(Clone, Copy)]
 struct Staged<const ITEMS: usize> {
     tile: u32,
-    /// Selected elements.
+    /// Number of selected elements.
     count: u32,
-    /// Of each row of the thread: how many selected elements are before it, in the upper 16 bits, and which of it are, in the
-    /// lower. No tile has 2^16 elements, and no vector more than 16.
+    /// For each row of the thread: the number of selected elements before it, in the upper 16 bits, and the selection
+    /// mask, in the lower 16 bits. A tile has fewer than 2^16 elements, and a vector at most 16.
     rows: [u32; ITEMS],
-    /// Where they are staged, in bytes.
+    /// Offset of the stage, in bytes.
     stage: usize,
 }
 
-/// How many selected elements of the tile are before those of each row of the thread, and how many there are.
+/// Returns the number of selected elements of the tile before each row of the thread, and the total.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -288,28 +289,28 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags, of which every byte but 0 selects.
+/// Selects by flags; every byte except 0 selects.
 struct Flagged {
     flags: *const u8,
-    /// Whether the flags of a vector are aligned to be read at once.
+    /// True if the flags of a vector are aligned for a single load.
     fits: bool,
 }
 
-// SAFETY: the flags are as many as the elements.
+// SAFETY: there are as many flags as elements.
 unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     #[inline(always)]
     unsafe fn element(&self, i: usize, _: T) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.flags.add(i).read() != 0 }
     }
     #[inline(always)]
     unsafe fn vector(&self, i: usize, _: [T; N]) -> u32 {
         let mut flags = [0_u8; N];
         if self.fits {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             flags = unsafe { load(self.flags.add(i)) };
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             each::<N>(|lane| flags[lane] = unsafe { self.flags.add(i + lane).read() });
         }
         let mut mask = 0;
@@ -318,7 +319,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     }
 }
 
-/// Selects what has its key in a range, or what has not.
+/// Selects the elements whose key is in a range, or is not.
 struct Between<T> {
     twist: Twist<T>,
     first: T,
@@ -335,12 +336,12 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     }
 }
 
-/// What makes two elements equal.
+/// Definition of equality of two elements.
 #[derive(Debug, Clone, Copy)]
 struct Equality<T> {
-    /// The bits of a magnitude: all but a float's sign.
+    /// Bits of the magnitude: all except a float's sign.
     magnitude: T,
-    /// The greatest magnitude of a number: what is above is NaN.
+    /// Largest magnitude of a number; larger values are NaN.
     most: T,
 }
 
@@ -353,13 +354,13 @@ impl<T: Bits> Equality<T> {
     }
 }
 
-/// Selects the first element of each run of equal ones.
+/// Selects the first element of each run of equal elements.
 struct First<T> {
     x: *const T,
     equality: Equality<T>,
 }
 
-// SAFETY: the element before one that is not the first is below the length too.
+// SAFETY: the element before any but the first is also below the length.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     #[inline(always)]
     unsafe fn element(&self, i: usize, item: T) -> bool {
@@ -368,7 +369,7 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     }
     #[inline(always)]
     unsafe fn vector(&self, i: usize, items: [T; N]) -> u32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mut mask = u32::from(unsafe { Select::<T, N>::element(self, i, items[0]) });
         each::<N>(|lane| {
             if lane > 0 {
@@ -379,14 +380,14 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     }
 }
 
-/// Writes the elements of `x` whose flag is not 0 to `selected` and their number to `count`; the others to `rejected`,
-/// unless that is null.
+/// Writes the elements of `x` whose flag is not 0 to `selected` and their number to `count`. The others go to
+/// `rejected`, unless that is null.
 ///
 /// # Safety
 ///
-/// `flags`, `selected` and `rejected` are valid for as many elements as `x` has, at least one; `workspace` points to
-/// `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
-/// Nothing else uses what is written until the launch ends. Blocks have a multiple of 32 threads, 256 at most.
+/// `flags`, `selected` and `rejected` are valid for as many elements as `x` has, at least one. `workspace` points to
+/// `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the
+/// tiles. Nothing else uses the outputs until the launch ends. Blocks have a multiple of 32 threads, at most 256.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -413,13 +414,14 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
     })
 }
 
-/// Writes the elements of `x` whose key, which is what the twist makes of them, is from `first` to `last`, both included, to
-/// `selected` and their number to `count`; the others to `rejected`, unless that is null. With `is_inverted`, selected are
-/// those whose key is not. Any comparison with a number is such a range, of any type of the size of `T`.
+/// Writes the elements of `x` whose transformed key is in the range from `first` to `last`, both inclusive, to
+/// `selected` and their number to `count`. The others go to `rejected`, unless that is null. With `is_inverted`,
+/// elements outside the range are selected. Any comparison with a number can be expressed as such a range, for any type
+/// of the size of `T`.
 ///
 /// # Safety
 ///
-/// As [`compact_flagged()`].
+/// As for [`compact_flagged()`].
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -449,13 +451,14 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     })
 }
 
-/// Writes the first element of each run of equal ones of `x` to `selected`, their number to `count`, and their places to
-/// `places`, unless that is null. The bits `magnitude` of an element are its magnitude: two that have none are equal, and one
-/// that has more than `most` equals nothing. For integers both have all bits.
+/// Writes the first element of each run of equal elements of `x` to `selected`, their number to `count`, and their
+/// indices to `places`, unless that is null. The bits `magnitude` of an element are its magnitude. Two elements with a
+/// magnitude of 0 are equal, and one with a magnitude above `most` is equal to nothing. For integers, both have all
+/// bits set.
 ///
 /// # Safety
 ///
-/// As [`compact_flagged()`], of `places` too; `x` has 2³² elements at most if it is not null.
+/// As for [`compact_flagged()`], also for `places`; if it is not null, `x` has at most 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),

@@ -1,17 +1,16 @@
-//! `copy`: bytes from one array to another.
+//! `copy`: copies bytes from one array to another.
 
 use gpu_std::elementwise::map;
 use gpu_std::prelude::*;
 
 use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, with_lanes};
 
-/// Copies `src` to `dst`, for the length of the shorter of the two.
+/// Copies `src` to `dst`, up to the length of the shorter one.
 ///
-/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be copied
-/// through them. Two arrays that reach a multiple of 16 bytes at different elements are copied in accesses of 16 bytes
-/// too, one at a time in each thread, by instances with these: a thread reads the two that its output lies in, and shifts
-/// them. Those with accesses of
-/// 4 bytes copy such arrays element by element.
+/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be copied through them.
+/// If the two arrays have different alignment modulo 16 bytes, instances with 16-byte accesses still use them. Each
+/// thread then loads the two aligned accesses that its output spans, and shifts them, one output at a time. Instances
+/// with 4-byte accesses copy such arrays element by element.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
@@ -21,7 +20,7 @@ use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, wi
 pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut dst: DisjointMut<T>) {
     let len = src.len().min(dst.len());
     let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
-    // SAFETY: both are valid for `len` elements; a disjoint view overlaps nothing; all threads call it alike.
+    // SAFETY: both are valid for `len` elements; a disjoint view overlaps nothing; all threads make the same call.
     unsafe {
         if VECTOR == 16 && !(src.addr() ^ dst.addr()).is_multiple_of(16) {
             with_lanes!(lanes::<T>(16), N => copy_shifted::<T, N>(src, dst, len));
@@ -31,30 +30,30 @@ pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut d
     }
 }
 
-/// The copy of arrays that reach a multiple of 16 bytes at different elements.
+/// Copies arrays with different alignment modulo 16 bytes.
 ///
 /// # Safety
 ///
-/// Both are valid for `len` elements and do not overlap; all threads of the launch call it alike.
+/// Both are valid for `len` elements and do not overlap; all threads of the launch make the same call.
 #[inline(always)]
 unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, len: usize) {
     if !in_first_row() {
         return;
     }
     let whole = Split::new::<T, N>(dst, len);
-    // The bytes of a vector lie in two aligned accesses, from `shift` on in the first one. Neither may reach out of the
-    // source, so the vectors at its ends are copied by elements.
+    // The bytes of a vector span two aligned accesses, from `shift` on in the first. Neither access may be outside the
+    // source, so the vectors at its ends are copied element by element.
     let shift = src.wrapping_add(whole.head).addr() % 16;
     let first = (whole.head * size_of::<T>() < shift) as usize;
     let vectors = if whole.vectors > first { whole.vectors - first - 1 } else { 0 };
     let head = whole.head + if vectors > 0 { first * N } else { 0 };
     let split = Split { head, vectors, tail: head + vectors * N };
-    // SAFETY: `edges` visits indices below `len` only.
+    // SAFETY: `edges` visits only indices below `len`.
     split.edges(len, |i| unsafe { dst.add(i).write(src.add(i).read()) });
     let aligned = src.wrapping_add(head).wrapping_byte_sub(shift).cast::<u32>();
     for_each::<([u32; 4], [u32; 4]), 1>(
         vectors,
-        // SAFETY: aligned, and within the source as said above.
+        // SAFETY: aligned, and within the source as explained above.
         |i| unsafe { (load(aligned.add(4 * i)), load(aligned.add(4 * i + 4))) },
         // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
         |i, (low, high)| unsafe { store(dst.add(head).cast::<u32>().add(4 * i), realign(low, high, shift)) },

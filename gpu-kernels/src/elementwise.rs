@@ -1,13 +1,13 @@
 //! Elementwise arithmetic and activation functions.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. Where several arrays have different lengths, the
-//! shortest counts. One access in flight in each thread is enough: the device's blocks have enough of them together. `axpy` has
-//! more instances, for measurements of that. Integers that wrap have one instance for both signs.
+//! f16 and bf16 are computed in f32 and rounded once. If arrays have different lengths, the shortest counts. One access
+//! in flight per thread is enough: the resident blocks together have enough of them. `axpy` has more instances, to
+//! measure this. Wrapping integer operations have one instance for signed and unsigned.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
-/// `f(x)` in the type that `T` accumulates in.
+/// Computes `f(x)` in the accumulator type of `T`.
 #[inline(always)]
 fn widened<T: Float>(x: T, f: impl Fn(T::Accumulator) -> T::Accumulator) -> T {
     T::from_acc(f(x.to_acc()))
@@ -43,8 +43,8 @@ pub fn relu<T: Float>(x: T) -> T {
     x.max_propagate(T::ZERO)
 }
 
-/// `x / 2 * (1 + erf(x / √2))`, the exact form, computed with `erfc` so that negative inputs
-/// keep their accuracy. That of f16 and bf16 is [`fast::gelu`], whose relative error of 2⁻¹⁶ is lost in their rounding.
+/// `x / 2 * (1 + erf(x / √2))`, the exact form, computed with `erfc` so that negative inputs keep their accuracy. f16
+/// and bf16 use [`fast::gelu`], whose relative error of 2⁻¹⁶ is lost in their rounding.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn gelu<T: Float>(x: T) -> T {
     if const { size_of::<T>() == 2 } {
@@ -57,7 +57,7 @@ pub fn gelu<T: Float>(x: T) -> T {
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn sigmoid<T: Float>(x: T) -> T {
     widened(x, |x| {
-        // Not of a great number, whose exponential leaves the range where the result does not.
+        // The exponential of a large number is avoided: it may overflow even if the result does not.
         let (one, power) = (T::Accumulator::ONE, (-x.abs()).exp());
         (if x < T::Accumulator::ZERO { power } else { one }) / (one + power)
     })

@@ -1,4 +1,4 @@
-//! What reductions along an axis combine: values of one element after the other, and the results of disjoint sets.
+//! Operators of axis reductions: fold one element after the other, and combine the results of disjoint sets.
 
 use core::marker::PhantomData;
 
@@ -6,16 +6,16 @@ use gpu_std::prelude::*;
 
 use crate::reduce::{MeanSums, Summable, with_element};
 
-/// A reduction: its values and operation, which is commutative.
+/// A reduction: its accumulator and its operator, which is commutative.
 pub(crate) trait Fold<T> {
-    /// The running value, of at most 16 bytes.
+    /// Accumulator type, at most 16 bytes.
     type Partial: KernelType;
 
-    /// The running value of no elements.
+    /// Identity: the accumulator for zero elements.
     fn identity() -> Self::Partial;
-    /// Takes in element `index`; called with increasing indices on one running value.
+    /// Folds element `index` into an accumulator; called with increasing indices per accumulator.
     fn fold(partial: Self::Partial, value: T, index: usize) -> Self::Partial;
-    /// Joins the running values of two disjoint sets of elements.
+    /// Combines the accumulators of two disjoint sets of elements.
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
 }
 
@@ -23,9 +23,9 @@ pub(crate) trait Fold<T> {
 pub(crate) struct Sum;
 /// Multiplication.
 pub(crate) struct Product;
-/// Minimum; NaN if there is one.
+/// Minimum; NaN if there is a NaN.
 pub(crate) struct Min;
-/// Maximum; NaN if there is one.
+/// Maximum; NaN if there is a NaN.
 pub(crate) struct Max;
 
 macro_rules! folds {
@@ -57,7 +57,7 @@ folds! {
     Max: <T: Scalar> T::Accumulator, T::Accumulator::MAX_IDENTITY, |a, b| a.max_propagate(b), |value| value.to_acc();
 }
 
-/// The sums of a mean.
+/// Sums for a mean.
 pub(crate) struct Mean;
 
 impl<T: Float> Fold<T> for Mean {
@@ -77,17 +77,17 @@ impl<T: Float> Fold<T> for Mean {
     }
 }
 
-/// Which of two numbers counts.
+/// Order of an argmin or argmax.
 pub(crate) trait Order<A> {
-    /// The initial value of the search: no element wins by being equal to it.
+    /// Initial value of the search: no element wins by being equal to it.
     const WORST: A;
-    /// Whether number `a` beats number `b`; false when either is NaN.
+    /// Returns whether number `a` beats number `b`; false if either is NaN.
     fn beats(a: A, b: A) -> bool;
 }
 
-/// The least.
+/// Minimum.
 pub(crate) struct Least;
-/// The greatest.
+/// Maximum.
 pub(crate) struct Greatest;
 
 impl<A: Scalar> Order<A> for Least {
@@ -106,12 +106,12 @@ impl<A: Scalar> Order<A> for Greatest {
     }
 }
 
-/// An element: its value, and its index or the greatest number.
+/// Candidate element: its value and its index, or all ones if there is no element.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub(crate) struct Candidate<A> {
     value: A,
-    /// The lower and the upper half: there is no padding then.
+    /// Lower and upper half of the index: this avoids padding.
     index: [u32; 2],
 }
 
@@ -126,15 +126,15 @@ impl<A> Candidate<A> {
         self.index[0] as u64 | (self.index[1] as u64) << 32
     }
 
-    /// The index of the element that none beats.
+    /// Index of the winning element.
     #[inline(always)]
     pub fn index(&self) -> u64 {
-        // If no element beat the worst value there is, all are equal to it: the first is the answer.
+        // If no element beat the worst value, all are equal to it, and the first wins.
         if self.number() == u64::MAX { 0 } else { self.number() }
     }
 }
 
-/// The first element that none beats: the first NaN if there is one.
+/// First element that none beats: the first NaN if there is one.
 pub(crate) struct First<O>(PhantomData<O>);
 
 #[inline(always)]
@@ -153,7 +153,7 @@ impl<T: Scalar, O: Order<T::Accumulator>> Fold<T> for First<O> {
     #[inline(always)]
     fn fold(best: Self::Partial, value: T, index: usize) -> Self::Partial {
         let value = value.to_acc();
-        // Indices increase, so an equal value never takes over.
+        // Indices increase, so an equal value never replaces the best.
         let better = O::beats(value, best.value) | (is_nan(value) & !is_nan(best.value));
         if better { Candidate::new(value, index as u64) } else { best }
     }

@@ -1,11 +1,11 @@
-//! What transformers do between their products: SwiGLU, rotary position embedding. f16 and bf16 are computed in f32.
+//! Transformer operations between GEMMs: SwiGLU, rotary position embedding. f16 and bf16 are computed in f32.
 
 use gpu_std::prelude::*;
 
 use crate::softmax::exponential;
 use crate::teams::{RowMap, for_parts, lanes, lanewise, map_rows, with_lanes};
 
-/// gate / (1 + exp(-gate)) · up.
+/// SwiGLU: gate / (1 + exp(-gate)) · up.
 struct Gated;
 
 impl<T: Float> RowMap<T, 2> for Gated {
@@ -23,9 +23,9 @@ impl<T: Float> RowMap<T, 2> for Gated {
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
-/// the team is a block. All views have the same sides. With `has_vectors` of 1, addresses of the same row in all are the same
-/// modulo 16 bytes.
+/// The launch is as the `teams` module defines, with blocks of at most 256 threads, without clusters. With more than
+/// one of `parts`, the thread group is a block. All views have the same shape. With `has_vectors` = 1, the addresses of
+/// corresponding rows are the same modulo 16 bytes.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     launch_bounds(256, 1),
@@ -45,22 +45,23 @@ pub unsafe fn swiglu<T: Float>(
         let sources =
             [gate.as_ptr().wrapping_add(row * gate.pitch()), up.as_ptr().wrapping_add(row * up.pitch())];
         let target = out.wrapping_add(row * out_pitch);
-        // SAFETY: the rows lie in their views; each part of a row has one writer; the rest is the caller's promise.
+        // SAFETY: the rows lie in their views, and each part of a row has one writer; the caller guarantees the rest.
         with_lanes!(lanes::<T>(16), N => unsafe {
             map_rows::<T, 2, N>(sources, target, (width, has_vectors != 0), part, &Gated)
         });
     });
 }
 
-/// Rotates pairs of each head: `out` of (a, b) = (a cos - b sin, a sin + b cos), with the cosines and sines of the row's
-/// position, or of the row itself where there are no positions. A head has twice the width of `cos`; its pair i are elements i
-/// and i + half, or with `is_interleaved` of 1 elements 2i and 2i + 1. A position beyond the tables is left out.
+/// Rotary position embedding: rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The tables are
+/// indexed by the row's position, or by the row itself if there are no positions. A head has twice the width of `cos`.
+/// Pair i consists of elements i and i + half, or of elements 2i and 2i + 1 with `is_interleaved` = 1. Rows with a
+/// position beyond the tables are skipped.
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
-/// the team is a block. `x` and `out` have the same sides, a multiple of a head wide; `cos` and `sin` have the same sides;
-/// there is a position for each row.
+/// The launch is as the `teams` module defines, with blocks of at most 256 threads, without clusters. With more than
+/// one of `parts`, the thread group is a block. `x` and `out` have the same shape, and their width is a multiple of the
+/// head width. `cos` and `sin` have the same shape; there is one position per row.
 #[kernel(
     types(T = f32, f64, f16, bf16; I = u32, u64),
     launch_bounds(256, 1),
@@ -78,12 +79,12 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
     parts: u32,
 ) {
     let (pairs, out_pitch) = (x.width() / 2, out.pitch());
-    // A division by zero would be a panic.
+    // A division by zero would panic.
     let half = (cos.width() as u32).max(1);
     let out = out.as_mut_ptr();
     for_parts(team, parts, x.height(), |row, (rank, size)| {
         let position = match positions {
-            // SAFETY: there is a position for each row.
+            // SAFETY: there is one position per row.
             Some(positions) => unsafe { *positions.get_unchecked(row) }.cast::<u64>(),
             None => row as u64,
         };
@@ -101,7 +102,7 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
             } else {
                 ((2 * half * head + i) as usize, half as usize)
             };
-            // SAFETY: both elements lie in the row, the angle in the tables; each pair has one writer.
+            // SAFETY: both elements lie in the row, and the angle in the tables; each pair has one writer.
             unsafe {
                 let (cos, sin) = (cos.add(i as usize).read(), sin.add(i as usize).read());
                 let a = source.add(first).read().to_acc();

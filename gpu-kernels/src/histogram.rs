@@ -1,9 +1,9 @@
-//! Histograms: how many elements lie in each bin, of even width or between given edges, of each channel.
+//! Histograms: number of elements per bin, with even bins or given edges, for each channel.
 //!
-//! Elements are interleaved channels: element i is of channel `i % channels`. Counts are those of channel 0, then of
-//! channel 1, and so on; a launch adds to what they are. Each block counts in shared memory where there is room, in several
-//! copies, so that the threads of a warp seldom wait for each other where many elements are of one bin; and adds what it
-//! has to the counts at the end. Counts are exact, so the result does not depend on the launch.
+//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` holds the bins of channel 0, then
+//! those of channel 1, and so on; a launch adds to the existing values. Each block counts in shared memory if there is
+//! room. It uses several copies to reduce atomic contention if many elements fall into one bin, and adds its counts to
+//! the result at the end. Counts are exact, so the result does not depend on the launch.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -14,10 +14,10 @@ use crate::access::access;
 pub use crate::bins::{Binned, Bins, Edges, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
-/// The counters of a block: copies of all bins of all channels, or none, and then the counts themselves.
+/// Counters of a block: copies of all bins of all channels, or none; then the counts themselves.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
-/// Counts the elements of `x`, each in the bin that `bin` gives, if any: one below `bins`.
+/// Counts the elements of `x`, each in the bin that `bin` returns, if any. Bins are below `bins`.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -33,7 +33,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     let several = NonZeroU32::new(channels).filter(|_| channels > 1);
     let channel_of = |i: usize| match several {
         None => 0,
-        // A division of 32 bits takes a third of the time of one of 64.
+        // A 32-bit division takes a third of the time of a 64-bit one.
         Some(several) if i >> 32 == 0 => i as u32 % several,
         Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
     };
@@ -42,8 +42,8 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let Some(bin) = bin(item) else { return };
         let counter = (start + bin) as usize;
         if copies > 0 {
-            // SAFETY: a counter is below `counters`, as `bin` gives bins below `bins`, of which there are some where there are
-            // copies; `own` begins one of the copies.
+            // SAFETY: a counter is below `counters`, as `bin` returns bins below `bins`, of which there are some if
+            // there are copies; `own` is the start of one of the copies.
             unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +63,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
                 });
             },
         );
-        // SAFETY: `edges` visits indices below the length only.
+        // SAFETY: `edges` visits only indices below the length.
         split.edges(x.len(), |i| add(channel_of(i) * bins, unsafe { *x.as_ptr().add(i) }));
     }
     if copies == 0 {
@@ -86,7 +86,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Writes the [edges](edge()) of as many bins as there are.
+/// Writes the [edges](edge()) of as many bins as `edges` has elements.
 #[kernel]
 pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
     let (place, count) = (thread::unique_index(), edges.len() as u32);
@@ -95,8 +95,9 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
     }
 }
 
-/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values, of which [`even_edges()`] has
-/// written the `edges` for floats. No block sees 2³² elements. `table` has room for all edges, or is empty.
+/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values. For floats,
+/// [`even_edges()`] has written the `edges`. A block processes fewer than 2³² elements. `table` has room for all edges,
+/// or is empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
@@ -128,13 +129,14 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
             count::<T, ITEMS, N>(x, shape, &mut local, counts, bin);
         })
     } else {
-        // With this many bins, atomics on the counts in device memory dominate.
+        // With this many bins, the atomics on the counts in global memory dominate.
         count::<T, ITEMS, 1>(x, shape, &mut local, counts, |item| item.bin(&bins, Edges::Exact(edges)));
     }
 }
 
-/// Adds to `counts` the number of elements of `x` between each two neighbours of `edges`, which rise: bin i has those from
-/// `edges[i]` on, below `edges[i + 1]`. No block sees 2³² elements. `table` has room for all edges, or is empty.
+/// Adds to `counts` the number of elements of `x` between adjacent `edges`, which are ascending: bin i covers
+/// `edges[i]` (inclusive) to `edges[i + 1]` (exclusive). A block processes fewer than 2³² elements. `table` has room
+/// for all edges, or is empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -155,7 +157,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let edges = if has_room { table } else { edges };
     let bin = |item: T| {
         let item = item.to_acc();
-        // The edges that are not above the element; none of NaN.
+        // Counts the edges that are not above the element; none for NaN.
         let (mut first, mut count) = (0, edges.len());
         while count > 0 {
             let half = count / 2;

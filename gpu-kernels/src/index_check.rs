@@ -1,13 +1,13 @@
-//! Kernels that look for indices and offsets that do not fit, before another kernel uses them.
+//! Kernels that check indices and offsets before another kernel uses them.
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
 
 use crate::move_rows::Index;
 
-/// Looks for indices of `limit` or more and, where there is a bit for each in `seen`, for those that occur twice.
-/// `found[0]` becomes the place of the first of the former, `found[1]` the least of the latter; they begin as `u64::MAX`,
-/// the bits as 0.
+/// Finds indices of `limit` or more and, if `seen` has one bit per index value, duplicates. `found[0]` becomes the
+/// position of the first out-of-range index, `found[1]` the smallest duplicate. Both are `u64::MAX` initially, and the
+/// bits are 0.
 #[kernel(
     types(I = u32, i64),
     launch_bounds(512),
@@ -35,7 +35,7 @@ pub fn check_indices<I: Index>(
     }
 }
 
-/// Lowers `found[0]`, the greatest number at first, to the place of the first offset that is above the next or above `len`.
+/// Lowers `found[0]`, initially `u64::MAX`, to the position of the first offset that exceeds the next one or `len`.
 #[kernel(launch_bounds(512), bytes = offsets.bytes())]
 pub fn first_bad_offset(offsets: &[u64], len: u64, found: &[Atomic<u64, Device>]) {
     first(offsets.len(), found, |i| {
@@ -44,7 +44,7 @@ pub fn first_bad_offset(offsets: &[u64], len: u64, found: &[Atomic<u64, Device>]
     });
 }
 
-/// Each thread looks at its places in increasing order, up to the first that is bad.
+/// Finds the first bad position: each thread checks its positions in increasing order and stops at a bad one.
 #[inline(always)]
 fn first(len: usize, found: &[Atomic<u64, Device>], is_bad: impl Fn(usize) -> bool) {
     let Some(found) = found.first() else { return };

@@ -1,12 +1,13 @@
-//! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms, sorts.
+//! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms,
+//! sorts.
 //!
 //! The same source runs on a GPU and on the emulated device. Every kernel here
 //!
-//! - is right for any length, any alignment of its arrays and any grid: blocks walk over tiles until none is
-//!   left, so a grid smaller than the work only takes longer;
-//! - moves the bulk of its data in accesses of `VECTOR` bytes, `ITEMS` of them in flight in each thread, with
-//!   single elements up to the first aligned address and after the last whole vector;
-//! - uses the first row of a launch (threads and blocks whose y and z are 0) and lets any others return.
+//! - is correct for any length, any alignment of its arrays and any grid: blocks loop over tiles, so a grid smaller
+//!   than the number of tiles only takes longer;
+//! - moves most of its data in accesses of `VECTOR` bytes, `ITEMS` of them in flight per thread, with single elements
+//!   before the first aligned address and after the last whole vector;
+//! - uses the first row of a launch (threads and blocks with y = z = 0); other threads return at once.
 //!
 //! | module | kernels |
 //! | --- | --- |
@@ -15,11 +16,11 @@
 //! | [`mod@transpose`] | `transpose`, by element size |
 //! | [`mod@fill`] | `fill`, by element size |
 //! | [`mod@cast`] | `cast` and `cast_to_signed` between number types, `cast_to_bool` |
-//! | [`arithmetic`] | `unary`, `binary`, `compare`, `select`, `clamp`, `lerp`; of the first three each is many operations |
+//! | [`arithmetic`] | `unary`, `binary`, `compare`, `select`, `clamp`, `lerp`; each of the first three serves many operations |
 //! | [`elementwise`] | `axpy`, `add`, `mul`, `fma`, `relu`, `gelu`, `sigmoid`, `exp` |
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_mean`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
-//! | [`axis_reduce`] | `sum_rows` (also of segments), `sum_columns`, and so for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
+//! | [`axis_reduce`] | `sum_rows` (also for segments), `sum_columns`, and likewise for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
 //! | [`whole`] | `dot`, `count_if`, `vector_norm`, `variance` |
 //! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
 //! | [`mod@softmax`] | `softmax`, `softmax_backward` |
@@ -32,10 +33,10 @@
 //! | [`histogram`] | `histogram_even`, `histogram_edges` |
 //! | [`sort`] | `radix_histogram`, `radix_starts`, `radix_pass`, `radix_pass_pairs`, `sort_segments` |
 //! | [`search`] | `search_sorted`, `merge_sorted` |
-//! | [`probe`] | `fma_probe`, which only computes |
+//! | [`probe`] | `fma_probe`, a compute-only kernel |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!
-//! The features `histogram`, `rows`, `scan` and `sort` are families that a program need not have.
+//! The features `histogram`, `rows`, `scan` and `sort` are families of kernels that a program can disable.
 //!
 //! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
 #![no_std]

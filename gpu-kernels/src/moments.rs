@@ -1,8 +1,8 @@
-//! Moments of sets of numbers, which are joined without a loss of digits: how many there are, their mean, what the rounding of the
-//! mean lost, and the sum of their squared differences from the mean.
+//! Moments of sets of numbers, combined without loss of precision: the count, the mean, a correction for the rounding
+//! of the mean, and the sum of squared differences from the mean.
 //!
-//! After Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. The mean of
-//! equal numbers is that number, and the differences from it are 0.
+//! After Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+//! The mean of equal numbers is that number, and the differences from it are 0.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -10,10 +10,10 @@ use gpu_std::prelude::*;
 use crate::range::{down, up, usual};
 use crate::teams::{each, lanewise};
 
-/// Count, mean, what is added to the mean, squares.
+/// Count, mean, correction of the mean, sum of squared differences.
 type Moments<A> = [A; 4];
 
-/// The sum of two numbers, and what its rounding lost (Knuth's two-sum).
+/// Sum of two numbers, and its rounding error (Knuth's two-sum).
 #[inline(always)]
 fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     let sum = a + b;
@@ -21,7 +21,7 @@ fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     [sum, (a - (sum - of_b)) + (b - of_b)]
 }
 
-/// The moments of the union of two disjoint sets.
+/// Moments of the union of two disjoint sets.
 #[inline(always)]
 fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     if a[0] == A::ZERO || b[0] == A::ZERO {
@@ -34,17 +34,17 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
 }
 
-/// Moments of numbers times a power of two, and that power: squares stay in range, whatever the numbers are.
+/// Moments of scaled numbers, and the scale, a power of two: squares stay in range for all numbers.
 pub(crate) type Scaled<A> = [A; 5];
 
-/// The moments of an empty set.
+/// Identity: the moments of an empty set.
 #[inline(always)]
 pub(crate) fn nothing<A: Math>() -> Scaled<A> {
     let zero = A::ZERO;
     [zero, zero, zero, zero, up()]
 }
 
-/// The same times another power, which is not greater.
+/// Rescales moments to another power of two, which is not larger.
 #[inline(always)]
 fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Moments<A> {
     if scale == to {
@@ -54,7 +54,7 @@ fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Mom
     [count, mean * factor, rest * factor, squares * factor * factor]
 }
 
-/// The sum of `N` numbers, a power of two: exact where they are equal.
+/// Pairwise sum of `N` numbers, where `N` is a power of two: exact if they are equal.
 #[inline(always)]
 fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
     let mut count = N / 2;
@@ -69,7 +69,7 @@ fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
     values[0]
 }
 
-/// With `N` more numbers, a power of two.
+/// Adds `N` numbers to moments, where `N` is a power of two.
 #[inline(always)]
 pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [A; N]) -> Scaled<A> {
     let [small, great] = usual::<A>();
@@ -96,7 +96,7 @@ pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [
     [count, mean, rest, squares, scale]
 }
 
-/// The moments of the union of two disjoint sets.
+/// Moments of the union of two disjoint sets.
 #[inline(always)]
 pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     let scale = if a[4] < b[4] { a[4] } else { b[4] };
@@ -104,7 +104,8 @@ pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     [count, mean, rest, squares, scale]
 }
 
-/// The sum of squares divided by `divisor`, rounded to the accumulator's type once it is in its range.
+/// Sum of squared differences divided by `divisor`, rounded to the accumulator type after it is scaled back to its
+/// range.
 #[inline(always)]
 pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
     let scale = 1.0 / scale.cast::<f64>();

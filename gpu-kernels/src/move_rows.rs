@@ -1,4 +1,4 @@
-//! `move_rows`: copies of rows, at distances of their own on both sides, in order or by indices.
+//! `move_rows`: copies rows, with independent pitches on both sides, in order or by indices.
 
 use core::num::{NonZeroU32, NonZeroUsize};
 use core::ptr;
@@ -7,9 +7,9 @@ use gpu_std::prelude::*;
 
 use crate::tile::{aligned, for_each, in_first_row, lanes, load, store, with_lanes};
 
-/// A type of indices.
+/// An index type.
 pub trait Index: KernelType {
-    /// As a number; a negative one is above every limit.
+    /// Converts the index to `u64`; a negative index becomes larger than every limit.
     fn number(self) -> u64;
 }
 
@@ -27,30 +27,30 @@ impl Index for i64 {
     }
 }
 
-/// Rows on both sides of a copy.
+/// Sizes and pitches of a row copy.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Rows {
-    /// Rows that are copied.
+    /// Number of rows to copy.
     pub count: u64,
-    /// Elements of each.
+    /// Elements per row.
     pub width: u64,
-    /// Rows that indices choose from: others are skipped.
+    /// Number of rows that indices select from: rows with other indices are skipped.
     pub limit: u64,
-    /// Elements from row to row, as they are read and as they are written.
+    /// Row pitches in elements, of the source and the destination.
     pub pitches: [u64; 2],
-    /// Whether indices choose the row that is written (1), or the one that is read (0).
+    /// 1 if indices select the destination row (scatter), 0 if they select the source row (gather).
     pub scatters: u64,
 }
 
-/// `to[i] = from[indices[i]]` for each row `i`, or `to[indices[i]] = from[i]`; `to[i] = from[i]` without indices. By element
-/// size.
+/// `to[i] = from[indices[i]]` for each row `i`, or `to[indices[i]] = from[i]`; without indices `to[i] = from[i]`.
+/// Instances exist by element size.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional. There is an index for each row, or none at all. `from` and `to` are valid for the rows that `rows` and the indices say, and do not
-/// overlap; no index occurs twice where they choose the row that is written; nothing else writes `from` or uses `to`
-/// until the launch ends.
+/// The launch is one-dimensional. There is one index per row, or none at all. `from` and `to` are valid for the rows
+/// that `rows` and the indices describe, and do not overlap. No index occurs twice if the indices select the
+/// destination row. Nothing else writes `from` or uses `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, i64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -79,7 +79,7 @@ pub unsafe fn move_rows<T: KernelType, I: Index, const ITEMS: usize, const VECTO
     })
 }
 
-/// The copy in units of `N` elements.
+/// Copies in units of `N` elements.
 #[inline(always)]
 unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize>(
     rows: Rows,
@@ -88,11 +88,11 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
     to: *mut T,
 ) {
     let Some(of_row) = NonZeroUsize::new(rows.width as usize / N) else { return };
-    // Of which a unit is below 2³² where it is used.
+    // Units per row as 32 bits, which is exact where it is used.
     let few = NonZeroU32::new(of_row.get() as u32).unwrap_or(NonZeroU32::MIN);
     let units = rows.count as usize * of_row.get();
     let is_small = units >> 32 == 0;
-    // The addresses of a unit; null if its index is none.
+    // Addresses of a unit; null if its index is out of range.
     let addresses = |unit: usize| -> (*const T, *mut T) {
         let (row, column) = if of_row.get() == 1 {
             (unit, 0)
@@ -102,7 +102,7 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
             (unit / of_row, unit % of_row)
         };
         let other = indices.map_or(row as u64, |indices| {
-            // SAFETY: there is an index for each row.
+            // SAFETY: there is one index per row.
             unsafe { indices.get_unchecked(row) }.number()
         });
         if indices.is_some() && other >= rows.limit {
@@ -116,12 +116,12 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
         units,
         |unit| {
             let (read, written) = addresses(unit);
-            // SAFETY: a unit of a row, by this function's contract.
+            // SAFETY: this is a unit of a row, by this function's contract.
             ((!read.is_null()).then(|| unsafe { load(read) }), written)
         },
         |_, (values, written)| {
             if let Some(values) = values {
-                // SAFETY: a unit of a row that is this thread's own, by this function's contract.
+                // SAFETY: this is this thread's own unit of a row, by this function's contract.
                 unsafe { store(written, values) };
             }
         },

@@ -1,9 +1,10 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the mean of its elements, and the squares of what is left
-//! when it is subtracted; these are joined (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
-//! sample variances", 1979), so that the team meets once for a row. A row that its team cannot hold in registers is read twice,
-//! and one whose moments the accumulator's type does not hold is computed again as the module `careful` says.
+//! f16 and bf16 are computed in f32 and rounded once. Each warp computes the mean of its elements, and the sum of
+//! squared differences from it. These are combined (Chan, Golub and LeVeque, "Updating formulae and a pairwise
+//! algorithm for computing sample variances", 1979), so that the thread group synchronizes once per row. A row too long
+//! for registers is read twice. A row whose moments are out of range for the accumulator type is computed again by the
+//! module `careful`.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -17,17 +18,17 @@ use crate::held::{
 use crate::range::{is_finite, least_mean, least_product};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, load, with_lanes};
 
-/// How many elements, their mean, and the sum of their squared differences from it.
+/// Count, mean, and sum of squared differences from the mean.
 struct Moments;
 
 impl Moments {
-    /// Of no elements.
+    /// Identity: the moments of zero elements.
     #[inline(always)]
     fn none<A: Math>() -> [A; 3] {
         [A::ZERO; 3]
     }
 
-    /// Of two disjoint sets (Chan, Golub and LeVeque, 1979), in a form in which they can change places.
+    /// Moments of the union of two disjoint sets (Chan, Golub and LeVeque, 1979), in a symmetric form.
     #[inline(always)]
     fn join<A: Math>([a_count, a_mean, a_squares]: [A; 3], [b_count, b_mean, b_squares]: [A; 3]) -> [A; 3] {
         let count = a_count + b_count;
@@ -40,15 +41,15 @@ impl Moments {
     }
 }
 
-/// The greatest mean, in deviations, next to which the rounding errors of the mean do not count.
+/// Largest mean, in standard deviations, for which the rounding errors of the mean are negligible.
 const MOST_MEAN: f64 = 64.0;
 
-/// Which norm.
+/// Parameters of the norm.
 #[derive(Clone, Copy)]
 struct Norm {
     is_rms: bool,
     epsilon: f64,
-    /// Elements of a row.
+    /// Elements per row.
     width: u32,
 }
 
@@ -58,8 +59,8 @@ impl Norm {
         u64::from(opaque(self.width)).cast()
     }
 
-    /// The mean, 0 for RMS norm, and the reciprocal of the root of variance and epsilon. `None` where they are not known as well as
-    /// the elements are.
+    /// Returns the mean (0 for RMS norm) and the reciprocal of √(variance + epsilon). `None` if they are less accurate
+    /// than the elements.
     #[inline(always)]
     fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> Option<[A; 2]> {
         let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(opaque);
@@ -70,14 +71,14 @@ impl Norm {
         (is_known & (mean.abs() * inverse <= MOST_MEAN.cast())).then_some([mean, inverse])
     }
 
-    /// A row, as it is computed in f64.
+    /// Row for the computation in f64.
     #[inline(always)]
     fn row<T>(&self, x: *const T) -> careful::Row<T> {
         careful::Row { x, width: self.width as usize, is_rms: self.is_rms, epsilon: self.epsilon }
     }
 
-    /// The moments of the elements that a warp's lanes of the team hold, of which `vector` gives those of the part. The mean is 0
-    /// for RMS norm.
+    /// Moments of the elements that a warp's lanes of the thread group hold; `vector` returns the vectors of the part.
+    /// The mean is 0 for RMS norm.
     #[inline(always)]
     fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
@@ -100,7 +101,7 @@ impl Norm {
         }
         let mut squares = [A::ZERO; N];
         each::<V>(|i| {
-            // Elements beyond the row are 0, and count for nothing.
+            // Elements beyond the row are 0, and do not contribute.
             let (values, subtracted) = (vector(i), if (i as u32) < own { mean } else { A::ZERO });
             each::<N>(|lane| {
                 let difference = values[lane] - subtracted;
@@ -111,7 +112,7 @@ impl Norm {
     }
 }
 
-/// Joins the moments of the sets of some lanes.
+/// Combines the moments of some lanes.
 #[inline(always)]
 fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
     let add = |a: A, b: A| a + b;
@@ -121,12 +122,12 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
     [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
 }
 
-/// The norm of one row, `V` vectors of `N` elements a thread at once. Whether it is done: not where the row's statistics are not
-/// known.
+/// Normalizes one row, with `V` vectors of `N` elements per thread at once. Returns whether it is done: false if the
+/// row's statistics are not accurate.
 ///
 /// # Safety
 ///
-/// The rows and the parameters that are there are valid for the part's length, and aligned where they are taken in vectors;
+/// The rows and the parameters that are present are valid for the part's length, and aligned if accessed in vectors;
 /// nothing else uses `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
@@ -183,13 +184,14 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = layer norm, or with `is_rms` of 1 RMS norm, of each row of `x`, times `weight` plus `bias`.
+/// `out` = layer norm, or with `is_rms` = 1 RMS norm, of each row of `x`, times `weight` plus `bias`.
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module says, of blocks of at most 512 threads. `x` and `out` have the same sides, `weight` and
-/// `bias` an element for each column. With `in_vectors` of 1, rows of both and the parameters begin at multiples of 16 bytes and
-/// have a multiple of 16 bytes. An instance of few vectors has teams that hold a row.
+/// The launch is as the `teams` module defines, with blocks of at most 512 threads. `x` and `out` have the same shape;
+/// `weight` and `bias` have one element per column. With `in_vectors` = 1, the rows of both and the parameters start at
+/// multiples of 16 bytes, and their sizes are multiples of 16 bytes. With an instance of few vectors, the thread groups
+/// hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -212,7 +214,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     Team::for_rows(team, x.height(), |row, team| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
         let target = || out.wrapping_add(row.get() * out_pitch);
-        // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
+        // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
         let is_done = with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, [weight, bias], (part, streams), team, &norm)
         });
@@ -223,10 +225,10 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     });
 }
 
-/// Moments, the sum of weighted gradients, and that of these times what is left when the mean is subtracted.
+/// Moments, the sum of weighted gradients, and the sum of their products with the differences from the mean.
 type Sums<A> = [A; 5];
 
-/// Joins those of the sets of some lanes.
+/// Combines the sums of some lanes.
 #[inline(always)]
 fn join_sums<A: Math + Scalar<Accumulator = A>>(
     lanes: Lanes,
@@ -238,12 +240,12 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
     [count, of_all, squares, lanes.combine(gradients, add), lanes.combine(products, add)]
 }
 
-/// The gradient of the input for one row; its mean and inverse go to `statistics`. Whether it is done: not where the row's
-/// statistics or the sums of its gradients are not known.
+/// Computes the input gradient of one row; its mean and inverse go to `statistics`. Returns whether it is done: false
+/// if the row's statistics or the sums of its gradients are not accurate.
 ///
 /// # Safety
 ///
-/// As for [`forward`]; `statistics` is the row's own place.
+/// As for [`forward`]; `statistics` is the row's own slot.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -256,7 +258,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ) -> bool {
     type Acc<T> = <T as Scalar>::Accumulator;
     let add = |a: Acc<T>, b: Acc<T>| a + b;
-    // The input, and the weighted gradient of the output.
+    // Loads the input, and the weighted gradient of the output.
     let load = |part: &Part<N>| {
         // SAFETY: by this function's contract.
         unsafe {
@@ -287,7 +289,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         });
         let own = [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
         sums = if streams {
-            // Of two sets, of which the second is empty where the first is.
+            // Joins two sets, of which the second is empty if the first is.
             let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
             let before = (sums[1] - mean).mul_add(sums[3], sums[4]);
             let product = (of_chunk[1] - mean).mul_add(own[0], own[1]);
@@ -303,16 +305,16 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = team.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // The greatest factor of the results.
+    // Largest factor of the results.
     let greatest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(greatest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < least_product()) {
         return false;
     }
     if team.rank == 0 {
-        // SAFETY: the row's own place, which one thread writes.
+        // SAFETY: this is the row's own slot, which one thread writes.
         unsafe { statistics().write([mean, Acc::<T>::ZERO, inverse, Acc::<T>::ONE]) };
     }
-    // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
+    // RMS norm does not subtract the mean, so the mean of the gradients has no effect.
     let of_gradient = if norm.is_rms { Acc::<T>::ZERO } else { of_gradients / norm.count() };
     let of_product = products * inverse * inverse / norm.count();
     part = start.again();
@@ -337,12 +339,12 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `dx` = the gradient of the input of [`norm()`], of the gradient `dy` of its output; `statistics` = what normalises each
-/// row.
+/// Backward pass of [`norm()`]: computes the gradient `dx` of its input from the gradient `dy` of its output.
+/// `statistics` receives the statistics of each row.
 ///
 /// # Safety
 ///
-/// As for [`norm()`], of `x`, `dy`, `weight` and `dx`; `statistics` has an element for each row.
+/// As for [`norm()`], applied to `x`, `dy`, `weight` and `dx`; `statistics` has one element per row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),
@@ -382,14 +384,14 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
     });
 }
 
-/// `dweight` and `dbias` = the gradients of the parameters of [`norm()`]: sums over all rows, of `dy` times the normalised
-/// values, and of `dy`.
+/// Computes the parameter gradients of [`norm()`]. `dweight` is the sum over all rows of `dy` times the normalized
+/// values, `dbias` the sum of `dy`.
 ///
 /// # Safety
 ///
-/// The launch and the workspace are as those of [`sum_columns`](crate::axis_reduce::sum_columns()), of `x`, with 16 bytes for
-/// each partial result. `x` and `dy` have the same sides; with a `VECTOR` of 16 the rows of both are as there. `statistics` is
-/// what [`norm_backward()`] wrote. The gradients have an element for each column.
+/// The launch and the workspace are as for [`sum_columns`](crate::axis_reduce::sum_columns()) of `x`, with 16 bytes per
+/// partial result. `x` and `dy` have the same shape; with a `VECTOR` of 16, the alignment conditions apply to the rows
+/// of both. `statistics` comes from [`norm_backward()`]. The gradients have one element per column.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(VECTOR = 1, 16),
@@ -416,10 +418,10 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
             unsafe { (load::<T, N>(x.as_ptr().add(x_place)), load::<T, N>(dy.as_ptr().add(dy_place))) }
         };
         let fold = |sums: [T::Accumulator; 2], (x, dy): &([T; N], [T; N]), lane: usize, row: usize| {
-            // SAFETY: there is an element for each row.
+            // SAFETY: there is one element per row.
             let mut own = unsafe { statistics.add(row).read() };
             if is_packed::<T>() {
-                // The mean is exact enough for elements of 16 bits without what is added to it.
+                // For 16-bit elements, the mean is accurate enough without its correction.
                 own[1] = T::Accumulator::ZERO;
             }
             let (normalised, dy) = (normalised(x[lane].to_acc(), own), dy[lane].to_acc());
@@ -427,7 +429,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
         };
         let add = |a: [T::Accumulator; 2], b: [T::Accumulator; 2]| [a[0] + b[0], a[1] + b[1]];
         let write = |column: usize, sums: [T::Accumulator; 2]| {
-            // SAFETY: there is an element for each column, which has one writer.
+            // SAFETY: there is one element per column, which has one writer.
             unsafe {
                 if !dweight.is_null() {
                     dweight.add(column).write(T::from_acc(sums[0]));

@@ -1,26 +1,26 @@
-//! [`Operand`]: an input of an elementwise kernel, an array of the output's length or one that is broadcast.
+//! [`Operand`]: input of an elementwise kernel, an array of the output's length or a broadcast input.
 
 use gpu_std::prelude::*;
 
 use crate::tile::{aligned, each, load};
 
-/// How an input covers an output of rows of `width` elements.
+/// Broadcast form of an input, for an output with rows of `width` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(transparent)]
 pub struct Form(u32);
 
 impl Form {
-    /// An element for each of the output.
+    /// One element per output element.
     pub const EACH: Self = Self(0);
-    /// One value for all; it is passed by value.
+    /// One scalar for all elements, passed by value.
     pub const SCALAR: Self = Self(1);
-    /// An element for each column: every row has the same.
+    /// One element per column: all rows are the same.
     pub const ROW: Self = Self(2);
-    /// An element for each row, for the whole of it.
+    /// One element per row: all columns are the same.
     pub const COLUMN: Self = Self(3);
 }
 
-/// Where a run of elements begins.
+/// Row and column of the start of a run of elements.
 #[derive(Clone, Copy)]
 pub struct Place {
     row: usize,
@@ -29,13 +29,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Element `first` of an output of rows of `width`.
+    /// Position of element `first` in an output with rows of `width` elements.
     #[inline(always)]
     pub fn new(first: usize, width: usize) -> Self {
         if width == 0 {
             return Self { row: 0, column: 0, width };
         }
-        // A division of 32 bits takes a third of the time of one of 64.
+        // A 32-bit division takes a third of the time of a 64-bit one.
         let (row, column) = if (first | width) >> 32 == 0 {
             ((first as u32 / width as u32) as usize, (first as u32 % width as u32) as usize)
         } else {
@@ -44,7 +44,7 @@ impl Place {
         Self { row, column, width }
     }
 
-    /// The same, where one of the forms asks for rows and columns.
+    /// Position of element `first`, with row and column computed only if one of the forms needs them.
     #[inline(always)]
     pub fn of_forms(first: usize, width: usize, forms: &[Form]) -> Self {
         if forms.iter().any(|form| form.0 >= Form::ROW.0) {
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// An input.
+/// Input of an elementwise kernel.
 #[derive(Clone, Copy)]
 pub struct Operand<T> {
     form: Form,
@@ -65,7 +65,7 @@ pub struct Operand<T> {
 }
 
 impl<T: Scalar> Operand<T> {
-    /// Of a kernel's parameters.
+    /// Creates the operand from a kernel's parameters.
     #[inline(always)]
     pub fn new(form: Form, value: T, data: Option<&[T]>) -> Self {
         let (ptr, len) = match data {
@@ -75,13 +75,13 @@ impl<T: Scalar> Operand<T> {
         Self { form, value, ptr, len }
     }
 
-    /// How it covers the output.
+    /// Broadcast form of the operand.
     #[inline(always)]
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Whether there is an element for each of an output of `len` elements, in rows of `width`.
+    /// Returns whether the operand covers an output of `len` elements, in rows of `width`.
     #[inline(always)]
     pub fn covers(&self, len: usize, width: usize) -> bool {
         let needed = match self.form {
@@ -94,11 +94,12 @@ impl<T: Scalar> Operand<T> {
         needed <= self.len && (width > 0 || self.form.0 < Form::ROW.0)
     }
 
-    /// The elements for those of the output from `first`, which lies at `place`: `count`, and in the other lanes anything.
+    /// Loads the inputs of output elements `first..first + count`, where `first` is at `place`; the remaining lanes are
+    /// unspecified.
     ///
     /// # Safety
     ///
-    /// The operand [covers](Self::covers) the output, in rows of the width of `place`, and `first + count` is at most its
+    /// The operand [covers](Self::covers) the output, in rows of the width of `place`. `first + count` is at most its
     /// length; `count` is at most `N`.
     #[inline(always)]
     pub unsafe fn load<const N: usize>(&self, place: Place, first: usize, count: usize) -> [T; N] {
@@ -138,7 +139,7 @@ impl<T: Scalar> Operand<T> {
                 let (mut row, mut column) = (place.row, place.column);
                 each::<N>(|lane| {
                     if lane < count {
-                        // SAFETY: the row of an element of the output.
+                        // SAFETY: this is the row of an output element.
                         values[lane] = unsafe { self.ptr.add(row).read() };
                         column += 1;
                         (row, column) = if column == place.width { (row + 1, 0) } else { (row, column) };

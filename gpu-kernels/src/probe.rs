@@ -1,16 +1,16 @@
-//! A kernel that only computes: how fast the device multiplies and adds is measured with it.
+//! Compute-only kernel that measures the peak FMA throughput of the device.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Values that a thread works on at once, so that no multiplication waits for the one before.
+/// Independent FMA chains per thread, to hide the FMA latency.
 const CHAINS: usize = 8;
 
-/// Floating-point operations that a thread does in a round.
+/// Floating-point operations per thread and round.
 pub const FLOPS_PER_ROUND: u64 = 2 * CHAINS as u64;
 
-/// Each thread does `rounds` rounds of multiplications and additions in registers. `out` keeps what it holds: the results
-/// are never as large as would be written.
+/// Performs `rounds` rounds of FMAs in registers per thread. `out` is unchanged: the store is conditional on a result
+/// that never occurs.
 #[kernel]
 pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {
     let index = thread::unique_index();

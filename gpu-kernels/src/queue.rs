@@ -1,9 +1,9 @@
-//! The tiles that blocks take in order, of kernels that look back over those before.
+//! Ordered tile queue of kernels with decoupled look-back.
 
 use gpu_std::atomic::Atomic;
 use gpu_std::look_back::TileQueue;
 
-/// The tiles of a launch, of a workspace given by its begin and words.
+/// Creates the tile queue of a launch from the address and the length of a workspace in words.
 ///
 /// # Safety
 ///

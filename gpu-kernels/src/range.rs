@@ -1,58 +1,58 @@
-//! Powers of two that keep the squares of an accumulator's numbers in its range, where those of the numbers themselves are not.
+//! Powers of two that keep the squares of accumulator values in range if the squares of the unscaled values are not.
 
 use gpu_std::prelude::*;
 
 use crate::powers::two_to;
 
-/// One of f32, another of f64.
+/// Returns one power for f32, another for f64.
 #[inline(always)]
 const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
 }
 
-/// Multiplies small numbers: the square of the least one is a normal number then.
+/// Factor for small numbers: the square of the smallest one is then a normal number.
 #[inline(always)]
 pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Multiplies great numbers: the sum of the squares of 2⁴⁰ of the greatest is in range then.
+/// Factor for large numbers: the sum of 2⁴⁰ squares of the largest one is then in range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()
 }
 
-/// A sum of squares from this on has lost nothing that counts below the least normal number.
+/// Smallest sum of squares that has lost nothing significant to underflow.
 #[inline(always)]
 pub(crate) fn least_sum<A: Scalar>() -> A {
     of::<A>(-80, -900).cast()
 }
 
-/// The same of a mean of squares.
+/// Smallest mean of squares that has lost nothing significant to underflow.
 #[inline(always)]
 pub(crate) fn least_mean<A: Scalar>() -> A {
     of::<A>(-110, -960).cast()
 }
 
-/// Numbers of which the greatest magnitude is between these two have squares in range as they are.
+/// Range of the largest magnitude for which squares are in range without scaling.
 #[inline(always)]
 pub(crate) fn usual<A: Scalar>() -> [A; 2] {
     [of::<A>(-50, -440), of::<A>(44, 450)].map(Scalar::cast)
 }
 
-/// Multiplies gradients whose sums leave the range.
+/// Factor for gradients whose sums overflow.
 #[inline(always)]
 pub(crate) fn gradients_down<A: Scalar>() -> A {
     of::<A>(-90, -600).cast()
 }
 
-/// Sums of products below this may have lost digits below the least normal number.
+/// Sums of products below this may have lost digits to underflow.
 #[inline(always)]
 pub(crate) fn least_product<A: Scalar>() -> A {
     of::<A>(-90, -900).cast()
 }
 
-/// Whether a number is neither infinite nor NaN.
+/// Returns whether a number is neither infinite nor NaN.
 #[inline(always)]
 pub(crate) fn is_finite<A: gpu_std::math::Math>(x: A) -> bool {
     x.abs() < A::MIN_IDENTITY

@@ -1,23 +1,22 @@
 //! Full reductions: sum, product, mean, minimum, maximum.
 //!
-//! One launch each, with the same bits in every run of the same configuration. Results come in the type that
-//! the reduction accumulates in: f32 for f16 and bf16, 64-bit integers for sums and products of integers
-//! (which wrap at 64 bits), the element type otherwise.
+//! Each is one launch; results are deterministic for a given configuration. Results have the accumulator type: f32 for
+//! f16 and bf16, 64-bit integers for sums and products of integers (which wrap at 64 bits), the element type otherwise.
 //!
-//! All take the same workspace, as [`gpu_std::reduction::workspace_bytes`] describes it.
+//! All take the workspace that [`gpu_std::reduction::workspace_bytes`] describes.
 //!
-//! Their launch bounds ask for one block a multiprocessor at least: without that, ptxas spills registers in some
-//! of them to let one more block in.
+//! Their launch bounds request at least one block per SM. Without that, ptxas spills registers in some of them to fit
+//! one more block.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Numbers that can be summed up and multiplied: says in which type.
+/// Numbers that can be summed and multiplied, with the type of the result.
 pub trait Summable: Scalar {
-    /// f32 for f16, bf16 and f32; f64; i64 for signed and u64 for unsigned integers.
+    /// Accumulator type: f32 for f16, bf16 and f32; f64; i64 for signed and u64 for unsigned integers.
     type Wide: Scalar<Accumulator = Self::Wide>;
 
-    /// The same number in the wider type.
+    /// Converts the number to the wider type.
     fn widen(self) -> Self::Wide;
 }
 
@@ -35,7 +34,7 @@ macro_rules! summable {
 }
 summable!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => i64, i64 => i64, u32 => u64, u64 => u64);
 
-/// The sum of all elements; 0 of none. That of i64 has the bits of that of u64.
+/// Sum of all elements; 0 for zero elements. Use the u64 instance for i64: the bits are the same.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     consts(ITEMS = 4, 8; VECTOR = 16),
@@ -46,7 +45,7 @@ pub fn reduce_sum<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
     a.wrapping_add(b)
 }
 
-/// The product of all elements; 1 of none. That of i64 has the bits of that of u64.
+/// Product of all elements; 1 for zero elements. Use the u64 instance for i64: the bits are the same.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     identity = T::Wide::ONE,
@@ -56,14 +55,14 @@ pub fn reduce_prod<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
     a.wrapping_mul(b)
 }
 
-/// The sums of a mean.
+/// Sums for a mean.
 pub type MeanSums<A> = [A; 2];
 
-/// 2⁶⁴, by which the second of a mean's sums is multiplied.
+/// Inverse scale, 2⁶⁴, of the second sum of a mean.
 const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 
-/// The sums of a mean with one more element: of the elements, and of 2⁻⁶⁴ times these, which is in range whatever they are. Of
-/// f16, whose sum does not leave the range of f32, the second is 0.
+/// Adds one element to the sums of a mean: the sum of the elements, and the sum of the elements times 2⁻⁶⁴, which
+/// cannot overflow. For f16, whose sum cannot overflow f32, the second sum is 0.
 #[inline(always)]
 pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {
     let x = x.to_acc();
@@ -74,7 +73,7 @@ const fn is_f16<T: Scalar>() -> bool {
     size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f'
 }
 
-/// The mean of `count` elements of these sums: in range where they are.
+/// Mean of `count` elements from their sums; it stays in range if the elements are in range.
 #[inline(always)]
 pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize) -> R {
     let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
@@ -82,7 +81,7 @@ pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize
     if is_sum || !small.is_finite() {
         return ((if is_sum { sum } else { small }) / count).cast();
     }
-    // The rounding of the sum takes no mean beyond the greatest number.
+    // Clamps the mean: the rounding of the sum must not take it beyond the largest number.
     let (mean, most) = (
         small / count * MEAN_SCALE,
         if size_of::<T::Accumulator>() == 4 { f32::MAX as f64 } else { f64::MAX },
@@ -97,7 +96,7 @@ pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize
     within.cast()
 }
 
-/// The sums of the mean of all elements: see [`mean_of`].
+/// Sums for the mean of all elements: see [`mean_of`].
 #[reduction(
     types(T = f32, f64, f16, bf16),
     identity = [T::Accumulator::ZERO; 2],
@@ -110,7 +109,7 @@ pub fn reduce_mean<T: Float>(
     [a[0] + b[0], a[1] + b[1]]
 }
 
-/// The least element, NaN if there is a NaN; the greatest value of the type of no elements.
+/// Minimum, NaN if there is a NaN; the largest value of the type for zero elements.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MIN_IDENTITY,
@@ -120,7 +119,7 @@ pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumul
     a.min_propagate(b)
 }
 
-/// The greatest element, NaN if there is a NaN; the least value of the type of no elements.
+/// Maximum, NaN if there is a NaN; the smallest value of the type for zero elements.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MAX_IDENTITY,

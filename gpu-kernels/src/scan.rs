@@ -1,8 +1,8 @@
-//! Scans: the running sum, minimum and maximum, inclusive and exclusive, of an array and of its runs of equal keys.
+//! Prefix scans: running sum, minimum and maximum, inclusive and exclusive.
 //!
-//! One launch each that reads and writes every element once, by [`gpu_std::scan`](mod@gpu_std::scan); blocks have a multiple of 32 threads.
-//! f16 and bf16 are combined in f32 and rounded once, integers wrap. The result is the same bits in every run of one
-//! configuration on data of the same alignment; it does not depend on the grid.
+//! Each is one launch that reads and writes every element once, with [`gpu_std::scan`](mod@gpu_std::scan); blocks have
+//! a multiple of 32 threads. f16 and bf16 are combined in f32 and rounded once; integers wrap. The result is
+//! bit-identical for the same configuration, data and alignment, and does not depend on the grid.
 //!
 //! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
 
@@ -15,9 +15,9 @@ use gpu_std::scan::{Operation, scan_slice};
 pub use gpu_std::look_back::workspace_len;
 pub use gpu_std::scan::most_tiles;
 
-/// What is combined, and how: the operation on accumulators.
+/// Operator of a scan on accumulators.
 trait Combine<T: Scalar> {
-    /// An element that changes nothing, every bit of it.
+    /// Identity, which changes no bit of the other operand.
     const IDENTITY: T;
 
     fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
@@ -25,14 +25,14 @@ trait Combine<T: Scalar> {
 
 /// Addition.
 struct Sum;
-/// The lesser; NaN if either is.
+/// Minimum; NaN if either is.
 struct Min;
-/// The greater; NaN if either is.
+/// Maximum; NaN if either is.
 struct Max;
 
-/// The number that is added to any other without changing a bit: −0, since −0 + 0 is 0.
+/// Additive identity that changes no bit of the other operand: −0 for floats, since −0 + 0 is 0.
 pub trait Zero: Scalar {
-    /// −0, and 0 of an integer.
+    /// −0 for floats, 0 for integers.
     const NOTHING: Self;
 }
 
@@ -72,7 +72,7 @@ impl<T: Scalar> Combine<T> for Max {
     }
 }
 
-/// The operation on all elements.
+/// Scan of all elements.
 struct All<T, C>(PhantomData<(T, C)>);
 
 impl<T: Scalar, C: Combine<T>> Operation for All<T, C> {
@@ -106,12 +106,13 @@ macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $combine:ident, $bound:ident, [$($t:ident),*];)*) => { $(
         $(#[$doc])*
         ///
-        /// Each result is that of the elements up to and including its own, or, if `exclusive`, of `initial` and the
-        /// elements before its own.
+        /// Each result combines the elements up to and including its own or, if `exclusive`, `initial` and the elements
+        /// before its own.
         ///
         /// # Safety
         ///
-        /// `workspace` points to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
+        /// `workspace` points to `workspace_len` words that are as
+        /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
         #[kernel(
             types(T = $($t),*),
             consts(ITEMS = 4; VECTOR = 16),
@@ -134,10 +135,10 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// The running sum; integers wrap, so that signed ones have the instance for those without a sign.
+    /// Running sum. Integers wrap, so signed integers use the instance for unsigned ones.
     scan_sum = Sum, Zero, [f32, f64, f16, bf16, u32, u64];
-    /// The running minimum; NaN from the first NaN on.
+    /// Running minimum; NaN from the first NaN on.
     scan_min = Min, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
-    /// The running maximum; NaN from the first NaN on.
+    /// Running maximum; NaN from the first NaN on.
     scan_max = Max, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
 }

@@ -1,7 +1,7 @@
-//! Running sums that begin again where the key changes: of each run of equal keys for itself.
+//! Scan by key: running sums that restart where the key changes.
 //!
-//! A scan as those of [`scan`](mod@crate::scan), of pairs of a sum and whether a run began in it: an associative operation that does not
-//! commute.
+//! Implemented as a scan as in [`scan`](mod@crate::scan), over pairs of a sum and a flag that a run started in it. This
+//! operator is associative but not commutative.
 
 use core::marker::PhantomData;
 
@@ -21,7 +21,7 @@ struct Keyed<T> {
     is_first: bool,
 }
 
-/// The sum of some neighbours from the last begin of a run on, and whether there was one: 1, or 0.
+/// Sum of consecutive elements since the last start of a run, and whether there was one: 1 or 0.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 struct Segment<A> {
@@ -29,7 +29,7 @@ struct Segment<A> {
     has_begin: A,
 }
 
-/// The operation on runs.
+/// Operator on runs.
 struct Runs<T>(PhantomData<T>);
 
 impl<T: Zero> Operation for Runs<T> {
@@ -72,34 +72,34 @@ struct Pairs<T, K> {
     len: usize,
     head: usize,
     exclusive: bool,
-    /// Whether keys and results are aligned to vectors where the values are.
+    /// True if the keys are aligned to vectors where the values are; `out_fits` is the same for the results.
     keys_fit: bool,
     out_fits: bool,
 }
 
 impl<T: Scalar, K: Scalar> Pairs<T, K> {
-    /// Whether element `i` is the first of a run.
+    /// Returns whether element `i` is the first of a run.
     ///
     /// # Safety
     ///
-    /// It is below the length.
+    /// `i` is below the length.
     #[inline(always)]
     unsafe fn is_first(&self, i: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         i == 0 || unsafe { self.keys.add(i - 1).read() != self.keys.add(i).read() }
     }
 
-    /// The result at element `i`, rounded.
+    /// Result at element `i`, rounded.
     ///
     /// # Safety
     ///
-    /// It is below the length.
+    /// `i` is below the length.
     #[inline(always)]
     unsafe fn result(&self, i: usize, value: Segment<T::Accumulator>) -> T
     where
         T: Zero,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if self.exclusive && unsafe { self.is_first(i) } { T::ZERO } else { Runs::<T>::output(value) }
     }
 }
@@ -116,7 +116,7 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
     #[inline(always)]
     unsafe fn load_vector(&self, i: usize) -> [Keyed<T>; N] {
-        // SAFETY: the caller's promise, with the element before, if there is one.
+        // SAFETY: guaranteed by the caller, including the preceding element, if there is one.
         unsafe {
             let values: [T; N] = load(self.x.add(i));
             let mut keys = [self.keys.add(i).read(); N];
@@ -136,13 +136,13 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
     #[inline(always)]
     unsafe fn load(&self, i: usize) -> Keyed<T> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Keyed { value: self.x.add(i).read(), is_first: self.is_first(i) } }
     }
     #[inline(always)]
     unsafe fn store_vector(&self, i: usize, values: [Segment<T::Accumulator>; N]) {
         let mut results = [T::ZERO; N];
-        // SAFETY: the caller's promise; the address is aligned where `i + head` is a multiple of `N`.
+        // SAFETY: guaranteed by the caller; the address is aligned where `i + head` is a multiple of `N`.
         unsafe {
             each::<N>(|lane| results[lane] = self.result(i + lane, values[lane]));
             if self.out_fits {
@@ -154,18 +154,19 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
     #[inline(always)]
     unsafe fn store(&self, i: usize, value: Segment<T::Accumulator>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.out.add(i).write(self.result(i, value)) }
     }
 }
 
-/// The running sum of each run of equal keys, up to and including each element, or, if `exclusive`, before it, where it
-/// begins with 0. Integers wrap.
+/// Running sum of each run of equal keys, up to and including each element. If `exclusive`, the element itself is not
+/// included and each run starts with 0. Integers wrap.
 ///
 /// # Safety
 ///
-/// `keys` are as many as `x`; `workspace` points to `workspace_len` words that are as
-/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles with values of two accumulators.
+/// There are as many `keys` as `x`. `workspace` points to `workspace_len` words that are as
+/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles with values of two
+/// accumulators.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),
     consts(ITEMS = 2; VECTOR = 16),

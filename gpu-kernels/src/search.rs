@@ -1,20 +1,21 @@
-//! Sorted arrays: the places of many keys in one, and two merged into one.
+//! Binary search of many keys in a sorted array, and merge of two sorted arrays.
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::each;
 
 use crate::twist::{Bits, Twist};
 
-/// Threads of a block of [`merge_sorted()`].
+/// Threads per block of [`merge_sorted()`].
 pub const MERGE_THREADS: usize = 256;
 /// Keys that a thread of [`merge_sorted()`] merges at a time.
 const MERGE_ITEMS: usize = 8;
 
-/// Keys of a tile of [`merge_sorted()`].
+/// Keys per tile of [`merge_sorted()`].
 pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
 
-/// `out[i]` is the number of elements of `sorted` that are less than `keys[i]`, or, if `upper`, not greater. `sorted` rises;
-/// otherwise the results mean nothing. NaN is greater than every number, and equal to NaN, as sorts have it.
+/// `out[i]` is the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not greater. `sorted`
+/// must be ascending; otherwise the results are unspecified. NaN is greater than every number and equal to NaN, as in
+/// the sorts.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     bytes = keys.bytes() + out.bytes()
@@ -29,7 +30,7 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
             let half = count / 2;
             let is_before = sorted.get(first + half).is_some_and(|element| {
                 let element = element.to_acc();
-                // Of NaN all numbers are before, and other NaN if it is the upper bound.
+                // For a NaN key, all numbers precede it and, for the upper bound, other NaNs too.
                 let counts = is_nan && (upper || element == element);
                 counts || if upper { element <= key } else { element < key }
             });
@@ -41,8 +42,8 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
     }
 }
 
-/// The number of elements of `a` among the first `diagonal` of both arrays merged, those of `a` first where they are
-/// equal: from what the length of `b` leaves to `a`, to what there is.
+/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. For equal keys,
+/// those of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
 #[inline(always)]
 fn merge_path<K: Copy>(
     diagonal: usize,
@@ -64,12 +65,12 @@ fn merge_path<K: Copy>(
     first
 }
 
-/// Merges `a` and `b`, which are sorted in the order of the [`Twist`], to `out`, which is as long as both together; equal
-/// keys of `a` come first. Of arrays that are not sorted, `out` has the keys in some order, and some of them more than
-/// once.
+/// Merges `a` and `b`, which are sorted in the order of the [`Twist`], to `out`, which has the length of both together.
+/// For equal keys, those of `a` come first. If an input is not sorted, `out` has the keys in some order, and may repeat
+/// or omit some.
 ///
-/// After "GPU Merge Path" (Green, McColl, Bader 2012): a block finds its part of both arrays by binary search, and each of its
-/// threads its own in shared memory. The block has its 256 threads.
+/// After "GPU Merge Path" (Green, McColl, Bader 2012): a block finds its part of both arrays by binary search, and each
+/// thread finds its own part in shared memory. The block has 256 threads.
 #[kernel(types(K = u32, u64), block(256), bytes = a.bytes() + b.bytes() + out.bytes())]
 pub fn merge_sorted<K: Bits>(
     negative: K,
@@ -86,7 +87,7 @@ pub fn merge_sorted<K: Bits>(
     let out = out.as_mut_ptr();
     let own = thread::linear_in_block() as usize;
     let path = |diagonal: usize| {
-        // SAFETY: `merge_path` asks for elements below the lengths only.
+        // SAFETY: `merge_path` requests only elements below the lengths.
         unsafe {
             merge_path(
                 diagonal,
@@ -100,15 +101,15 @@ pub fn merge_sorted<K: Bits>(
     for tile in block::stride(len.div_ceil(MERGE_TILE)) {
         let start = tile.get() * MERGE_TILE;
         let count = if len - start < MERGE_TILE { len - start } else { MERGE_TILE };
-        // Of arrays that are not sorted the paths may cross: the tile's part of `a` is kept within the tile.
+        // In unsorted arrays the paths may cross: the tile's part of `a` is clamped to the tile.
         let a_start = path(start);
         let a_count = path(start + count).saturating_sub(a_start);
         let a_count = if a_count < count { a_count } else { count };
         let (b_start, b_count) = (start - a_start, count - a_count);
         let mut i = own;
         while i < count {
-            // SAFETY: a path from a diagonal on ends within both arrays, wherever it crosses another: `a_start + a_count` and
-            // `b_start + b_count` are at most their lengths.
+            // SAFETY: a path from a diagonal ends within both arrays, wherever it crosses another: `a_start + a_count`
+            // and `b_start + b_count` are at most their lengths.
             let key = unsafe {
                 if i < a_count {
                     *a.get_unchecked(a_start + i)
@@ -116,7 +117,7 @@ pub fn merge_sorted<K: Bits>(
                     *b.get_unchecked(b_start + i - a_count)
                 }
             };
-            // SAFETY: a place of the tile, which has as many; it is the thread's until the barrier.
+            // SAFETY: this is a slot of the tile, which belongs to this thread until the barrier.
             unsafe { stage.add(i).write(key) };
             i += MERGE_THREADS;
         }
@@ -139,26 +140,26 @@ pub fn merge_sorted<K: Bits>(
             if has_a || has_b {
                 merged[item] = if takes_a { of_a(x) } else { of_b(y) };
             }
-            // Not by branches, of which the compiler makes one through the address of either.
+            // Branch-free: the compiler would turn a branch into a select of two addresses.
             (x, y) = (x + takes_a as usize, y + (has_b && !takes_a) as usize);
         });
-        // All have read the stage.
+        // All threads have read the stage.
         thread::sync_threads();
         each::<MERGE_ITEMS>(|item| {
             let place = own * MERGE_ITEMS + item;
             if place < count {
-                // SAFETY: the thread's own places.
+                // SAFETY: these are the thread's own slots.
                 unsafe { stage.add(place).write(merged[item]) };
             }
         });
         thread::sync_threads();
         let mut i = own;
         while i < count {
-            // SAFETY: written before the barrier; `out` has `len` elements, of which each tile is of one block.
+            // SAFETY: written before the barrier; `out` has `len` elements, and each tile belongs to one block.
             unsafe { out.add(start + i).write(stage.add(i).read()) };
             i += MERGE_THREADS;
         }
-        // Until all have read the stage.
+        // Waits until all threads have read the stage.
         thread::sync_threads();
     }
 }

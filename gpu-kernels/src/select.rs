@@ -1,7 +1,8 @@
-//! The greatest elements of each row: row-wise top-k, and sampling from the most probable.
+//! Row-wise top-k, and top-k/top-p sampling.
 //!
-//! A block has a row. It finds the least key that counts by radix selection: a histogram of one digit of the keys after the
-//! other, from the highest, in whole numbers, so that the result does not depend on the order of additions.
+//! One block per row. It finds the smallest selected key by radix selection: a histogram of one digit of the keys per
+//! pass, from the highest digit on. The histogram has integer weights, so the result does not depend on the order of
+//! additions.
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Block};
 use gpu_std::prelude::*;
@@ -10,22 +11,22 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::twist::{Bits, Twist};
 
-/// Threads of a block, and values of a digit.
+/// Threads per block, and number of values of a digit.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 
-/// The most elements of a row that [`top_k()`] gives.
+/// Maximum k of [`top_k()`].
 pub const MAX_K: usize = 1024;
 
-/// The most elements of a row that [`sample()`] takes.
+/// Maximum number of elements per row of [`sample()`].
 pub const MAX_VOCABULARY: usize = 1 << 22;
 
-/// Numbers whose order is that of unsigned keys.
+/// Numbers with order-preserving unsigned keys.
 pub trait Ordered: Scalar {
-    /// Bits of a key.
+    /// Number of bits of a key.
     const KEY_BITS: u32 = 8 * size_of::<Self>() as u32;
 
-    /// Greater for a greater number, the greatest for NaN; the same for both zeros.
+    /// Key: larger for a larger number, the largest for NaN, and the same for both zeros.
     fn key(self) -> u64;
 }
 
@@ -49,19 +50,20 @@ macro_rules! ordered {
 }
 ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 
-/// What a selection found.
+/// Result of a radix selection.
 #[derive(Clone, Copy)]
 struct Selected {
-    /// The least key that counts.
+    /// Smallest selected key.
     threshold: u64,
-    /// The weight still wanted of keys that are equal to it: at least 1.
+    /// Weight still needed from keys equal to the threshold: at least 1.
     rest: u64,
-    /// The weight of all keys that are equal to it.
+    /// Total weight of the keys equal to the threshold.
     equal: u64,
 }
 
-/// Finds the greatest threshold of which the keys from it on weigh `want` or more. Every thread of the block calls it, with
-/// `item(i)` for the key and the weight of element i; all weights together are at least `want`, which is at least 1.
+/// Finds the largest threshold for which the keys at or above it have a total weight of at least `want`. Every thread
+/// of the block calls it. `item(i)` returns the key and the weight of element i. The total weight of all elements is at
+/// least `want`, which is at least 1.
 #[inline(always)]
 fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) -> Selected {
     let histogram = shared_array![u64; BLOCK as usize];
@@ -71,7 +73,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
     let mut shift = bits;
     while shift > 0 {
         shift -= DIGIT_BITS;
-        // SAFETY: each thread has a digit of its own; the barriers keep this from other uses.
+        // SAFETY: each thread has its own digit; the barriers separate this from other uses.
         unsafe { histogram.add(own).write(0) };
         thread::sync_threads();
         let mut i = own;
@@ -79,7 +81,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
             let (key, weight) = item(i);
             if key & mask == prefix && weight > 0 {
                 let digit = (key >> shift) as usize & (BLOCK as usize - 1);
-                // SAFETY: a place of the histogram, which is used atomically between the barriers.
+                // SAFETY: this is a slot of the histogram, which is used atomically between the barriers.
                 let bin = unsafe { Atomic::<u64, Block>::from_ptr(histogram.add(digit)) };
                 bin.fetch_add(weight, Ordering::Relaxed);
             }
@@ -107,19 +109,20 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
         rest -= above;
         equal = weight;
     }
-    // None still reads what a next selection writes.
+    // No thread still reads the memory that a following selection writes.
     thread::sync_threads();
     Selected { threshold: prefix, rest, equal }
 }
 
-/// The `k` greatest elements of each row of `x` in falling order, of equal ones the first: to `values`, and their columns to
-/// `indices`. NaN is greater than every number. By element size: the twist makes keys of the bits; an element without the bits
-/// `magnitude` is 0, and one in which they are more than `most` is NaN.
+/// Writes the `k` largest elements of each row of `x` to `values` in descending order, and their columns to `indices`.
+/// Equal elements are ordered by column. NaN is greater than every number. Instances exist by element size: the key
+/// transform turns the bits into keys. An element without any of the bits `magnitude` is 0, and one with a magnitude
+/// above `most` is NaN.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, of blocks of [`BLOCK`] threads. The outputs have `k` columns, from 1 to [`MAX_K`] and at most
-/// those of `x`, and the rows of `x`.
+/// The launch is one-dimensional, with blocks of [`BLOCK`] threads. The outputs have the rows of `x` and `k` columns,
+/// from 1 to [`MAX_K`] and at most the columns of `x`.
 #[kernel(
     types(T = u16, u32, u64),
     launch_bounds(256, 1),
@@ -156,7 +159,7 @@ pub unsafe fn top_k<T: Bits>(
         // SAFETY: callers pass columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
         let least = select(width, key_bits, k as u64, |i| (key(i), 1));
-        // Of equal elements the first: those whose inverted columns are greatest.
+        // Of equal elements, selects the first: those with the largest inverted columns.
         let last = if least.rest < least.equal {
             let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == least.threshold) as u64);
             u32::MAX as u64 - select(width, u32::BITS, least.rest, of_column).threshold
@@ -169,7 +172,7 @@ pub unsafe fn top_k<T: Bits>(
         }
         let mut slot = own;
         while slot < slots {
-            // SAFETY: the thread's own slots, before the barrier. They sort after all elements.
+            // SAFETY: these are the thread's own slots, before the barrier. They sort after all elements.
             unsafe {
                 keys.add(slot).write(0);
                 places.add(slot).write(u32::MAX);
@@ -181,8 +184,8 @@ pub unsafe fn top_k<T: Bits>(
         while i < width {
             let key = key(i);
             if key > least.threshold || (key == least.threshold && i as u64 <= last) {
-                // SAFETY: the counter is used atomically between the barriers, and gives each element a slot; there are k of
-                // them.
+                // SAFETY: the counter is used atomically between the barriers, and gives each element a slot; there are
+                // k of them.
                 unsafe {
                     let slot = Atomic::<u32, Block>::from_ptr(count).fetch_add(1, Ordering::Relaxed) as usize;
                     keys.add(slot).write(key);
@@ -192,11 +195,11 @@ pub unsafe fn top_k<T: Bits>(
             i += BLOCK as usize;
         }
         thread::sync_threads();
-        // SAFETY: the slots are this block's; every thread calls it.
+        // SAFETY: the slots belong to this block; every thread calls it.
         unsafe { sort(keys, places, slots) };
         let mut slot = own;
         while slot < k {
-            // SAFETY: slots below k hold elements of the row; the row of the outputs is this block's.
+            // SAFETY: slots below k hold elements of the row; the row of the outputs belongs to this block.
             unsafe {
                 let place = places.add(slot).read() as usize;
                 values.add(row * values_pitch + slot).write(source.add(place).read());
@@ -209,7 +212,8 @@ pub unsafe fn top_k<T: Bits>(
     }
 }
 
-/// Sorts slots, a power of two, by falling keys, and of equal keys by rising places: Batcher's bitonic sort (1968).
+/// Sorts slots by descending keys, and equal keys by ascending positions: Batcher's bitonic sort (1968). The number of
+/// slots is a power of two.
 ///
 /// # Safety
 ///
@@ -225,7 +229,7 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
                 let a = pair / distance * 2 * distance + pair % distance;
                 let b = a + distance;
                 let is_falling = a & size == 0;
-                // SAFETY: both are below `slots`, and of this thread until the barrier.
+                // SAFETY: both are below `slots`, and belong to this thread until the barrier.
                 unsafe {
                     let (a_key, b_key) = (keys.add(a).read(), keys.add(b).read());
                     let (a_place, b_place) = (places.add(a).read(), places.add(b).read());
@@ -246,24 +250,25 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// eˣ, of f64 too in f32: weights have no more bits.
+/// Exponential function, in f32 also for f64: weights do not have more bits.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()
 }
 
-/// The weight of a probability of 1 relative to the greatest: probabilities are whole multiples of its inverse.
+/// Weight of the row's largest probability: all weights are integers relative to it.
 const WHOLE: f32 = (1u64 << 40) as f32;
 
-/// Draws a column of each row of `logits`: with the probability exp(logit / temperature), of the `top_k` greatest if that is not
-/// 0, and of these of the most probable ones that have `top_p` of the probability if that is below 1. Elements equal to the
-/// least that counts all count. A column is drawn with the number of subsequence `row` of the seed at `offset`, or
-/// `base[1] + offset` of seed `base[0]`. A row that has no number above -∞, or NaN or +∞, gets `u64::MAX`.
+/// Samples a column of each row of `logits`, with a probability proportional to exp(logit / temperature). If `top_k` is
+/// not 0, only the `top_k` largest logits remain. If `top_p` is below 1, only the most probable of these remain whose
+/// probabilities add up to `top_p`. Ties with the smallest remaining element are kept. A column is drawn with the
+/// number of subsequence `row` of the seed at `offset`, or at `base[1] + offset` with seed `base[0]`. A row without a
+/// number above -∞, or with NaN or +∞, gets `u64::MAX`.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, of blocks of [`BLOCK`] threads. Rows have 1 to [`MAX_VOCABULARY`] elements; `out` has one for
-/// each row; `scale`, the inverse of the temperature, is positive and finite; `top_p` is above 0.
+/// The launch is one-dimensional, with blocks of [`BLOCK`] threads. Rows have 1 to [`MAX_VOCABULARY`] elements; `out`
+/// has one element per row. `scale`, the inverse of the temperature, is positive and finite; `top_p` is above 0.
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 1), bytes = logits.bytes())]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
 pub unsafe fn sample<T: Ordered + Float>(
@@ -297,7 +302,7 @@ pub unsafe fn sample<T: Ordered + Float>(
         // 0 for NaN.
         let weight = |value: T| {
             let (value, nothing) = (value.to_acc(), T::Accumulator::MAX_IDENTITY);
-            // The distance may leave the range where the scaled one does not.
+            // The difference may overflow even if the scaled difference does not.
             let distance = value - most;
             let scaled = if distance == nothing { value * scale - most * scale } else { distance * scale };
             (exponential(scaled.cast()) * WHOLE) as u64
@@ -326,9 +331,9 @@ pub unsafe fn sample<T: Ordered + Float>(
         }
         let [low, high, ..] = Philox::new(seed, row as u64, offset).next4();
         let word = low as u64 | (high as u64) << 32;
-        // Uniform below the total.
+        // Uniform number below the total.
         let target = ((word as u128 * total as u128) >> 64) as u64;
-        // The column in which the sum of weights from the first on exceeds the target. Each thread has neighbouring columns.
+        // Finds the column at which the running sum of weights exceeds the target. Each thread has adjacent columns.
         let columns = width.div_ceil(BLOCK as usize);
         let (first, end) = ((own * columns).min(width), ((own + 1) * columns).min(width));
         let mut sum = 0;
@@ -340,7 +345,7 @@ pub unsafe fn sample<T: Ordered + Float>(
             for i in first..end {
                 let weight = kept(i, threshold);
                 if target - before < weight {
-                    // SAFETY: the row's element, which one thread writes.
+                    // SAFETY: this is the row's element, which one thread writes.
                     unsafe { out.add(row).write(i as u64) };
                     break;
                 }

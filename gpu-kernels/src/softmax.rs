@@ -1,9 +1,10 @@
 //! Softmax and log-softmax of each row, and their backward passes.
 //!
 //! f16 and bf16 are computed in f32 and rounded once. Each warp finds the maximum of its elements and the sum of their
-//! exponentials; both are joined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that the team
-//! meets once for a row. An exponential of f32 or f64 is computed once; those of f16 and bf16 twice, since a register holds two
-//! elements as they are. A row that its team cannot hold in registers is read twice. A row without a number above -∞, and one with +∞ or NaN, becomes NaN.
+//! exponentials; both are combined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that
+//! the thread group synchronizes once per row. For f32 and f64, each exponential is computed once. For f16 and bf16 it
+//! is computed twice, because the register-resident elements stay packed, two per register. A row too long for
+//! registers is read twice. A row without a number above -∞, or with +∞ or NaN, becomes NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -13,35 +14,35 @@ use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_pac
 use crate::range::{gradients_down, is_finite};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
 
-/// eˣ for values that are rounded to `T`: for the two 16-bit types, of which a GPU moves as many in a second as it computes
-/// exact exponentials, the approximate one, whose error is far below theirs.
+/// Exponential function for results that are rounded to `T`. For 16-bit types, whose memory rate matches the rate of
+/// exact exponentials on a GPU, it is the approximate one. Its error is far below the precision of these types.
 #[inline(always)]
 pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
     if size_of::<T>() == 2 { fast::exp(x.cast::<f32>()).cast() } else { x.exp() }
 }
 
-/// The greatest element of a set, and the sum of the exponentials of all less that.
+/// Maximum of a set, and the sum of the exponentials relative to it.
 type Sums<A> = [A; 2];
 
-/// Joins those of the sets of some lanes.
+/// Combines the sums of some lanes.
 #[inline(always)]
 fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Accumulator> {
     let of_all = lanes.combine(most, Scalar::max_propagate);
     [of_all, lanes.combine(scaled::<T>(sum, most, of_all), |a, b| a + b)]
 }
 
-/// A sum of exponentials of values less `from`, of values less `to`.
+/// Rescales a sum of exponentials from the base `from` to the base `to`.
 #[inline(always)]
 fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulator) -> T::Accumulator {
-    // Also where both are -∞, whose difference is no number.
+    // Also correct if both are -∞, whose difference is NaN.
     if from == to { sum } else { sum * exponential::<T>(from - to) }
 }
 
-/// Softmax of one row, `V` vectors of `N` elements a thread at once.
+/// Softmax of one row, with `V` vectors of `N` elements per thread at once.
 ///
 /// # Safety
 ///
-/// The rows are valid for the part's length, and aligned where they are taken in vectors; nothing else uses `target`.
+/// The rows are valid for the part's length, and aligned if accessed in vectors; nothing else uses `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -66,7 +67,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
         });
         let of_chunk = team.lanes().combine(fold(&[greatest], Scalar::max_propagate), Scalar::max_propagate);
         most = most.max_propagate(of_chunk);
-        // Of elements that all are -∞ the exponentials are 0.
+        // If all elements are -∞, their exponentials are 0.
         let base = if most == nothing { zero } else { most };
         let mut sums = [zero; N];
         each::<V>(|i| {
@@ -88,10 +89,10 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
     let [of_row, total] = team.combine_warps([most, sum], join::<T>);
     let is_read_again = streams & !start.is_last::<V>();
-    // Whether the values are powers already, of values less `most`.
+    // True if the values are already exponentials, relative to `most`.
     let are_powers = !is_packed::<T>() & !is_read_again & !is_log;
     let inverse = one / total;
-    // What is subtracted, what multiplies, and what is added: to logarithms, or to powers.
+    // Shift, factor and offset of the values, for logarithms or for exponentials.
     let (shift, scale, offset) = if is_log {
         (of_row, one, -total.ln())
     } else {
@@ -121,13 +122,13 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = softmax of each row of `x`, or with `is_log` of 1 its logarithm.
+/// `out` = softmax of each row of `x`, or with `is_log` = 1 log-softmax.
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module says, of blocks of at most 512 threads. `x` and `out` have the same sides. With
-/// `in_vectors` of 1, rows of both begin at multiples of 16 bytes and have a multiple of 16 bytes. An instance of few
-/// vectors has teams that hold a row.
+/// The launch is as the `teams` module defines, with blocks of at most 512 threads. `x` and `out` have the same shape.
+/// With `in_vectors` = 1, rows of both start at multiples of 16 bytes, and their size is a multiple of 16 bytes. With
+/// an instance of few vectors, the thread groups hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -145,14 +146,14 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     Team::for_rows(team, x.height(), |row, team| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
         let target = || out.wrapping_add(row.get() * out_pitch);
-        // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
+        // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
         with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, (part, streams), team, is_log != 0)
         });
     });
 }
 
-/// The gradient of softmax for one row, of its output `y` and the gradient `dy` of that.
+/// Softmax gradient of one row, from its output `y` and the gradient `dy` of that output.
 ///
 /// # Safety
 ///
@@ -172,7 +173,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     };
     let is_read_again = streams & !start.is_last::<V>();
     let (mut outputs, mut gradients);
-    // Gradients whose sum leaves the range are summed up again, multiplied by a power of two.
+    // Gradients whose sum overflows are summed again, scaled by a power of two.
     let mut scale = Acc::<T>::ONE;
     let sum = loop {
         let mut part = start.again();
@@ -207,7 +208,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         each::<V>(|i| {
             let results = lanewise(|lane| {
                 let (y, dy) = (outputs[i][lane], gradients[i][lane]);
-                // Not the difference of the gradients times the output: that may leave the range where the result does not.
+                // Not the difference of the gradients times the output: that may overflow even if the result does not.
                 let result = if is_log {
                     exponential::<T>(y).mul_add(-sum, dy * scale)
                 } else {
@@ -225,11 +226,12 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `dx` = the gradient of the input of [`softmax()`] that gave `y`, of the gradient `dy` of its output.
+/// Backward pass of [`softmax()`]: computes the gradient `dx` of its input from its output `y` and the gradient `dy` of
+/// that output.
 ///
 /// # Safety
 ///
-/// As for [`softmax()`], of all three views.
+/// As for [`softmax()`], applied to all three views.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),

@@ -1,13 +1,13 @@
-//! Radix sorts: of keys, of pairs of key and value, and of segments.
+//! Radix sorts of keys, of key-value pairs, and of segments.
 //!
-//! A stable sort by digits of eight bits, from the lowest on. [`radix_histogram()`] counts all digits in one read of the keys;
-//! [`radix_starts()`] makes places of the counts; then a pass for each digit reads and writes every pair once: "Onesweep: A
-//! Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks the digits of its tile,
-//! brings the tile into their order in shared memory, and writes it in runs of one digit. Where a run goes depends on the tiles
-//! before, which is found by look-back, digit by digit.
+//! A stable LSD radix sort with 8-bit digits. [`radix_histogram()`] counts all digits in one read of the keys, and
+//! [`radix_starts()`] turns the counts into offsets. Then one pass per digit reads and writes every pair once:
+//! "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks the digits
+//! of its tile, reorders the tile in shared memory, and writes it in runs of one digit. The destination of a run
+//! depends on the preceding tiles. It is found by decoupled look-back, per digit.
 //!
-//! Keys are unsigned integers, taken in the order that [`Twist`] makes of them, and stay as they are. There are 2³² − 1 at
-//! most.
+//! Keys are unsigned integers, sorted in the order that [`Twist`] defines, and are not changed. There are at most 2³² −
+//! 1.
 
 use core::cell::Cell;
 
@@ -20,14 +20,14 @@ use gpu_std::vectorized::{each, opaque};
 use crate::queue::queue;
 use crate::twist::{Bits, Twist};
 
-/// Values of a digit.
+/// Number of values of a digit.
 pub const DIGITS: usize = 256;
-/// Bits of a digit.
+/// Bits per digit.
 pub const DIGIT_BITS: u32 = 8;
-/// Threads of a block of every kernel here but [`radix_starts()`].
+/// Threads per block of every kernel here except [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Items per thread for keys and values of these sizes; 0 without values. Two blocks fit on a multiprocessor.
+/// Items per thread for keys and values of these sizes; the value size is 0 without values. Two blocks fit on an SM.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -35,9 +35,9 @@ const fn items(key_bytes: usize, value_bytes: usize) -> usize {
         _ => 11,
     }
 }
-/// Bytes of the keys or of the values of a tile in one thread, at most.
+/// Maximum bytes per thread of the keys or of the values of a tile.
 const ITEM_BYTES: usize = 4 * items(4, 0);
-/// Keys in one thread of a tile of a segment.
+/// Keys per thread of a tile of a segment.
 const SEGMENT_ITEMS: usize = 8;
 
 macro_rules! by_size {
@@ -55,20 +55,21 @@ macro_rules! by_size {
     };
 }
 
-/// Items per tile. Keys have 4 or 8 bytes, values 4 or 8, or 0 without values.
+/// Items per tile. Keys have 4 or 8 bytes; values have 4 or 8, or 0 without values.
 pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
     THREADS * items(key_bytes, value_bytes)
 }
 
-/// Words of the workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
+/// Words of workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
 pub const fn workspace_len(len: usize, key_bytes: usize, value_bytes: usize) -> usize {
     gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(key_bytes, value_bytes)) * DIGITS
 }
 
-/// Counters of a block that counts digits: several for each value of each digit.
+/// Counters per block of the digit histogram: several for each value of each digit.
 const COUNTERS: usize = 8192;
 
-/// Adds to `counts` how often each value of each digit occurs: those of the lowest digit first, as many as a key has.
+/// Adds to `counts` the number of occurrences of each value of each digit, starting with the lowest digit, for all
+/// digits of a key.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 4), bytes = keys.bytes())]
 pub fn radix_histogram<K: Bits>(
     negative: K,
@@ -80,7 +81,7 @@ pub fn radix_histogram<K: Bits>(
 ) {
     const ITEMS: usize = 8;
     let twist = Twist { negative, always, nans };
-    // Neighbouring lanes have counters of their own, in neighbouring banks.
+    // Adjacent lanes have separate counters, in adjacent banks.
     let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
     let copy = thread::linear_in_block() as usize % copies;
@@ -119,7 +120,8 @@ pub fn radix_histogram<K: Bits>(
     }
 }
 
-/// Makes of the counts of each digit the number of keys with a lower one. A block for each digit.
+/// Replaces the counts of each digit by their exclusive prefix sum: the number of keys with a lower digit value. One
+/// block per digit.
 #[kernel(block(256))]
 pub fn radix_starts(mut counts: DisjointMut<u32>) {
     let own = thread::unique_index();
@@ -130,18 +132,18 @@ pub fn radix_starts(mut counts: DisjointMut<u32>) {
     }
 }
 
-/// What a pass reads and writes.
+/// Inputs and outputs of a pass.
 #[derive(Clone, Copy)]
 struct Pairs<K, V> {
     keys: *const K,
-    /// Of as many elements as there are keys, or null.
+    /// Values, as many as there are keys, or null.
     values: *const V,
     keys_out: *mut K,
     values_out: *mut V,
     len: usize,
 }
 
-/// Shared memory of a tile: items, and for each digit where its run goes.
+/// Shared memory of a tile: its items, and the destination of each digit's run.
 #[derive(Clone, Copy)]
 struct Stage {
     items: *mut u8,
@@ -161,12 +163,12 @@ impl Stage {
 
 type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 
-/// Writes each thread's items to their ranks in the stage, and reads those in striped order.
+/// Writes each thread's items to their ranks in the stage, and reads them back in striped order.
 ///
 /// # Safety
 ///
-/// All threads of the block call it, and none uses the stage's items any more. The ranks are the numbers below the tile's
-/// length, of which each is of one item.
+/// All threads of the block call it, and none still uses the stage's items. The ranks are a permutation of the numbers
+/// below the tile's length.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -177,7 +179,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     let own = opaque(thread::linear_in_block()) as usize;
     let stage: *mut T = stage.items.cast();
     let mut sorted = items;
-    // SAFETY: by this function's contract; a tile's items have the stage's bytes at most.
+    // SAFETY: by this function's contract; a tile's items fit in the stage.
     unsafe {
         each::<ITEMS>(|item| stage.add(ranks[item] as usize).write(items[item]));
         thread::sync_threads();
@@ -186,12 +188,12 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     sorted
 }
 
-/// One pass of the sort, by the digit that begins at bit `shift`.
+/// One pass of the sort, by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// The arrays are valid for their elements and do not overlap; `starts` has the number of keys with a lower digit for each;
-/// `workspace` is as [`TileQueue::new`] requires, and has the words of [`workspace_len`].
+/// The arrays are valid for their elements and do not overlap. `starts` has, for each digit value, the number of keys
+/// with a lower one. `workspace` is as [`TileQueue::new`] requires, and has the words of [`workspace_len`].
 #[inline(always)]
 #[track_caller]
 unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
@@ -205,28 +207,29 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let own = thread::linear_in_block() as usize;
     let stage = Stage::new();
     let tile_len = THREADS * ITEMS;
-    // Between the passes keys are twisted.
+    // Keys are transformed by the first pass, and back by the last.
     let changes = (twist.negative | twist.always) != K::ZERO;
     let is_first = changes & (shift == 0);
     let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
     // SAFETY: by this function's contract.
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
-        // The compiler would compute the places of all items once, and keep them in registers.
+        // Without `opaque`, the compiler would compute the positions of all items once, and keep them in registers.
         let own = opaque(own as u32) as usize;
         let tile = tile as u32;
         let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-        // How many items from the thread's first one on are of the array: in warp-striped order, and in striped order.
+        // Number of items from the thread's first one on that are in the array: in warp-striped order, and in striped
+        // order.
         let own_place = radix::place::<ITEMS>(0) as u32;
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
         let is_whole = rest == tile_len as u32;
-        // Beyond the last key: one whose digits are the greatest, so that nothing comes after them.
+        // Padding beyond the last key has the largest digits, so that it sorts last.
         let mut items = [K::MOST; ITEMS];
         // SAFETY: the pointer is not used where there is no key.
         let source = keys.wrapping_add(first + own_place as usize);
         if is_whole {
-            // SAFETY: all keys of the tile are there.
+            // SAFETY: all keys of the tile exist.
             each::<ITEMS>(|item| items[item] = unsafe { source.add(32 * item).read() });
         } else {
             each::<ITEMS>(|item| {
@@ -248,11 +251,11 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let publish = |count: u32, is_prefix: bool| {
             let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
             let word = opaque(tile) as usize * DIGITS + own;
-            // SAFETY: the workspace has a word for each digit of each tile.
+            // SAFETY: the workspace has one word per digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
-        // A digit is taken from its key wherever it is used, and needs no register of its own. The assembler does not know that a
-        // count has no bit 31, so it cannot keep what it computed of the digits before either.
+        // A digit is extracted from its key at each use, and needs no register. The assembler does not know that bit 31
+        // of a count is 0, so it cannot reuse earlier digits either.
         let digits_from = Cell::new(shift);
         let digit = |item: usize| opaque(items[item]).digit(digits_from.get());
         let counted = |count: u32| {
@@ -264,8 +267,8 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let has_values = !values.is_null();
         let (mut ranks, staged) = ([0; ITEMS], stage.items.cast::<K>());
         let ranked = |item: usize, rank: u32| {
-            // SAFETY: the ranks are those of the tile, for whose items the stage has room; all have read those of the tile before
-            // in front of the barrier in `rank_with`.
+            // SAFETY: the ranks are those of the tile, for whose items the stage has room. All threads have read the
+            // preceding tile before the barrier in `rank_with`.
             unsafe { staged.add(rank as usize).write(items[item]) };
             if has_values {
                 ranks[item] = rank;
@@ -275,22 +278,22 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             radix::rank_with::<ITEMS, DIGITS, WARPS>(digit, counters, counted, ranked);
         thread::sync_threads();
         let mut sorted = [K::ZERO; ITEMS];
-        // SAFETY: all items of the tile are there.
+        // SAFETY: all items of the tile exist.
         each::<ITEMS>(|item| sorted[item] = unsafe { staged.add(own + item * THREADS).read() });
 
         if own < DIGITS {
             let mut before = 0;
             if tile > 0 {
-                // SAFETY: the workspace has a word for each digit of each tile.
+                // SAFETY: the workspace has one word per digit of each tile.
                 before = unsafe { look_back(&queue, tile, own) };
                 publish(before + count - beyond, true);
             }
             let start = starts.get(own).copied().unwrap_or(0);
-            // SAFETY: a digit of one thread.
+            // SAFETY: each digit belongs to one thread.
             unsafe { stage.offsets.add(own).write((start + before).wrapping_sub(start_in_tile)) };
         }
         queue.prefetch();
-        // Also until all have read the stage.
+        // Also waits until all threads have read the stage.
         thread::sync_threads();
         let mut places = [0_u32; ITEMS];
         each::<ITEMS>(|item| {
@@ -303,7 +306,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             each::<ITEMS>(|item| sorted[item] = sorted[item].untwist(twist));
         }
         if is_whole {
-            // SAFETY: the places of all tiles together are the numbers below the length, each of one key.
+            // SAFETY: the destinations of all tiles together are a permutation of the numbers below the length.
             each::<ITEMS>(|item| unsafe { keys_out.add(places[item] as usize).write(sorted[item]) });
         } else {
             each::<ITEMS>(|item| {
@@ -322,7 +325,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
                     items[item] = unsafe { source.add(32 * item).read() };
                 }
             });
-            // SAFETY: as for the keys, which all have read before the last barrier.
+            // SAFETY: as for the keys, which all threads have read before the last barrier.
             let sorted = unsafe { exchange(stage, items, ranks) };
             each::<ITEMS>(|item| {
                 if in_block > (item * THREADS) as u32 {
@@ -334,19 +337,19 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     }
 }
 
-/// Tiles that a thread looks at together.
+/// Tiles per look-back step of a thread.
 const LOOKED_AT: usize = 4;
 
-/// How many keys of the tiles before `tile` have the digit.
+/// Number of keys with the digit in the tiles before `tile`.
 ///
 /// # Safety
 ///
-/// The workspace has a word for each digit of each tile, up to `tile`, which is not the first.
+/// The workspace has one word per digit of each tile, up to `tile`, which is not the first.
 #[inline(always)]
 unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
     let words = queue.words();
     let mut before = 0_u32;
-    // The tiles from this one on are counted.
+    // Tiles from this one on are already counted.
     let mut counted = tile;
     loop {
         let mut of_tiles = [0; LOOKED_AT];
@@ -361,7 +364,7 @@ unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
             if goes_on {
                 before = before.wrapping_add(of_tiles[i] as u32);
                 counted -= 1;
-                // The first tile publishes nothing but a prefix.
+                // The first tile publishes only a prefix.
                 is_done = of_tiles[i] >> 32 & 1 == 1;
                 goes_on = !is_done;
             }
@@ -381,13 +384,13 @@ macro_rules! by_items {
     };
 }
 
-/// A pass over keys alone, by the digit that begins at bit `shift`.
+/// A pass over keys only, by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// `keys_out` is valid for as many elements as `keys` has, less than 2³², and used by nothing else; `starts` is what
-/// [`radix_starts()`] makes of the counts of that digit; `workspace` points to `workspace_len` words that are as
-/// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has its 384 threads.
+/// `keys_out` is valid for as many elements as `keys` has, fewer than 2³², and nothing else uses it. `starts` comes
+/// from [`radix_starts()`] for the counts of that digit. `workspace` points to `workspace_len` words that are as
+/// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
@@ -410,11 +413,11 @@ pub unsafe fn radix_pass<K: Bits>(
     })
 }
 
-/// A pass over pairs of key and value, by the digit of the key that begins at bit `shift`.
+/// A pass over key-value pairs, by the digit of the key that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// As [`radix_pass()`]; `values` and `values_out` are as long as `keys`.
+/// As for [`radix_pass()`]; `values` and `values_out` are as long as `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),
@@ -443,14 +446,14 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     }))
 }
 
-/// Sorts each segment of the keys: from `offsets[i]` on, below `offsets[i + 1]`. Ends beyond the keys are cut there, and a
-/// segment that begins after its end is none. A block sorts a segment: in shared memory if it is not longer than a tile, by passes
-/// over `spare` and `keys_out` otherwise.
+/// Sorts each segment of the keys: `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends beyond the keys are
+/// clamped, and a segment whose start is after its end is empty. A block sorts one segment: in shared memory if it fits
+/// in a tile, otherwise by passes over `spare` and `keys_out`.
 ///
 /// # Safety
 ///
-/// `keys_out` and `spare` are valid for as many elements as `keys` has, less than 2³², and used by nothing else. The segments do not
-/// overlap. The block has its 384 threads.
+/// `keys_out` and `spare` are valid for as many elements as `keys` has, fewer than 2³², and nothing else uses them. The
+/// segments do not overlap. The block has 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,
@@ -471,7 +474,7 @@ pub unsafe fn sort_segments<K: Bits>(
         if start >= end {
             continue;
         }
-        // SAFETY: the segment lies within the arrays, and is of one block.
+        // SAFETY: the segment lies within the arrays, and belongs to one block.
         unsafe {
             let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
             sort_segment::<K, SEGMENT_ITEMS>(twist, (keys, end - start), spare, out, &mut counters);
@@ -479,11 +482,11 @@ pub unsafe fn sort_segments<K: Bits>(
     }
 }
 
-/// Sorts `keys` to `out`, by way of `spare` if there are more than a tile's.
+/// Sorts `keys` to `out`, with `spare` as the temporary buffer if they do not fit in a tile.
 ///
 /// # Safety
 ///
-/// All are valid for `len` elements, and of this block alone.
+/// All are valid for `len` elements, and belong to this block only.
 #[inline(always)]
 #[track_caller]
 unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
@@ -496,12 +499,12 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     let stage = Stage::new();
     let own = thread::linear_in_block() as usize;
     let tile_len = THREADS * ITEMS;
-    // The compiler would unroll the passes.
+    // Keeps the compiler from unrolling the passes.
     let places = opaque(size_of::<K>()) as u32;
-    // Before the stage is written again, all threads have read what the segment before left there.
+    // All threads have read the stage of the preceding segment before it is overwritten.
     thread::sync_threads();
     if len <= tile_len {
-        // Twisted, so that those beyond the last key are the greatest.
+        // Transformed keys, so that the padding beyond the last key is the largest.
         let mut items = [K::MOST; ITEMS];
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
@@ -516,7 +519,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             each::<ITEMS>(|item| digits[item] = items[item].digit(place * DIGIT_BITS));
             let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
             let staged: *mut K = stage.items.cast();
-            // SAFETY: the ranks are those of the tile's items; all have read the stage before the barriers of `rank`.
+            // SAFETY: the ranks are those of the tile's items; all threads have read the stage before the barriers of
+            // `rank`.
             unsafe {
                 each::<ITEMS>(|item| staged.add(ranked.ranks[item] as usize).write(items[item]));
                 thread::sync_threads();
@@ -527,7 +531,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
             if place < len {
-                // SAFETY: just checked; the segment is this block's.
+                // SAFETY: just checked; the segment belongs to this block.
                 unsafe { out.add(place).write(items[item].untwist(twist)) };
             }
         });
@@ -543,13 +547,13 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
         };
         let to = if place % 2 == 0 { spare } else { out };
         let shift = place * DIGIT_BITS;
-        // How many keys have each digit: rows of counters of the warps.
+        // Number of keys with each digit, in one row of counters per warp.
         let mut count = 0;
         {
             let counters = counters.zeroed();
             let mut i = own;
             while i < len {
-                // SAFETY: in range, and written before the barrier at the end of the last pass.
+                // SAFETY: in range, and written before the barrier at the end of the preceding pass.
                 let digit = unsafe { from.add(i).read() }.twist(twist).digit(shift);
                 counters[own / 32][digit as usize].fetch_add(1, Ordering::Relaxed);
                 i += THREADS;
@@ -561,7 +565,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
                 }
             }
         }
-        // Where the next key with the digit goes, in thread d.
+        // Destination of the next key with digit d, in thread d.
         let mut next = block::exclusive_scan(count, 0, |a, b| a + b);
         let mut first = 0;
         while first < len {
@@ -570,7 +574,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             each::<ITEMS>(|item| {
                 let place = radix::place::<ITEMS>(item);
                 if place < rest as usize {
-                    // SAFETY: in range, and written before the barrier at the end of the last pass.
+                    // SAFETY: in range, and written before the barrier at the end of the preceding pass.
                     items[item] = unsafe { from.add(first + place).read() };
                     digits[item] = items[item].twist(twist).digit(shift);
                 }
@@ -579,7 +583,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             // SAFETY: as in `pass`.
             let sorted = unsafe { exchange(stage, items, ranked.ranks) };
             if own < DIGITS {
-                // SAFETY: a digit of one thread, which none reads since the barriers of `rank`.
+                // SAFETY: each digit belongs to one thread, and no thread has read it since the barriers of `rank`.
                 unsafe { stage.offsets.add(own).write(next.wrapping_sub(ranked.start)) };
                 next += ranked.count - if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
             }
@@ -588,7 +592,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
                 let rank = (own + item * THREADS) as u32;
                 let digit = sorted[item].twist(twist).digit(shift);
                 if rank < rest {
-                    // SAFETY: written before the barrier; the places are those of this segment's keys, each of one.
+                    // SAFETY: written before the barrier; the destinations are those of this segment's keys, one per
+                    // key.
                     unsafe {
                         let place = stage.offsets.add(digit as usize).read().wrapping_add(rank);
                         to.add(place as usize).write(sorted[item]);
@@ -597,7 +602,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             });
             first += tile_len;
         }
-        // What this pass wrote the next one reads, in other threads.
+        // The next pass reads what other threads wrote in this pass.
         thread::sync_threads();
         place += 1;
     }

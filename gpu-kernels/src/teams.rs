@@ -1,12 +1,13 @@
-//! What the operations on rows share: which threads work on a row, how they divide it, and how they combine.
+//! Thread groups for row operations: which threads process a row, how they divide it, and how they combine values.
 //!
-//! A row belongs to a `Team`: 1 to 32 neighbouring lanes, a block, or the blocks of a cluster. Its threads take whole
-//! vectors of `N` elements in turn, from the first aligned address of the row on, and single elements before and after
-//! them. Which thread has which element, and in which order values are combined, depends on the row's length, its address
-//! modulo 16 and the launch only, so that results are the same bits in every run.
+//! A row belongs to a `Team`, a thread group: 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its threads
+//! take whole vectors of `N` elements in turn, from the first aligned address of the row on, and single elements before
+//! and after them. The assignment of elements and the order of combination depend only on the row's length, its address
+//! modulo 16 and the launch, so results are deterministic.
 //!
-//! A launch is one-dimensional, of blocks of 32, 64, 128, … threads: the `team` that it passes is a power of two up to
-//! 32, or the block's size. Clusters are of 1, 2, 4 or 8 blocks, of more than one only with a team of a block.
+//! A launch is one-dimensional, with blocks of 32, 64, 128, … threads. The `team` that it passes is the group size per
+//! block: a power of two up to 32, or the block size. Clusters have 1, 2, 4 or 8 blocks; more than one only if the
+//! group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -18,8 +19,8 @@ use crate::tile::Split;
 pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
 use crate::tile::{load_or, store};
 
-/// Calls `f(0)` to `f(N - 1)`: on a GPU without a loop, so that indexed arrays become registers; on the emulated device with
-/// one, which compiles in a fraction of the time.
+/// Calls `f(0)` to `f(N - 1)`. On a GPU the calls are unrolled, so that indexed arrays stay in registers. On the
+/// emulated device they are a loop, which compiles in a fraction of the time.
 #[inline(always)]
 pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     #[cfg(target_arch = "nvptx64")]
@@ -30,7 +31,7 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     }
 }
 
-/// `f` of each index, as [`each`] calls it.
+/// Array of the results of `f` for each index, called as by [`each`].
 #[inline(always)]
 pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -42,42 +43,45 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
     out
 }
 
-/// Bytes of a slot of shared memory for the value of a warp or a block.
+/// Bytes of a shared memory slot for the value of a warp or a block.
 const SLOT: usize = 48;
 /// Slots for the warps of a block, and for the blocks of a cluster.
 const SLOTS: usize = 32 + 8;
 
-/// The first phase of a team: that of the first set of slots.
+/// First phase of a group: it uses the first set of slots.
 const BEGIN: u32 = 2;
 
-/// The threads that work on a row together, seen by one of them.
+/// Thread group that processes a row, as seen by one of its threads.
 pub(crate) struct Team {
-    /// Threads of the team.
+    /// Threads in the group.
     pub size: usize,
-    /// The thread's index in the team.
+    /// The thread's index in the group.
     pub rank: usize,
-    /// Lanes of a warp that are in the team.
+    /// Lanes of a warp that are in the group.
     lanes: u32,
-    /// Blocks of the team; 1 also for a team of lanes.
+    /// Blocks in the group; 1 also for a group of lanes.
     blocks: u32,
-    /// The thread's index in its block, and the threads of that.
+    /// The thread's index in its block; `block` is the block size.
     thread: u32,
     block: u32,
-    /// Which of two sets of slots the next combination uses; [`BEGIN`] until it is known that all blocks of the cluster have begun.
+    /// Index of the set of slots, of two, for the next combination. It is [`BEGIN`] until all blocks of the cluster are
+    /// known to have started.
     phase: u32,
 }
 
 impl Team {
-    /// The calling thread's team in a launch without clusters, of `threads` in each block.
+    /// The calling thread's group in a launch without clusters, with `threads` threads per block.
     #[inline(always)]
     pub fn in_block(threads: u32) -> Self {
         Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
     }
 
-    /// Calls `work` with each of `height` rows that the calling thread's team has, of `threads` in each block of its cluster. It
-    /// combines once or more for each row: the first time the blocks of a cluster wait until all have begun.
+    /// Calls `work` with each of the `height` rows of the calling thread's group, with `threads` threads in each block
+    /// of its cluster. `work` combines at least once per row. The first time, the blocks of a cluster wait until all
+    /// have started.
     ///
-    /// What a team is made of is read again for each row, which takes fewer registers than to keep it.
+    /// The fields of the group are read again from special registers for each row, which takes fewer registers than
+    /// keeping them.
     #[inline(always)]
     pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
         let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
@@ -113,29 +117,29 @@ impl Team {
         Self { size, rank, lanes, blocks, thread, block, phase: BEGIN }
     }
 
-    /// The team's first row; its others follow every [`Self::step`] rows.
+    /// First row of the group; the others follow at a stride of [`Self::step`] rows.
     #[inline(always)]
     pub fn first(&self) -> usize {
         let thread =
             thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
-        // A power of two, by which a GPU divides in one instruction.
+        // The size is a power of two: the GPU divides in one instruction.
         thread >> self.size.trailing_zeros()
     }
 
-    /// Of a team of lanes, the teams before it in its warp, and all of the warp.
+    /// For a group of lanes: the index of the group in its warp, and the number of groups per warp.
     #[inline(always)]
     pub fn in_warp(&self) -> (usize, usize) {
         let shift = self.size.trailing_zeros();
         ((self.thread % warp::WARP_SIZE) as usize >> shift, warp::WARP_SIZE as usize >> shift)
     }
 
-    /// Teams of the launch.
+    /// Number of groups in the launch.
     #[inline(always)]
     pub fn step(&self) -> usize {
         (thread::grid_dim_x() as usize * thread::block_dim_x() as usize) >> self.size.trailing_zeros()
     }
 
-    /// The lanes of the calling thread's warp that are in the team.
+    /// Lanes of the calling thread's warp that are in the group.
     #[inline(always)]
     pub fn lanes(&self) -> Lanes {
         let lane = self.thread % warp::WARP_SIZE;
@@ -143,15 +147,17 @@ impl Team {
         Lanes { mask, count: self.lanes }
     }
 
-    /// Combines the values of the team's threads by a fixed tree; every thread gets the result. `combine` is commutative.
+    /// Combines the values of the group's threads by a fixed tree; every thread gets the result. `combine` is
+    /// commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&mut self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let total = self.lanes().combine(value, &combine);
         self.combine_warps(total, |lanes, value| lanes.combine(value, &combine))
     }
 
-    /// Combines values of the team's warps, which are the same in all lanes of each; every thread gets the result. `join`
-    /// combines those of some lanes, and gives all of them the result: of all warps of a block first, then of all blocks.
+    /// Combines values of the group's warps, which are the same in all lanes of each warp; every thread gets the
+    /// result. `join` combines the values of some lanes and returns the result to all of them. It is called first for
+    /// all warps of a block, then for all blocks.
     #[inline(always)]
     pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
@@ -166,11 +172,12 @@ impl Team {
         let warps = self.block / warp::WARP_SIZE;
         if warps > 1 {
             if lane == 0 {
-                // SAFETY: the warp's own slot, which was last read before the barrier of the combination before this one.
+                // SAFETY: this is the warp's own slot, which was last read before the barrier of the preceding
+                // combination.
                 unsafe { slot((self.thread / warp::WARP_SIZE) as usize).write(total) };
             }
             thread::sync_threads();
-            // SAFETY: there is a slot for each warp, written before the barrier.
+            // SAFETY: there is one slot per warp, written before the barrier.
             let of_warp = unsafe { slot((lane & (warps - 1)) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: warps }, of_warp);
         }
@@ -179,12 +186,12 @@ impl Team {
                 cluster::wait();
             }
             if self.thread < self.blocks {
-                // SAFETY: all blocks have begun, and none ends before the barrier. It is the slot of this block in each, which
-                // was last read before the barrier of the combination before this one.
+                // SAFETY: all blocks have started, and none exits before the barrier. This is the slot of this block in
+                // each block, which was last read before the barrier of the preceding combination.
                 unsafe { cluster::map_shared(slot(32 + rank_again() as usize), self.thread).write(total) };
             }
             cluster::sync();
-            // SAFETY: there is a slot for each block, written before the barrier.
+            // SAFETY: there is one slot per block, written before the barrier.
             let of_block = unsafe { slot((32 + (lane & (self.blocks - 1))) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);
         }
@@ -192,13 +199,13 @@ impl Team {
     }
 }
 
-/// Reads a special register each time that it is called; the intrinsic's value may be kept.
+/// Reads a special register at each call; the value of the intrinsic may be kept in a register.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
         #[cfg(target_arch = "nvptx64")]
         {
             let value: u32;
-            // SAFETY: reads a register.
+            // SAFETY: it only reads a special register.
             unsafe { core::arch::asm!(concat!("mov.u32 {0}, ", $register, ";"), out(reg32) value, options(nomem, nostack)) };
             value
         }
@@ -207,19 +214,19 @@ macro_rules! read_again {
     }};
 }
 
-/// The thread's index in its block, and the block's threads.
+/// The thread's index in its block, and the block size.
 #[inline(always)]
 fn place_again() -> (u32, u32) {
     (read_again!("%tid.x", thread::thread_idx_x()), thread::block_dim_x())
 }
 
-/// The blocks of the cluster.
+/// Number of blocks in the cluster.
 #[inline(always)]
 fn blocks_again() -> u32 {
     if gpu_std::arch() < 90 { cluster::blocks() } else { read_again!("%cluster_nctarank", cluster::blocks()) }
 }
 
-/// The block's index in the cluster.
+/// Rank of the block in the cluster.
 #[inline(always)]
 fn rank_again() -> u32 {
     if gpu_std::arch() < 90 {
@@ -229,19 +236,19 @@ fn rank_again() -> u32 {
     }
 }
 
-/// The index of a row.
+/// Index of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// The index, of which what depends on it is computed where it is used.
+    /// Returns the index, hidden from the optimizer: values that depend on it are computed where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// Neighbouring lanes of a warp, a power of two.
+/// Adjacent lanes of a warp; their number is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -249,7 +256,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Combines the values of the lanes by a fixed tree; each gets the result. `combine` is commutative.
+    /// Combines the values of the lanes by a fixed tree; every lane gets the result. `combine` is commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let mut total = value;
@@ -262,7 +269,7 @@ impl Lanes {
     }
 }
 
-/// How a team divides a row.
+/// Division of a row into vectors and single elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     split: Split,
@@ -270,7 +277,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Cuts the row of `len` elements at `row` into vectors of `N`, or, unless `has_vectors`, into single elements.
+    /// Divides the row of `len` elements at `row` into vectors of `N` or, unless `has_vectors`, into single elements.
     #[inline(always)]
     pub fn new<T, const N: usize>(row: *const T, len: usize, has_vectors: bool) -> Self {
         let split = if has_vectors && N > 1 {
@@ -281,32 +288,32 @@ impl Cut {
         Self { split, len }
     }
 
-    /// Elements outside of vectors.
+    /// Number of elements outside vectors.
     #[inline(always)]
     fn edges(&self) -> usize {
         self.split.head + (self.len - self.split.tail)
     }
 
-    /// The place in the row of one of them.
+    /// Position in the row of the i-th element outside vectors.
     #[inline(always)]
     fn edge(&self, i: usize) -> usize {
         if i < self.split.head { i } else { self.split.tail + (i - self.split.head) }
     }
 }
 
-/// What becomes of the elements at the same places of `K` rows.
+/// Elementwise function of `K` rows.
 pub(crate) trait RowMap<T, const K: usize> {
-    /// The results for `M` places from `place` on.
+    /// Returns the results for `M` positions from `place` on.
     fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
 }
 
-/// Vectors of each row that a thread loads at once from memory.
+/// Vectors per row that a thread loads at once from memory.
 const STREAMED: usize = 4;
 
-/// Visits a part of a row of any length: the thread `rank` of `size` takes vectors `rank`, `rank + size`, …; the loads of
-/// `ITEMS` of them are issued before the first is used. `vector(i, is_there)` loads the vector that begins at element i if it is
-/// there, and gives anything else; `element(i)` loads a single one. What visits them gets the place of the first element, and
-/// `state`.
+/// Visits a part of a row of any length. The thread `rank` of `size` takes vectors `rank`, `rank + size`, …; the loads
+/// of `ITEMS` of them are issued before the first is used. `vector(i, is_there)` loads the vector that starts at
+/// element i if it exists, and otherwise returns anything; `element(i)` loads a single one. The visitors get the
+/// position of the first element, and `state`.
 #[inline(always)]
 pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     cut: &Cut,
@@ -340,10 +347,11 @@ pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// What a block does of rows that blocks share: part p of `parts` of a row belongs to block p of as many.
+/// Loops over the rows of a block, where blocks may share rows: part p of `parts` of a row belongs to the p-th block of
+/// the row.
 ///
-/// Calls `work` with each row of `height` that the calling thread has a part of, the thread's number among those of the row,
-/// and how many these are. A team has all of a row where it is smaller than a block.
+/// Calls `work` with each of the `height` rows that the calling thread has a part of, the thread's index among the
+/// threads of the row, and their number. With one part, the thread group has the whole row.
 #[inline(always)]
 pub(crate) fn for_parts(team: u32, parts: u32, height: usize, mut work: impl FnMut(usize, (usize, usize))) {
     let own = Team::in_block(team);
@@ -356,30 +364,30 @@ pub(crate) fn for_parts(team: u32, parts: u32, height: usize, mut work: impl FnM
     }
 }
 
-/// Which row, and which of its `parts`, piece `work` of the work is. There are fewer than 2³² where there are several parts.
+/// Returns the row and the part for work item `work`. With several parts, there are fewer than 2³² work items.
 #[inline(always)]
 pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
     let Some(several) = NonZeroU32::new(parts).filter(|_| parts > 1) else { return (work, 0) };
     ((work as u32 / several) as usize, (work as u32 % several) as usize)
 }
 
-/// The vector at an address if it `is_there`, or anything else.
+/// Loads the vector at an address if it `is_there`; otherwise returns anything.
 ///
 /// # Safety
 ///
-/// As [`load_or`].
+/// As for [`load_or`].
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
-    // SAFETY: any bytes are a value; the rest is the caller's promise.
+    // SAFETY: any bytes are a valid value; the caller guarantees the rest.
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes what `map` makes of `K` rows to `target`: the part of thread `rank` of `size`.
+/// Writes the results of `map` for `K` rows to `target`: the part of thread `rank` of `size`.
 ///
 /// # Safety
 ///
-/// The rows and `target` are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N` elements.
-/// Each place has one writer.
+/// The rows and `target` are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N`
+/// elements. Each position has one writer.
 #[inline(always)]
 pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],
@@ -393,7 +401,8 @@ pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
         &cut,
         part,
         &mut (),
-        // SAFETY: `stream` passes places of vectors that are there, and of elements outside of them, of rows that are cut alike.
+        // SAFETY: `stream` passes positions of vectors that exist, and of elements outside them; all rows are divided
+        // alike.
         |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
         // SAFETY: as above.
         |(), place, vectors| unsafe { store(target.add(place), map.apply::<N>(vectors, place)) },
@@ -407,7 +416,7 @@ pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     );
 }
 
-/// Each element as it is.
+/// Identity map.
 pub(crate) struct Same;
 
 impl<T: Copy> RowMap<T, 1> for Same {

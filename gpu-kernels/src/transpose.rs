@@ -1,12 +1,12 @@
-//! `transpose`: rows become columns, of one matrix or of many of one shape.
+//! `transpose`: transposes one matrix, or a batch of matrices of one shape.
 //!
-//! A block takes square tiles of 16-byte accesses. A thread reads as many rows as an access has elements, turns that
-//! square in its registers, and writes its rows to shared memory as accesses; these are spread over the banks by an
-//! exclusive or, so that neither side has a conflict.
+//! A block processes square tiles of 16-byte accesses. A thread reads as many rows as an access has elements,
+//! transposes that square in registers, and writes its rows to shared memory as accesses. An XOR swizzle spreads these
+//! over the banks, so that neither side has bank conflicts.
 //!
-//! Where rows are not aligned to 16 bytes, and at the edges, a tile is moved element by element, neighbouring threads with
-//! neighbouring elements. A row that is written begins at a multiple of 32 bytes, a sector, wherever that lies in the tile: parts
-//! of sectors, which two blocks would write, take the memory twice the time. So a tile reads a few more rows than it has.
+//! A tile whose rows are not aligned to 16 bytes, or at an edge, is moved element by element, with adjacent threads on
+//! adjacent elements. Output rows of a tile start at multiples of 32 bytes, a sector. Partial sectors, which two blocks
+//! would write, take twice the memory time. Each tile therefore reads a few more rows than it has.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
@@ -16,46 +16,46 @@ use gpu_std::shared::{copy_async, wait_copies};
 
 use crate::tile::{each, in_first_row, load, store, with_lanes};
 
-/// Accesses of 16 bytes in a row of a tile.
+/// Number of 16-byte accesses per row of a tile.
 const fn chunks(size: usize) -> usize {
-    // A tile of bytes with 16 would be 64 KiB.
+    // A tile of bytes with 16 accesses would have 64 KiB.
     if size == 1 { 8 } else { 16 }
 }
 
-/// Threads of a block: one for each square of accesses in a tile.
+/// Threads per block: one for each square of accesses in a tile.
 pub const fn threads(size: usize) -> u32 {
     (chunks(size) * chunks(size)) as u32
 }
 
-/// Elements of a side of a tile.
+/// Side length of a tile in elements.
 pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Elements of a sector, up to which the rows of a tile that is not aligned begin later than the tile.
+/// Elements per sector: the maximum shift of the rows of an unaligned tile.
 const fn sector(size: usize) -> usize {
     32 / size
 }
 
-/// Elements from row to row of a tile that is moved element by element: the same column of neighbouring rows is in neighbouring
+/// Row pitch, in elements, of a tile that is moved element by element. The same column of adjacent rows is in adjacent
 /// banks, or in every second one.
 const fn pitch(size: usize) -> usize {
     side(size) + if size < 4 { 4 / size } else { 1 }
 }
 
-/// Threads that move a row of a tile element by element; the others move other rows.
+/// Threads per row of a tile that is moved element by element; the other threads move other rows.
 const fn in_row(size: usize) -> usize {
     let threads = threads(size) as usize;
     if threads < side(size) { threads } else { side(size) }
 }
 
-/// Shared memory for a tile, moved in either way.
+/// Shared memory of a tile, for both ways to move it.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
         ((side(size) + sector(size)) * pitch(size) * size).div_ceil(16)
     }
-    // A static cannot depend on `T`. Of these, a kernel has the one that it uses.
+    // A static cannot depend on `T`. A kernel keeps only the array that it uses.
     match const { size_of::<T>() } {
         1 => shared_array![u128; accesses(1)].cast(),
         2 => shared_array![u128; accesses(2)].cast(),
@@ -65,19 +65,19 @@ fn shared_tile<T>() -> *mut T {
     }
 }
 
-/// Matrices in memory.
+/// Batch of matrices in memory.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Matrices {
-    /// Matrices.
+    /// Number of matrices.
     pub count: u64,
-    /// Rows of each, as they are read.
+    /// Rows per source matrix.
     pub rows: u64,
-    /// Elements of a row, as they are read.
+    /// Elements per source row.
     pub columns: u64,
-    /// Elements from row to row and from matrix to matrix, as they are read.
+    /// Row stride and matrix stride of the source, in elements.
     pub from: [u64; 2],
-    /// The same, as they are written.
+    /// Row stride and matrix stride of the destination, in elements.
     pub to: [u64; 2],
 }
 
@@ -85,8 +85,8 @@ pub struct Matrices {
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, in blocks of [`threads`] threads. `from` and `to` are valid for the elements that `shape`
-/// says, and do not overlap; nothing else writes `from` or uses `to` until the launch ends.
+/// The launch is one-dimensional, with blocks of [`threads`] threads. `from` and `to` are valid for the elements that
+/// `shape` describes, and do not overlap. Nothing else writes `from` or uses `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64, u128),
     launch_bounds(256, 1),
@@ -109,12 +109,12 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     let (reads, writes) = (is_aligned(from.addr(), shape.from), is_aligned(to.addr(), shape.to));
     let mut index = thread::block_idx_x() as usize;
     while index < tiles {
-        // SAFETY: there is a tile.
+        // SAFETY: both are nonzero if there is a tile.
         let (down, across) =
             unsafe { (NonZeroUsize::new_unchecked(down), NonZeroUsize::new_unchecked(across)) };
         let (above, left) = (index / across, index % across * side);
         let (matrix, top) = (above / down, above % down * side);
-        // SAFETY: the tile begins within the matrix, by this function's contract.
+        // SAFETY: the tile starts within the matrix, by this function's contract.
         unsafe {
             let source = from.add(matrix * shape.from[1] as usize + top * shape.from[0] as usize + left);
             let target = to.add(matrix * shape.to[1] as usize + left * shape.to[0] as usize + top);
@@ -136,15 +136,15 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     }
 }
 
-/// Where element `row` of column `column` lies in a turned tile: accesses of `N` elements of one column follow each other,
-/// and begin elsewhere in each group of `N` columns.
+/// Swizzled index of element `row` of column `column` in a transposed tile. Accesses of `N` elements of one column are
+/// consecutive, with a different start in each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);
     (column * chunks(size) + chunk) * N + row % N
 }
 
-/// Reads a whole tile, aligned, and turns it in squares.
+/// Reads a whole, aligned tile and transposes it in squares.
 #[inline(always)]
 unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: usize, tile: *mut T) {
     let (chunks, thread) = (const { chunks(size_of::<T>()) }, thread::thread_idx_x() as usize);
@@ -166,16 +166,17 @@ unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: u
 /// Elements that a thread writes at once.
 const AHEAD: usize = 8;
 
-/// What there is of a tile.
+/// Bounds of a partial or unaligned tile.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Rows of the matrix from the tile's first one on.
+    /// Rows of the matrix from the tile's first row on.
     rows: usize,
-    /// Elements of a row of the tile.
+    /// Elements per row of the tile.
     width: usize,
-    /// Whether no rows are before the tile.
+    /// True for the first tile of its rows: no rows precede it.
     is_first: bool,
-    /// Whether a row that is written begins at its first sector, and ends within the one behind the tile.
+    /// True if output rows start at the first sector boundary of the tile, and end within the first sector after the
+    /// tile.
     is_shifted: bool,
 }
 
@@ -183,7 +184,8 @@ struct Part {
 ///
 /// # Safety
 ///
-/// `source` and `target` are valid for what there is of the tile, whose memory nothing else uses. All threads of the block call it.
+/// `source` and `target` are valid for the tile as bounded by `part`; nothing else uses the memory of the tile. All
+/// threads of the block call it.
 #[inline(always)]
 unsafe fn move_elements<T: KernelType>(
     source: *const T,
@@ -207,7 +209,7 @@ unsafe fn move_elements<T: KernelType>(
     while column < part.width {
         let (mut row, mut from) = (y, source.wrapping_add(y * pitches.0 + column));
         while row < height {
-            // SAFETY: within the matrix and the tile; each element is one thread's.
+            // SAFETY: within the matrix and the tile; each element belongs to one thread.
             unsafe { copy_async(from, tile.add(row * pitch + column)) };
             from = from.wrapping_add(step * pitches.0);
             row += step;
@@ -217,7 +219,7 @@ unsafe fn move_elements<T: KernelType>(
     wait_copies();
     thread::sync_threads();
 
-    // Of each row the elements from the one on that begins a sector; of the first tile those before it too.
+    // In each row, writes the elements from the first sector boundary on; in the first tile, also those before it.
     let most = if part.is_first { side + beyond } else { side };
     let mut first = x;
     while first < most {
@@ -242,8 +244,8 @@ unsafe fn move_elements<T: KernelType>(
             each::<AHEAD>(|i| {
                 let (row, end) = range(to);
                 if column + i * step < part.width && row < end {
-                    // SAFETY: within the matrix. Tiles begin at multiples of a sector's elements from each other, so that a row is
-                    // shifted alike in all, and an element is one tile's.
+                    // SAFETY: within the matrix. The distance between tiles is a multiple of a sector, so a row has the
+                    // same shift in all tiles, and each element belongs to one tile.
                     unsafe { to.add(row).write(values[i]) };
                 }
                 to = to.wrapping_add(step * pitches.1);
@@ -254,12 +256,12 @@ unsafe fn move_elements<T: KernelType>(
     }
 }
 
-/// Writes a whole tile, aligned.
+/// Writes a whole, aligned tile.
 #[inline(always)]
 unsafe fn write_accesses<T: KernelType, const N: usize>(tile: *const T, target: *mut T, pitch: usize) {
     let (chunks, thread) = (const { chunks(size_of::<T>()) }, thread::thread_idx_x() as usize);
     let (across, down) = (thread % chunks, thread / chunks);
-    // All are read before the first is written: they wait for shared memory together.
+    // All are read before the first is written, so that their shared memory latencies overlap.
     // SAFETY: zeros are a value of a `KernelType`.
     let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut values = [[zero; N]; N];

@@ -1,42 +1,43 @@
-//! [`Twist`]: the order of a type's values as that of unsigned integers, for kernels that compare bits alone.
+//! [`Twist`]: order-preserving key transform to unsigned integers (CUB: Twiddle), for kernels that compare only bits.
 
 use core::ops::{BitAnd, BitOr};
 
 use gpu_std::prelude::*;
 
-/// A key's bits.
+/// Bit pattern of a key.
 pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
-    /// The bits that are compared.
+    /// Transforms the bits to an unsigned integer with the same order.
     fn twist(self, twist: Twist<Self>) -> Self;
 
-    /// The key of which [`twist`](Self::twist) makes these bits.
+    /// Inverse of [`twist`](Self::twist).
     fn untwist(self, twist: Twist<Self>) -> Self;
 
-    /// The eight bits from bit `shift` on.
+    /// Returns the eight bits from bit `shift` on.
     fn digit(self, shift: u32) -> u32;
 
     /// All bits set.
     const MOST: Self;
 
-    /// The other bits.
+    /// Bitwise NOT.
     fn not(self) -> Self;
 
-    /// The difference, modulo the number of keys.
+    /// Difference, modulo 2 to the number of key bits.
     fn wrapping_sub(self, other: Self) -> Self;
 }
 
-/// What makes unsigned integers, which are compared as such, of a type's bits.
+/// Order-preserving key transform: maps a type's bits to unsigned integers with the same order.
 #[derive(Debug, Clone, Copy)]
 pub struct Twist<K> {
-    /// The bits that change in a key whose highest bit is set; not that one.
+    /// Bits to flip in a key whose highest bit is set; excludes that bit.
     pub negative: K,
-    /// The bits that change in any key.
+    /// Bits to flip in every key.
     pub always: K,
-    /// What is subtracted then, modulo the number of keys: how many NaN have the sign bit, so that they come after all others.
+    /// Number to subtract afterwards, with wraparound: the number of NaNs with the sign bit set, so that they sort
+    /// after all others.
     pub nans: K,
 }
 
-/// The twist of the opposite order.
+/// Key transform of the opposite order.
 pub fn reversed<K: Bits>(twist: Twist<K>) -> Twist<K> {
     Twist { always: twist.always.not(), nans: K::ZERO.wrapping_sub(twist.nans), ..twist }
 }
@@ -52,7 +53,7 @@ macro_rules! bits {
             #[inline(always)]
             fn untwist(self, twist: Twist<Self>) -> Self {
                 let key = <$t>::wrapping_add(self, twist.nans) ^ twist.always;
-                // The highest bit of a key is none of those that it decides on.
+                // The highest bit of a key is not among the bits that it controls.
                 key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & twist.negative)
             }
             #[inline(always)]

@@ -1,7 +1,6 @@
-//! Reductions of whole arrays beside those of one operator: of two arrays, with a predicate, and in several steps. One launch
-//! each, with the same bits in every run.
+//! Full reductions of two arrays, with a predicate, or in several steps. Each is one launch and deterministic.
 //!
-//! Blocks take parts of the array as of one row (see [`axis_reduce`](crate::axis_reduce)), and share its workspace.
+//! The array is processed as one row in parts (see [`axis_reduce`](crate::axis_reduce)), with the same workspace.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -13,22 +12,22 @@ use crate::range::{down, is_finite, least_sum, up};
 use crate::reduce::Summable;
 use crate::teams::{Cut, Team, each, lanes, lanewise, load_or_any, stream, with_lanes};
 
-/// What a launch passes besides the arrays.
+/// Launch parameters other than the arrays.
 #[derive(Clone, Copy)]
 struct Launch {
     workspace: *mut u64,
-    /// Blocks of the launch.
+    /// Number of blocks of the launch.
     parts: u32,
-    /// Whether the arrays reach a multiple of 16 bytes at the same element.
+    /// True if the arrays have the same alignment modulo 16 bytes.
     has_vectors: bool,
 }
 
-/// Reduces `K` arrays of `len` elements; `Some` in one thread of the launch, which has the result. `fold` takes in the elements
-/// at one place, `fold_vectors` those at `N`.
+/// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch. `fold` adds the
+/// elements at one position to an accumulator, `fold_vectors` those at `N` positions.
 ///
 /// # Safety
 ///
-/// That of [`dot()`].
+/// As for [`dot()`].
 #[inline(always)]
 unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     arrays: [*const T; K],
@@ -48,7 +47,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
         &cut,
         of_thread,
         &mut partial,
-        // SAFETY: `stream` passes places of whole vectors that are there, and of single elements within the arrays.
+        // SAFETY: `stream` passes positions of whole vectors that exist, and of single elements within the arrays.
         |place, is_there| lanewise(|k| unsafe { load_or_any(arrays[k].wrapping_add(place), is_there) }),
         |partial, _, vectors| *partial = fold_vectors(*partial, vectors),
         // SAFETY: as above.
@@ -57,10 +56,10 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     );
     let mut total = team.combine(partial, &combine);
     if parts > 1 {
-        // SAFETY: the workspace has a counter, and a place for each part.
+        // SAFETY: the workspace has a counter, and one slot per part.
         let (finished, partials) = unsafe { shared_result::<P>(workspace, 0) };
         if team.rank == 0 {
-            // SAFETY: the block's own place.
+            // SAFETY: this is the block's own slot.
             unsafe { partials.add(part).write(total) };
         }
         if !is_last(finished, parts) {
@@ -69,7 +68,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
         total = none;
         let mut i = team.rank;
         while i < parts as usize {
-            // SAFETY: all blocks have written theirs.
+            // SAFETY: all blocks have written their partial results.
             total = combine(total, unsafe { partials.add(i).read() });
             i += team.size;
         }
@@ -78,7 +77,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     (team.rank == 0).then_some(total)
 }
 
-/// What [`whole`] takes, of a function of the elements at one place.
+/// Makes both arguments of [`whole`] from a function of the elements at one position.
 #[inline(always)]
 #[allow(clippy::type_complexity, reason = "two closures have no shorter type")]
 fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
@@ -91,14 +90,14 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
     (fold_vectors, fold)
 }
 
-/// Writes the sum of `x[i]` times `y[i]` to `out`.
+/// Dot product: writes the sum of `x[i] * y[i]` to `out`.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, of `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more than one of them
-/// `workspace` is as the module [`axis_reduce`](crate::axis_reduce) says, for as many partial results of 48 bytes. With
-/// `has_vectors` of 1 the addresses of the arrays are the same modulo 16 bytes. `out` is valid for one value, and nothing else
-/// uses it and the workspace until the launch ends.
+/// The launch is one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more than
+/// one block, `workspace` is as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial results of
+/// 48 bytes. With `has_vectors` = 1, the addresses of the arrays are the same modulo 16 bytes. `out` is valid for one
+/// value. Nothing else uses it and the workspace until the launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),
@@ -124,8 +123,8 @@ pub unsafe fn dot<T: Summable>(
     })
 }
 
-/// Writes to `out` how many elements of `x` are equal to `value` (with `predicate` of 0), not 0 (1), NaN (2). Integers that
-/// have a sign have the instance for those of their size without one.
+/// Writes to `out` the number of elements of `x` that are equal to `value` (`predicate` = 0), not 0 (1), or NaN (2).
+/// Signed integers use the instance for unsigned integers of the same size.
 ///
 /// # Safety
 ///
@@ -159,9 +158,10 @@ pub unsafe fn count_if<T: Scalar>(
     })
 }
 
-/// Writes the sum of magnitudes of `x` to `out`, or with `is_root` of 1 the root of the sum of squares, which is in range where the
-/// root is: squares are summed up three times, of numbers as they are, and of numbers times two powers of two (as Blue, "A
-/// Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches).
+/// Writes the sum of absolute values of `x` to `out` or, with `is_root` = 1, the square root of the sum of squares. The
+/// root is in range even if the squares are not. Squares are summed three times: of the unscaled numbers, and of the
+/// numbers scaled by two powers of two (as in Blue, "A Portable Fortran Program to Find the Euclidean Norm of a
+/// Vector", 1978, but without branches).
 ///
 /// # Safety
 ///
@@ -204,8 +204,8 @@ pub unsafe fn vector_norm<T: Float>(
     })
 }
 
-/// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements less
-/// `correction`; NaN if that is not positive. See the module `moments`.
+/// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements
+/// minus `correction`; NaN if that is not positive. See the module `moments`.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
-//! `#[address_space(shared)]`: a static in shared memory, as Rust-CUDA writes it.
+//! `#[address_space(shared)]`: a static in shared memory, with the syntax of Rust-CUDA.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Error, GenericArgument, Ident, ItemStatic, PathArguments, Result, Type};
 
-/// The whole of `#[address_space(space)] item`.
+/// Expands `#[address_space(space)] item`.
 pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let space: Ident = syn::parse2(space)?;
     if space != "shared" {
@@ -29,7 +29,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     };
     let (ty, attrs, vis, name) = (&item.ty, &item.attrs, &item.vis, &item.ident);
     Ok(quote! {
-        // Counts as a use of what the type is imported by.
+        // Counts as a use of the import of the type.
         const _: usize = ::core::mem::size_of::<#ty>();
         #(#attrs)*
         #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".shared"))]
@@ -37,7 +37,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     })
 }
 
-/// The `T` of `MaybeUninit<T>`.
+/// Returns the `T` of `MaybeUninit<T>`.
 fn maybe_uninit(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|segment| segment.ident == "MaybeUninit")?;

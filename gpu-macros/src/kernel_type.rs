@@ -1,4 +1,4 @@
-//! `#[derive(KernelType)]` and `#[derive(KernelValue)]`: types that host and device compiler lay out alike.
+//! `#[derive(KernelType)]` and `#[derive(KernelValue)]`: types with the same layout in the host and device compilers.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -8,10 +8,10 @@ use syn::{
     Data, DataEnum, DeriveInput, Error, Fields, Index, Member, Meta, Result, Token, parse_quote_spanned,
 };
 
-/// The integers that can be the numbers of an enum's variants.
+/// Integer types of an enum's discriminants.
 const INTEGERS: [&str; 8] = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"];
 
-/// The whole of `#[derive(KernelType)] item`.
+/// Expands `#[derive(KernelType)] item`.
 pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let name = &input.ident;
@@ -34,7 +34,7 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     } else {
         quote!(::gpu_std::__private::bytemuck::Pod)
     };
-    // A struct that is `Pod` is `DeviceCopy` by itself.
+    // A `Pod` struct is automatically `DeviceCopy`.
     let device_copy = is_generic.then(|| {
         let of = quote!(::gpu_std::__private::DeviceCopy);
         implement(
@@ -59,7 +59,7 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     Ok(quote!(#(#impls)* #device_copy #check))
 }
 
-/// The whole of `#[derive(KernelValue)] item`.
+/// Expands `#[derive(KernelValue)] item`.
 pub(crate) fn value(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let of = quote!(::gpu_std::KernelValue);
@@ -73,7 +73,7 @@ pub(crate) fn value(item: TokenStream) -> Result<TokenStream> {
     }
 }
 
-/// The fields of a struct; `None` of an enum.
+/// Returns the fields of a struct; `None` for an enum.
 fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>> {
     match &input.data {
         Data::Struct(data) => Ok(Some(&data.fields)),
@@ -84,7 +84,7 @@ fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>
     }
 }
 
-/// `unsafe impl of for Name where …`: every field implements the trait `derive`, and the type is `Copy`.
+/// Emits `unsafe impl of for Name where …`: every field implements the trait `derive`, and the type is `Copy`.
 fn implement(
     input: &DeriveInput,
     fields: &Fields,
@@ -102,22 +102,22 @@ fn implement(
     }
     clause.predicates.push(parse_quote_spanned!(name.span()=> Self: ::core::marker::Copy));
     let (impl_generics, _, clause) = generics.split_for_impl();
-    // The `unsafe` is the macro's: a crate that forbids it to itself can derive.
+    // The `unsafe` has the macro's span, so that crates that forbid `unsafe` can derive.
     quote_spanned! {name.span().resolved_at(Span::call_site())=>
-        // SAFETY: the attribute fixes the layout, and every field keeps the trait's promises itself.
+        // SAFETY: the attribute fixes the layout, and every field satisfies the conditions of the trait.
         #[automatically_derived]
         #[allow(trivial_bounds)]
         unsafe impl #impl_generics #of for #name #type_generics #clause { #content }
     }
 }
 
-/// How the attribute lays a struct out.
+/// Layout of a struct, from its `repr` attribute.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// `repr(C)`.
     C,
-    /// `repr(C, packed)` or `repr(transparent)`: without padding of its own. `packed(2)` is none of them: its fields are at
-    /// multiples of 2.
+    /// `repr(C, packed)` or `repr(transparent)`: no padding between fields. `packed(2)` is not included: its fields are
+    /// at multiples of 2.
     Tight,
 }
 
@@ -141,7 +141,7 @@ fn layout(input: &DeriveInput, fields: &Fields) -> Result<Layout> {
     ))
 }
 
-/// The words in `#[repr(…)]`, as `C`, `packed(2)`.
+/// Returns the items of `#[repr(…)]`, such as `C` or `packed(2)`.
 fn representation(input: &DeriveInput) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
@@ -151,8 +151,8 @@ fn representation(input: &DeriveInput) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// An expression that does not compile when there is padding between or after the fields, and is whether there is some
-/// inside of them.
+/// Emits an expression that does not compile if there is padding between or after the fields. Its value is true if
+/// there is padding inside the fields.
 fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream {
     let name = &input.ident;
     let (_, type_generics, _) = input.generics.split_for_impl();
@@ -192,7 +192,7 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
         }
     }
     if layout == Layout::Tight {
-        // Nothing to find, unless another macro changes the struct behind this one.
+        // Finds nothing, unless another macro changes the struct after this one.
         let (text, types) = (format!("`{name}` has padding"), members.iter().map(|(_, ty)| ty));
         checks.push(quote_spanned! {name.span()=>
             ::gpu_std::__private::check_padding(
@@ -207,7 +207,8 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
     quote!({ #(#checks)* false #(#inside)* })
 }
 
-/// What a struct is, for the comparison of host and GPU code: its name, and the names and signatures of its fields.
+/// Emits the signature of a struct, for the comparison of host and GPU code: from its name, and the names and
+/// signatures of its fields.
 fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     let name = input.ident.to_string();
     let parts = fields.iter().enumerate().map(|(index, field)| {
@@ -217,7 +218,7 @@ fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     quote!(const SIGNATURE: u32 = ::gpu_std::__private::signature(#name, &[#(#parts),*]);)
 }
 
-/// `KernelValue` and `KernelEnum` for an enum.
+/// Emits `KernelValue` and `KernelEnum` for an enum.
 fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
     let name = &input.ident;
     if let Some(variant) = data.variants.iter().find(|variant| !variant.fields.is_empty()) {

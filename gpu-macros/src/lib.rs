@@ -1,12 +1,12 @@
-//! The macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`, `#[derive(KernelValue)]`,
-//! `#[address_space(shared)]` and `printf!`.
+//! Macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`,
+//! `#[derive(KernelValue)]`, `#[address_space(shared)]` and `printf!`.
 //!
-//! Use them through `gpu_std`, which re-exports them: what they expand to names that crate, as the manifest does.
+//! Use them through `gpu_std`, which re-exports them: their expansions name that crate as the manifest does.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! | --- | --- |
-//! | `kernel` | reads a kernel function and its options, says what is wrong with it, writes its entries |
-//! | `family` | `#[elementwise]`, `#[reduction]` and `#[scan]`, which write kernels of a known form |
+//! | `kernel` | parses a kernel function and its options, reports errors, emits its entries |
+//! | `family` | `#[elementwise]`, `#[reduction]` and `#[scan]`, which emit kernels of a known form |
 //! | `kernel_type` | derives `KernelType` and `KernelValue` for types of fixed layout |
 //! | `address_space` | turns a static into shared memory |
 //! | `library` | finds gpu-std under another name |

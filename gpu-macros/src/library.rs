@@ -1,18 +1,18 @@
-//! The path of gpu-std in the crate that a macro expands in: the manifest may rename it, or have the facade only.
+//! Path of gpu-std in the crate where a macro expands: the manifest may rename it, or depend only on the facade.
 //!
-//! Of the manifest, this reads the tables of dependencies. The crate `proc-macro-crate` does the same, but brings 8 crates
-//! that every clean build would compile twice, for the host and beside the device's kernels, and starts cargo for each
-//! crate that expands a macro.
+//! This reads only the dependency tables of the manifest. The crate `proc-macro-crate` does the same. But it brings 8
+//! crates, which every clean build would compile twice, for the host and for the device's kernels. It also starts cargo
+//! for each crate that expands a macro.
 
 use std::path::Path;
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::quote;
 
-/// The package of gpu-std.
+/// Package name of gpu-std.
 const PACKAGE: &str = "warpsmith-gpu-std";
 
-/// The same tokens with the path that gpu-std has in this crate, in the place of `::gpu_std`.
+/// Replaces `::gpu_std` in the tokens by the path of gpu-std in this crate.
 pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     let own = std::env::var("CARGO_MANIFEST_DIR");
     match own.ok().and_then(|folder| path_of(Path::new(&folder))) {
@@ -21,7 +21,7 @@ pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     }
 }
 
-/// The path of gpu-std, by the manifest in `folder`; `None` where it is `::gpu_std`.
+/// Returns the path of gpu-std, by the manifest in `folder`; `None` if it is `::gpu_std`.
 fn path_of(folder: &Path) -> Option<TokenStream> {
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
     let root = || {
@@ -42,7 +42,7 @@ fn path_of(folder: &Path) -> Option<TokenStream> {
     Some(quote!(#(::#path)*))
 }
 
-/// The name by which a manifest depends on `package`, as Rust writes it. `root` gives the manifest of its workspace.
+/// Returns the Rust name under which a manifest depends on `package`. `root` returns the manifest of its workspace.
 fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> Option<String> {
     let mut found = None;
     for dependency in dependencies(manifest) {
@@ -56,7 +56,7 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            // A dependency that is not renamed has its library's name.
+            // A dependency that is not renamed has the name of its library.
             let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
             found = Some(name.replace('-', "_"));
         }
@@ -64,17 +64,17 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
     found
 }
 
-/// One entry of a manifest's tables of dependencies.
+/// One entry of a manifest's dependency tables.
 #[derive(Debug, PartialEq)]
 struct Dependency {
     name: String,
-    /// What it says of the package's name.
+    /// Package name, if the entry states it.
     package: Option<String>,
-    /// Whether the workspace says the rest.
+    /// True if the entry inherits the rest from the workspace.
     is_inherited: bool,
 }
 
-/// All dependencies of a manifest.
+/// Returns all dependencies of a manifest.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let mut all: Vec<Dependency> = Vec::new();
     let mut of = |name: &str, key: &str, value: &str| {
@@ -89,7 +89,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
             _ => {}
         }
     };
-    // The table that the lines belong to: all dependencies, or one.
+    // Table of the current lines: all dependencies, or one.
     let mut table: Option<Option<String>> = None;
     for line in split(manifest, '\n') {
         let line = line.trim();
@@ -125,7 +125,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     all
 }
 
-/// The parts of a TOML text between those `separator`s that are in no brackets and no string; without comments.
+/// Splits a TOML text at each `separator` outside brackets and strings; removes comments.
 fn split(toml: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let (mut depth, mut quote, mut chars) = (0_usize, None, toml.chars());
@@ -174,7 +174,7 @@ pub(crate) fn replace(tokens: TokenStream, path: &TokenStream) -> TokenStream {
     out.into_iter().collect()
 }
 
-/// Whether the last tokens are a `::` that begins a path.
+/// Returns true if the last tokens are a `::` that starts a path.
 fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
     match tokens {
@@ -185,7 +185,7 @@ fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Whether a `::` after this name continues its path. After a keyword such as `impl` or `as` it begins one.
+/// Returns true if a `::` after this name continues its path. After a keyword such as `impl` or `as` it starts one.
 fn is_in_path(name: &Ident) -> bool {
     let name = name.to_string();
     ["crate", "self", "super", "Self"].contains(&&*name) || syn::parse_str::<Ident>(&name).is_ok()

@@ -1,4 +1,4 @@
-//! `printf!`: a C format, checked against its arguments when the kernel is compiled.
+//! `printf!`: a C format string, checked against its arguments at compile time.
 
 use std::ffi::CString;
 
@@ -9,7 +9,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, LitStr, Result, Token};
 
-/// `"format", argument, …`.
+/// Input of the macro: `"format", argument, …`.
 struct Input {
     format: LitStr,
     arguments: Punctuated<Expr, Token![,]>,
@@ -27,7 +27,7 @@ impl Parse for Input {
     }
 }
 
-/// The kinds of argument.
+/// Kinds of arguments.
 #[derive(Clone, Copy)]
 enum Kind {
     Signed,
@@ -51,7 +51,7 @@ impl Kind {
         })
     }
 
-    /// The function that converts an argument, what it gives, and its name on the host.
+    /// Returns the function that converts an argument, its result type, and the name of the kind on the host.
     fn names(self) -> (&'static str, TokenStream, &'static str) {
         match self {
             Kind::Signed => ("c_signed", quote!(i64), "Signed"),
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The whole of `printf!(input)`.
+/// Expands `printf!(input)`.
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Input { format, arguments } = syn::parse2(input)?;
     let (text, kinds) = conversions(&format.value()).map_err(|message| Error::new(format.span(), message))?;
@@ -102,7 +102,7 @@ fn count(conversions: usize) -> String {
     }
 }
 
-/// The format with every integer 64 bits long, and the kinds of its conversions.
+/// Returns the format with every integer conversion 64 bits long, and the kinds of its conversions.
 fn conversions(format: &str) -> std::result::Result<(String, Vec<Kind>), String> {
     let mut text = String::new();
     let mut kinds = Vec::new();
@@ -167,7 +167,8 @@ fn emit(text: &Literal, kinds: &[Kind], arguments: &Punctuated<Expr, Token![,]>)
                     #[repr(C)]
                     struct Arguments(#(#types),*);
                     let arguments = Arguments(#(#names),*);
-                    // SAFETY: the format was checked against the arguments, which lie as C would pass them.
+                    // SAFETY: the format was checked against the arguments, whose layout is that of C variadic
+                    // arguments.
                     unsafe {
                         ::gpu_std::__private::vprintf(#text.as_ptr().cast(), (&raw const arguments).cast());
                     }

@@ -1,19 +1,19 @@
-//! [`DeviceCopy`]: the types whose values can lie in device memory.
+//! [`DeviceCopy`]: types whose values can be stored in device memory.
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
-/// Types whose values can lie in device memory: plain bits, any of which are a value, and no padding.
+/// Types whose values can be stored in device memory: plain bits, valid for any bit pattern, without padding.
 ///
-/// Implemented by itself for what is `AnyBitPattern` and `NoUninit` of `bytemuck`, so for all that is `Pod`: numbers, `f16` and
-/// `bf16` of `half`, vectors of `glam`, arrays of those, structs that derive gpu-std's `KernelType`, `bool` and
-/// enums in gpu-std's `Checked`.
+/// Implemented automatically for `AnyBitPattern` and `NoUninit` types of `bytemuck`, and so for all `Pod` types. These
+/// are numbers, `f16` and `bf16` of `half`, vectors of `glam`, arrays of those, and structs that derive gpu-std's
+/// `KernelType`. `bool` and enums implement it in gpu-std's `Checked`.
 ///
-/// The bytes of padding are whatever lay there before, such as freed memory of the host. A copy to the device would take them
-/// along, to where kernels, files and other hosts can read them.
+/// Padding bytes hold whatever was in memory before, such as freed host memory. A copy to the device would transfer
+/// them, to where kernels, files and other hosts can read them.
 ///
 /// # Safety
 ///
-/// The type has no padding, as far as [`Self::CHECKED`] compiles.
+/// The type has no padding, if [`Self::CHECKED`] compiles.
 #[diagnostic::on_unimplemented(
     message = "values of `{Self}` cannot lie in device memory",
     label = "not plain bits without padding of which every pattern is a value",
@@ -22,7 +22,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
     note = "bytes of padding would carry what lay there before: write a field for them"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
-    /// Does not compile for a generic struct that has padding with these arguments.
+    /// Does not compile for a generic struct that has padding with these type arguments.
     #[doc(hidden)]
     const CHECKED: () = ();
 }

@@ -1,11 +1,10 @@
-//! The extents of views in two and three dimensions, as a launch passes them, and what a kernel's views require of the
-//! shape of a launch.
+//! Extents of 2-D and 3-D views, as a launch passes them, and the launch-shape requirements of a kernel's views.
 
-/// The most elements along a side of a view: 2^31 - 1. An index of 32 bits, signed or not, is then out of range
-/// exactly when it is negative or too large.
+/// Maximum number of elements along a side of a view: 2^31 - 1. A 32-bit index, signed or unsigned, is then out of
+/// range exactly if it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
-/// Width, height and row pitch of a view, in elements: element `[row, column]` is `row * pitch + column` after the first.
+/// Width, height and row pitch of a view, in elements: element `[row, column]` is at offset `row * pitch + column`.
 ///
 /// The width is at most the pitch, and all are at most [`MAX_SIDE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +16,10 @@ pub struct Extents2 {
 }
 
 impl Extents2 {
-    /// Those of no elements.
+    /// Extents without elements.
     pub const EMPTY: Self = Self { width: 0, height: 0, pitch: 0 };
 
-    /// These extents; `None` when a side is over [`MAX_SIDE`] or the pitch below the width.
+    /// Makes extents; `None` if a side exceeds [`MAX_SIDE`] or the pitch is below the width.
     pub const fn new(width: usize, height: usize, pitch: usize) -> Option<Self> {
         if width > pitch || pitch > MAX_SIDE || height > MAX_SIDE {
             return None;
@@ -28,44 +27,44 @@ impl Extents2 {
         Some(Self { width: width as u32, height: height as u32, pitch: pitch as u32 })
     }
 
-    /// Elements of a row.
+    /// Number of elements per row.
     #[inline(always)]
     pub const fn width(self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Number of rows.
     #[inline(always)]
     pub const fn height(self) -> u32 {
         self.height
     }
 
-    /// Elements from the beginning of a row to that of the next.
+    /// Distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn pitch(self) -> u32 {
         self.pitch
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0
     }
 
-    /// Elements from the first to the last, with those between rows.
+    /// Number of elements from the first to the last, including the padding between rows.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.height - 1, self.width - 1]) + 1 }
     }
 
-    /// The place of element `[row, column]`, from the first.
+    /// Returns the offset of element `[row, column]`, in elements.
     #[inline(always)]
     pub const fn offset(self, [row, column]: [u32; 2]) -> usize {
         row as usize * self.pitch as usize + column as usize
     }
 }
 
-/// Width, height, depth, row pitch (elements) and rows from plane to plane of a view: element `[plane, row, column]` is
-/// `(plane * rows + row) * pitch + column` after the first.
+/// Width, height, depth, row pitch (in elements) and plane pitch (in rows) of a view: element `[plane, row, column]` is
+/// at offset `(plane * rows + row) * pitch + column`.
 ///
 /// The width is at most the pitch, the height at most the rows, all are at most [`MAX_SIDE`], and `depth * rows` is
 /// below 2^32.
@@ -80,10 +79,10 @@ pub struct Extents3 {
 }
 
 impl Extents3 {
-    /// Those of no elements.
+    /// Extents without elements.
     pub const EMPTY: Self = Self { width: 0, height: 0, depth: 0, pitch: 0, rows: 0 };
 
-    /// These extents; `None` when they are not as the type says.
+    /// Makes extents; `None` if they violate the conditions of this type.
     pub const fn new([width, height, depth]: [usize; 3], pitch: usize, rows: usize) -> Option<Self> {
         if width > pitch || pitch > MAX_SIDE || height > rows || rows > MAX_SIDE || depth > MAX_SIDE {
             return None;
@@ -95,54 +94,54 @@ impl Extents3 {
         Some(Self { width, height, depth, pitch: pitch as u32, rows: rows as u32 })
     }
 
-    /// Elements of a row.
+    /// Number of elements per row.
     #[inline(always)]
     pub const fn width(self) -> u32 {
         self.width
     }
 
-    /// Rows of a plane.
+    /// Number of rows per plane.
     #[inline(always)]
     pub const fn height(self) -> u32 {
         self.height
     }
 
-    /// Planes.
+    /// Number of planes.
     #[inline(always)]
     pub const fn depth(self) -> u32 {
         self.depth
     }
 
-    /// Elements from the beginning of a row to that of the next.
+    /// Distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn pitch(self) -> u32 {
         self.pitch
     }
 
-    /// Rows from the beginning of a plane to that of the next.
+    /// Distance between the starts of adjacent planes, in rows.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// Elements from the first to the last, with those between rows and planes.
+    /// Number of elements from the first to the last, including the padding between rows and planes.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.depth - 1, self.height - 1, self.width - 1]) + 1 }
     }
 
-    /// The extents of a plane.
+    /// Returns the extents of a plane.
     #[inline(always)]
     pub const fn plane(self) -> Extents2 {
         Extents2 { width: self.width, height: self.height, pitch: self.pitch }
     }
 
-    /// The place of element `[plane, row, column]`, from the first.
+    /// Returns the offset of element `[plane, row, column]`, in elements.
     #[inline(always)]
     pub const fn offset(self, [plane, row, column]: [u32; 3]) -> usize {
         let row = plane.wrapping_mul(self.rows).wrapping_add(row);
@@ -150,23 +149,23 @@ impl Extents3 {
     }
 }
 
-/// What a kernel's mutable views require of the shape of a launch, so that a thread's index is its own and means what it
-/// says.
+/// Launch-shape requirement of a kernel's mutable views, under which a thread's index is unique and has its documented
+/// meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// Nothing: a launch may have any shape.
+    /// No requirement: a launch may have any shape.
     Any,
-    /// One dimension: threads have elements by their number in a line.
+    /// One dimension: a thread's elements follow from its linear index.
     Linear,
-    /// At most two dimensions: threads have elements by their x and y.
+    /// At most two dimensions: a thread's elements follow from its x and y.
     Plane,
-    /// At most three: threads have elements by their x, y and z.
+    /// At most three dimensions: a thread's elements follow from its x, y and z.
     Volume,
 }
 
 impl Claims {
-    /// The requirement of a kernel with views of both requirements. A view in two or three dimensions fixes the shape;
-    /// one in a line beside it takes threads by their number, block after block.
+    /// Combines the requirements of two views of one kernel. A 2-D or 3-D view determines the shape; a 1-D view of the
+    /// same kernel then uses linear thread indices, block after block.
     pub const fn and(self, other: Self) -> Self {
         use Claims::{Any, Linear, Plane, Volume};
         match (self, other) {
@@ -177,7 +176,7 @@ impl Claims {
         }
     }
 
-    /// The requirement of a kernel with views of all these requirements.
+    /// Combines the requirements of all views of a kernel.
     pub const fn all(views: &[Self]) -> Self {
         let mut claims = Claims::Any;
         let mut i = 0;
@@ -188,7 +187,7 @@ impl Claims {
         claims
     }
 
-    /// The most dimensions that a launch may have.
+    /// Maximum number of dimensions of a launch.
     pub const fn dimensions(self) -> usize {
         match self {
             Claims::Linear => 1,
@@ -197,8 +196,8 @@ impl Claims {
         }
     }
 
-    /// Whether a launch may have this grid and block: it has not too many dimensions, and no index of a thread in a view
-    /// of two or three dimensions is over 32 bits.
+    /// Returns whether a launch may have this grid and block: it does not have too many dimensions, and no thread index
+    /// in a 2-D or 3-D view exceeds 32 bits.
     #[inline]
     pub const fn allow(self, grid: [u32; 3], block: [u32; 3]) -> bool {
         let [is_line, is_plane] = [(grid[1] | block[1] | grid[2] | block[2]) == 1, (grid[2] | block[2]) == 1];

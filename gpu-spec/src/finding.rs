@@ -4,14 +4,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-/// What is wrong.
+/// Kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FindingKind {
     /// Two threads access the same memory, one of them writes, and nothing orders them.
     Race,
-    /// The same, of atomic operations that are atomic for the threads of one block alone.
+    /// A race of atomic operations whose scope is only one block.
     NarrowScope,
-    /// Two launches, or a launch and a copy, access the same memory on streams that nothing orders, and one writes.
+    /// Two launches, or a launch and a copy, access the same memory on streams that are not ordered, and one of them
+    /// writes.
     StreamRace,
     /// An access outside a buffer or a shared array.
     OutOfBounds,
@@ -19,14 +20,14 @@ pub enum FindingKind {
     Freed,
     /// A read of memory that nothing has written.
     Uninitialized,
-    /// An access at an address that is no multiple of its size.
+    /// An access at an address that is not a multiple of its size.
     Misaligned,
     /// The kernel was compiled without instrumentation, so that nothing was checked.
     NotInstrumented,
 }
 
 impl FindingKind {
-    /// A short name without spaces, as in JSON.
+    /// Returns a short name without spaces, as used in JSON.
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::Race => "race",
@@ -57,18 +58,18 @@ impl FindingKind {
 /// One access of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// `read`, `write`, `atomic read`, `atomic update`.
+    /// Operation: `read`, `write`, `atomic read`, `atomic update`.
     pub operation: String,
-    /// The block.
+    /// Index of the block.
     pub block: [u32; 3],
-    /// The thread in its block.
+    /// Index of the thread in its block.
     pub thread: [u32; 3],
-    /// The place in the source, the innermost function first, up to the kernel.
+    /// Call stack in the source, from the innermost function to the kernel.
     pub frames: Vec<Frame>,
 }
 
 impl Access {
-    /// The frame to show first: the innermost outside the device library.
+    /// Returns the frame to show first: the innermost outside the device library.
     pub fn place(&self) -> Option<&Frame> {
         let library =
             |frame: &&Frame| frame.function.contains("gpu_std::") || frame.file.contains("gpu-std/src/");
@@ -79,11 +80,11 @@ impl Access {
 /// One frame of a call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The function, as the debug information names it.
+    /// Function, as the debug information names it.
     pub function: String,
-    /// The file; empty without debug information.
+    /// Source file; empty without debug information.
     pub file: String,
-    /// The line, 0 without debug information.
+    /// Line; 0 without debug information.
     pub line: u32,
 }
 
@@ -103,20 +104,20 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Something wrong that a kernel did, once for each pair of places.
+/// An error of a kernel, reported once per pair of source locations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: &'static str,
-    /// The memory: a parameter and element, or a shared array and byte.
+    /// Memory: a parameter and element, or a shared array and byte.
     pub memory: String,
-    /// The access that showed it.
+    /// Access that revealed the error.
     pub access: Option<Access>,
-    /// The access before, of a race.
+    /// For a race, the earlier access.
     pub other: Option<Access>,
-    /// What would be right.
+    /// Advice for a fix.
     pub advice: String,
 }
 
@@ -136,7 +137,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The place first, then the functions it is in, as far as the kernel.
+/// Writes the location first, then its enclosing functions up to the kernel.
 fn frames(f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
     let Some(place) = access.place() else {
         return write!(f, "\n    at an unknown place: the program has no line information");
@@ -150,7 +151,7 @@ fn frames(f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
 }
 
 impl Finding {
-    /// The finding as one line of JSON.
+    /// Returns the finding as one line of JSON.
     pub fn json(&self) -> String {
         let mut out = String::new();
         let _ = write!(out, r#"{{"kind":"{}","kernel":{}"#, self.kind.name(), Quoted(self.kernel));
@@ -177,22 +178,22 @@ impl Finding {
     }
 }
 
-/// What was found in some launches. As text, each finding begins with its kernel.
+/// Findings of some launches. As text, each finding starts with its kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Each once for a pair of places in a launch, in the order in which they happened.
+    /// Findings in the order in which they happened, each once per pair of source locations and launch.
     pub findings: Vec<Finding>,
-    /// How many were found beyond the limit.
+    /// Number of findings beyond the limit.
     pub more: u64,
 }
 
 impl Findings {
-    /// Whether nothing was found.
+    /// Returns true if there are no findings.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty() && self.more == 0
     }
 
-    /// Appends others.
+    /// Appends other findings.
     pub fn add(&mut self, other: Findings) {
         self.findings.extend(other.findings);
         self.more += other.more;
@@ -211,7 +212,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// An index in three dimensions as text: `[3,0,0]`.
+/// A three-dimensional index as text: `[3,0,0]`.
 pub struct Index<'a>(pub &'a [u32; 3]);
 
 impl fmt::Display for Index<'_> {
@@ -221,7 +222,7 @@ impl fmt::Display for Index<'_> {
     }
 }
 
-/// A string of JSON.
+/// A JSON string.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

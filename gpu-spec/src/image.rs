@@ -1,140 +1,142 @@
-//! [`ImageSpec`]: the GPU image of a kernel crate, as the builder writes it and the runtime reads it.
+//! [`ImageSpec`]: the GPU image of a kernel crate, written by the builder and read by the runtime.
 //!
-//! An image holds the kernels of a kernel crate and of its dependencies, in parts. A part is one module for the
-//! driver, in one or more forms; it is unpacked and loaded when the first of its kernels is looked up. The kernel
-//! records are the contract: a kernel type is looked up in an image only if the record of its symbol has the same
-//! package, version, module and parameters.
+//! An image holds the kernels of a kernel crate and its dependencies, in parts. A part is one module (of the fat
+//! binary) for the driver, in one or more forms. It is unpacked and loaded when the first of its kernels is looked up.
+//! The kernel records are the contract: a kernel type is found in an image only if the record of its symbol has the
+//! same package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
 
-/// In the symbols that `#[kernel]` writes: between the symbol of a kernel and a text that no other kernel of the program has.
-/// The builder removes both. Where several kernels have one symbol, it is followed by their modules: [`qualified`].
+/// Separator in the symbols that `#[kernel]` writes, between the symbol of a kernel and a suffix that is unique in the
+/// program. The builder removes both. If several kernels have the same symbol, the builder appends their modules:
+/// [`qualified`].
 pub const ENTRY_MARK: &str = ".entry.";
 
-/// A Rust name as a part of a symbol, which has ASCII letters, digits and `_` only: `größe` is `gr$f6$$df$e`.
+/// Encodes a Rust name as part of a symbol, which has only ASCII letters, digits and `_`: `größe` is `gr$f6$$df$e`.
 pub fn symbol_of(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(|c| {
         let is_plain = c.is_ascii_alphanumeric() || c == '_';
-        // `\u{f6}`
+        // For example `\u{f6}`.
         let number = c.escape_unicode().filter(|c| !matches!(c, '\\' | 'u'));
         let number = number.map(|c| if matches!(c, '{' | '}') { '$' } else { c });
         is_plain.then_some(c).into_iter().chain(number.filter(move |_| !is_plain))
     })
 }
 
-/// The symbol of a kernel that shares its name with another symbol of the image: with the path of its module, the crate first,
-/// as in `scale$kernels$half`.
+/// Symbol of a kernel that shares its name with another symbol of the image: followed by the path of its module, crate
+/// first, as in `scale$kernels$half`.
 pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
     let path = module.split("::").flat_map(|part| core::iter::once('$').chain(symbol_of(part)));
     symbol.chars().chain(path)
 }
 
-/// Before the symbol of a kernel: the symbol of a constant in the GPU code that says where the kernel is from, as
-/// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The builder reads it, and leaves none in the PTX.
+/// Symbol prefix of a constant in the GPU code that records the origin of a kernel, as
+/// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The kernel's symbol follows the prefix. The builder reads the
+/// constant and removes it from the PTX.
 pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
 
-/// Before the symbol of a kernel: the symbol of a constant in the GPU code, which is there if a panic that is left in the
-/// kernel is a build error. Read and removed as those of [`ORIGIN_PREFIX`].
+/// Symbol prefix of a constant in the GPU code that makes a remaining panic in a kernel a build error. The kernel's
+/// symbol follows the prefix. The builder reads and removes it like that of [`ORIGIN_PREFIX`].
 pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
 
 /// A GPU image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageSpec {
-    /// The kernel crate.
+    /// Kernel crate of the image.
     pub package: Package,
-    /// Packages whose kernels may be in the image besides. Read only where there is no code: with code, the kernel
-    /// records have the packages.
+    /// Other packages whose kernels may be in the image. Only read if there is no code: otherwise the kernel records
+    /// name the packages.
     pub dependencies: &'static [Package],
-    /// Where its packages were, as far as it is known: a kernel of one of them that was compiled elsewhere is another
-    /// package's.
+    /// Source locations of its packages, as far as they are known. A kernel of the same package that was compiled
+    /// elsewhere belongs to a different package.
     pub sources: &'static [Source],
-    /// Why there is no code; `None` when there is.
+    /// Reason why there is no code; `None` if there is code.
     pub missing: Option<&'static str>,
-    /// Its toolchain.
+    /// Toolchain of the image.
     pub compilers: Compilers,
-    /// The code; empty when there is none.
+    /// Code of the image; empty if there is none.
     pub parts: &'static [ImagePart],
-    /// The kernels, sorted by symbol.
+    /// Kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
-    /// NVIDIA's device runtime, `libcudadevrt.a`, with which linked parts are linked; `None` without such parts.
+    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that are linked with it; `None` without such parts.
     pub device_runtime: Option<Packed>,
 }
 
-/// A package: name and version, as its manifest has them.
+/// A package: name and version, as in its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Package {
-    /// The name, with `-` where the manifest has it.
+    /// Package name, with `-` as in the manifest.
     pub name: &'static str,
-    /// The version.
+    /// Package version.
     pub version: &'static str,
 }
 
-/// Where a package was when it was compiled.
+/// Location of a package when it was compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// The package.
+    /// The located package.
     pub package: Package,
-    /// The [`hash`] of the path of its folder, without links; several if it was moved.
+    /// [`hash`] of the path of its folder, with symbolic links resolved; several if it was moved.
     pub folders: &'static [u64],
 }
 
-/// The toolchains of an image and of the program that holds it, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
-/// 22.1.8`; empty where it is not known.
+/// Toolchains of an image and of the program that contains it, for example
+/// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`; empty if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compilers {
-    /// Of the GPU code.
+    /// Toolchain of the GPU code.
     pub device: &'static str,
-    /// Of the program.
+    /// Toolchain of the host program.
     pub host: &'static str,
 }
 
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePart {
-    /// The Rust module of its kernels, for example `elementwise`; the kernel crate's name for those of its root.
+    /// Rust module of its kernels, for example `elementwise`; the kernel crate's name for kernels of its root.
     pub name: &'static str,
-    /// Whether its code is relocatable, and linked with the device runtime when it is loaded: that of kernels that
-    /// launch kernels or set a graph's conditions.
+    /// True if its code is relocatable, and linked with the device runtime when it is loaded. That is the code of
+    /// kernels that launch kernels or set a graph's conditions.
     pub is_linked: bool,
-    /// Its forms, at least one.
+    /// Code forms, at least one.
     pub forms: &'static [CodeForm],
 }
 
-/// A part's code for one architecture.
+/// Code of a part for one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeForm {
-    /// The architecture, as `10 * major + minor`.
+    /// Architecture, as `10 * major + minor`.
     pub arch: u32,
-    /// Whether it is for that architecture only (`sm_90a`).
+    /// True if the code is for that architecture only (`sm_90a`).
     pub is_arch_specific: bool,
-    /// Its kind.
+    /// Kind of code: PTX or machine code.
     pub kind: CodeKind,
-    /// The code.
+    /// Code bytes.
     pub code: Packed,
-    /// A hash of the code.
+    /// Hash of the code.
     pub hash: u64,
 }
 
-/// PTX, or machine code.
+/// PTX or machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeKind {
     /// PTX of this version, as `10 * major + minor`.
     Ptx(u32),
-    /// Machine code by this version of `ptxas`, for example `13.0.88`.
+    /// Machine code assembled by this version of `ptxas`, for example `13.0.88`.
     Cubin(&'static str),
 }
 
-/// Bytes, compressed or as they are.
+/// Bytes, compressed or uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
-    /// As they are.
+    /// Uncompressed bytes.
     Plain(&'static [u8]),
     /// A raw DEFLATE stream.
     Deflate {
-        /// The stream.
+        /// Compressed stream.
         stream: &'static [u8],
-        /// Length in bytes of what it unpacks to.
+        /// Uncompressed length in bytes.
         len: usize,
     },
 }
@@ -142,89 +144,90 @@ pub enum Packed {
 /// One kernel of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelRecord {
-    /// Its symbol.
+    /// Symbol of the kernel.
     pub symbol: &'static str,
-    /// Index of the part that it is looked up in.
+    /// Index of the part that contains the kernel.
     pub part: usize,
-    /// Its parameters; `None` for one that was not written with `#[kernel]`.
+    /// Origin and parameters; `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// The stack that a thread needs, as far as it is known.
+    /// Stack that a thread needs, as far as it is known.
     pub stack: StackUse,
-    /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` requests; 0 without it.
+    /// Bytes of stack per thread requested by `#[kernel(stack = BYTES)]`; 0 without it.
     pub requested_stack: u32,
-    /// The block that every launch must have, as `#[kernel(block(16, 16))]` says.
+    /// Required block of every launch, from `#[kernel(block(16, 16))]`.
     pub block: Option<[u32; 3]>,
-    /// The cluster that every launch must have, as `#[kernel(cluster(2))]` says.
+    /// Required cluster of every launch, from `#[kernel(cluster(2))]`.
     pub cluster: Option<[u32; 3]>,
-    /// Its resources, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
+    /// Resource use, one entry per architecture that it is assembled for; empty if there was no `ptxas`.
     pub resources: &'static [KernelResources],
-    /// The panics that the compiler could not prove away, on any architecture.
+    /// Panics that the compiler could not rule out, on any architecture.
     pub panics: &'static [PanicPlace],
 }
 
-/// A panic that a kernel can reach, on one way.
+/// A panic that a kernel can reach, with one call path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PanicPlace {
-    /// The source file, as the compiler names it; empty where the place is not known.
+    /// Source file, as the compiler names it; empty if the location is unknown.
     pub file: &'static str,
-    /// The line, from 1.
+    /// Line, 1-based.
     pub line: u32,
-    /// The column, from 1.
+    /// Column, 1-based.
     pub column: u32,
-    /// What goes wrong, for example `index out of bounds`.
+    /// Reason of the panic, for example `index out of bounds`.
     pub what: &'static str,
-    /// The calls that lead to the place, from the innermost to that in the kernel; empty where the place is in the kernel.
+    /// Calls that lead to the panic, from the innermost to the one in the kernel; empty if the panic is in the kernel
+    /// itself.
     pub calls: &'static [CallPlace],
 }
 
 /// A call that leads to a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallPlace {
-    /// The source file, as the compiler names it.
+    /// Source file, as the compiler names it.
     pub file: &'static str,
-    /// The line, from 1.
+    /// Line, 1-based.
     pub line: u32,
-    /// The column, from 1.
+    /// Column, 1-based.
     pub column: u32,
 }
 
-/// The origin of a kernel.
+/// Origin and parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelAbi {
-    /// The package that defines it.
+    /// Package that defines the kernel.
     pub package: Package,
-    /// The path of its Rust module, the crate first.
+    /// Path of its Rust module, crate first.
     pub module: &'static str,
-    /// Its parameters, in the source's order, as the device compiler laid them out.
+    /// Parameters, in source order, as the device compiler laid them out.
     pub params: &'static [AbiParam],
 }
 
-/// The stack that a kernel's threads need, as far as it is known.
+/// Stack that a kernel's threads need, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// At most this many bytes on every architecture, callees included; 0 where there was no `ptxas` to measure it.
+    /// At most this many bytes on every architecture, callees included; 0 if there was no `ptxas` to measure it.
     Known(u32),
-    /// Not known before it runs: it recurses, or calls through a pointer.
+    /// Unknown until it runs: it recurses, or calls through a pointer.
     Unknown,
 }
 
-/// The report of `ptxas` on a kernel for an architecture.
+/// Resource report of `ptxas` for a kernel and an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelResources {
-    /// The architecture, as `10 * major + minor`.
+    /// Architecture, as `10 * major + minor`.
     pub arch: u32,
-    /// Registers (of 32 bits) a thread.
+    /// Registers (32-bit) per thread.
     pub registers: u32,
-    /// Static shared memory in bytes a block.
+    /// Static shared memory in bytes per block.
     pub static_shared: u32,
-    /// Stack frame in bytes a thread, without that of callees.
+    /// Stack frame in bytes per thread, without callees.
     pub stack: u32,
-    /// Bytes of registers spilled to memory, a thread.
+    /// Bytes of registers spilled to local memory, per thread.
     pub spills: u32,
 }
 
 impl ImageSpec {
-    /// An image without code, for the emulated device.
+    /// Makes an image without code, for the emulated device.
     pub const fn without_code(package: Package, reason: &'static str) -> Self {
         Self {
             package,
@@ -238,13 +241,13 @@ impl ImageSpec {
         }
     }
 
-    /// The record of the kernel with this symbol.
+    /// Returns the record of the kernel with this symbol.
     pub fn kernel(&self, symbol: &str) -> Option<&'static KernelRecord> {
         let index = self.kernels.binary_search_by(|record| record.symbol.cmp(symbol)).ok()?;
         self.kernels.get(index)
     }
 
-    /// The record of a kernel: that of its symbol, unless several kernels have that name.
+    /// Returns the record of a kernel: by its symbol, or by its qualified symbol if several kernels have that name.
     pub fn kernel_of(&self, kernel: &KernelInfo) -> Option<&'static KernelRecord> {
         let qualified =
             |record: &&KernelRecord| record.symbol.chars().eq(qualified(kernel.symbol, kernel.module));
@@ -252,7 +255,7 @@ impl ImageSpec {
     }
 }
 
-/// FNV-1a, which is the same in every build.
+/// Computes the FNV-1a hash, which is the same in every build.
 pub const fn hash(bytes: &[u8]) -> u64 {
     let (mut hash, mut next) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while next < bytes.len() {

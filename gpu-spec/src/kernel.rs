@@ -1,4 +1,5 @@
-//! [`KernelInfo`]: one kernel instance as data, [`KernelSpec`]: with its code for the emulated device, and [`Kernel`]: the same as a type.
+//! One kernel instance: [`KernelInfo`] is its data, [`KernelSpec`] adds its code for the emulated device, and
+//! [`Kernel`] is the instance as a type.
 
 use core::ffi::c_void;
 
@@ -9,77 +10,78 @@ use crate::tensor_map::TensorMapData;
 
 /// Runs one GPU thread of a kernel on the CPU.
 ///
-/// `args` points to one pointer per machine parameter, in order, exactly as `cuLaunchKernel` takes them: a
-/// by-value parameter is one machine parameter; a slice or a disjoint view is two, a pointer and a `usize`
-/// length, or a pointer and [`Extents2`] or [`Extents3`]; a raw pointer is one, and so is the `usize` length of a shared
-/// array; a tensor map is its 128 bytes.
+/// `args` points to one pointer per machine parameter (PTX `.param`), in order, exactly as `cuLaunchKernel` takes them.
+/// A by-value parameter is one machine parameter. A slice or a disjoint view is two: a pointer and a `usize` length, or
+/// a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one, and so is the `usize` length of a shared array. A
+/// tensor map is one, its 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
-/// The bytes of device memory that a launch with these arguments reads and writes, as `#[kernel(bytes = …)]` says. `args` are
-/// those of a [`HostEntry`]; memory behind them is not read.
+/// Computes the bytes of device memory that a launch with these arguments reads and writes, from
+/// `#[kernel(bytes = …)]`. `args` are those of a [`HostEntry`]; the memory that they point to is not read.
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
-/// One instance of a kernel: what to load, what to pass, and what it may not exceed.
+/// One instance of a kernel: its symbol, parameters and limits.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelInfo {
-    /// The kernel's name as written in the source, for example `axpy`.
+    /// Name of the kernel as written in the source, for example `axpy`.
     pub name: &'static str,
-    /// The symbol of this instance in the GPU image, for example `axpy__f32_4_16`. Where several kernels have that name, the
+    /// Symbol of this instance in the GPU image, for example `axpy__f32_4_16`. If several kernels have that name, the
     /// image adds their modules: [`qualified`](crate::image::qualified).
     pub symbol: &'static str,
-    /// The package that defines the kernel, for example `gpu-kernels`.
+    /// Package that defines the kernel, for example `gpu-kernels`.
     pub package: &'static str,
-    /// The version of that package.
+    /// Version of that package.
     pub version: &'static str,
-    /// The path of the Rust module that defines it, the crate first; empty for one written by hand.
+    /// Path of the Rust module that defines it, crate first; empty for a hand-written kernel.
     pub module: &'static str,
-    /// The hash of the path of that package's folder, as [`Source`](crate::image::Source) has it; 0 where it is not known.
+    /// Hash of the path of that package's folder, as in [`Source`](crate::image::Source); 0 if unknown.
     pub folder: u64,
-    /// The type arguments of this instance, in declaration order; empty for a kernel without any.
+    /// Type arguments of this instance, in declaration order; empty if there are none.
     pub types: &'static [TypeArgument],
-    /// The const arguments of this instance, in declaration order.
+    /// Const arguments of this instance, in declaration order.
     pub consts: &'static [ConstArgument],
-    /// The parameters, as written in the source.
+    /// Parameters, as written in the source.
     pub params: &'static [ParamSpec],
-    /// Limits promised with `launch_bounds`; `None` when the kernel promises nothing.
+    /// Limits promised with `launch_bounds`; `None` without them.
     pub launch_bounds: Option<LaunchBounds>,
-    /// The block that every launch must have, as `block(16, 16)` says.
+    /// Required block of every launch, from `block(16, 16)`.
     pub block: Option<[u32; 3]>,
-    /// The cluster that every launch must have, as `cluster(2, 1)` says.
+    /// Required cluster of every launch, from `cluster(2, 1)`.
     pub cluster: Option<[u32; 3]>,
-    /// Bytes of shared memory that its parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>` take of a block, whatever the
-    /// launch; `shared_array!` in its body takes more. What its parameters `Shared<[T]>` take comes with the launch:
-    /// [`Self::has_dynamic_shared`].
+    /// Bytes of static shared memory per block for its parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>`.
+    /// `shared_array!` in its body takes more. The launch determines the dynamic shared memory of its parameters
+    /// `Shared<[T]>`: [`Self::has_dynamic_shared`].
     pub static_shared: u32,
-    /// The shapes in which the indices of its mutable views belong to one thread each.
+    /// Launch shapes in which each index of its mutable views belongs to one thread.
     pub claims: Claims,
-    /// Bytes of stack that each thread needs, as `stack = BYTES` says; `None` leaves it to what the builder finds.
+    /// Bytes of stack that each thread needs, from `stack = BYTES`; `None` leaves it to the builder's analysis.
     pub stack: Option<u32>,
-    /// The least compute capability that has this kernel, as `10 * major + minor`; 0 means any.
+    /// Minimum compute capability of this kernel, as `10 * major + minor`; 0 means any.
     pub min_arch: u32,
-    /// Whether no other compute capability has it, as `arch = "90a"` says.
+    /// True if no other compute capability can run it, from `arch = "90a"`.
     pub is_arch_specific: bool,
-    /// Whether the kernel is a safe function.
+    /// True if the kernel is a safe function.
     pub is_safe: bool,
-    /// Whether its blocks wait for each other, so that all of them have to be on the device at once.
+    /// True if its blocks wait for each other, so that all of them must be resident at the same time.
     pub cooperative: bool,
-    /// Whether it may be started before the kernel ahead of it on the stream is done: it waits for that one explicitly.
+    /// True if it may start before the preceding kernel on the stream is done (PDL): it waits for that kernel
+    /// explicitly.
     pub dependent: bool,
 }
 
 /// One instance of a kernel that the program launches, on a GPU or on the emulated device.
 ///
-/// Apart from [`KernelInfo`], of which a program lists all kernels of its crates, so that the code for the emulated
-/// device is linked for those only that it launches.
+/// It is separate from [`KernelInfo`], of which a program lists all kernels of its crates. The code for the emulated
+/// device is therefore linked only for kernels that the program launches.
 #[derive(Debug)]
 pub struct KernelSpec {
-    /// The instance; its fields are fields of this too.
+    /// Data of the instance, whose fields are also fields of this type (by `Deref`).
     pub info: KernelInfo,
-    /// The entry that the emulated device calls.
+    /// Entry that the emulated device calls.
     pub entry: HostEntry,
-    /// The bytes that a launch moves, for its bandwidth in traces; `None` when the kernel does not say.
+    /// Function for the bytes that a launch moves, for its bandwidth in traces; `None` if the kernel does not state it.
     pub bytes: Option<BytesOfLaunch>,
-    /// What the kernel requires of the lengths of its arguments; `None` when it requires nothing.
+    /// Check of the lengths of its arguments; `None` if there are no requirements.
     pub lengths: Option<CheckLengths>,
 }
 
@@ -93,7 +95,7 @@ impl core::ops::Deref for KernelSpec {
 }
 
 impl KernelSpec {
-    /// A kernel written by hand, of [`KernelInfo::new`].
+    /// Makes the spec of a hand-written kernel, from [`KernelInfo::new`].
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -106,8 +108,8 @@ impl KernelSpec {
 }
 
 impl KernelInfo {
-    /// A kernel written by hand: a safe function named as its symbol, with no type or const arguments, that promises and
-    /// requests nothing.
+    /// Makes the data of a hand-written kernel: a safe function named like its symbol, without type or const arguments,
+    /// limits or requests.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -138,64 +140,64 @@ impl KernelInfo {
         }
     }
 
-    /// Whether it has arrays in shared memory whose lengths come with the launch, `Shared<[T]>` or `DoubleBuffer<[T]>`.
+    /// Returns true if it has arrays in dynamic shared memory, `Shared<[T]>` or `DoubleBuffer<[T]>`.
     pub fn has_dynamic_shared(&self) -> bool {
         self.params.iter().any(|param| param.kind == ParamKind::Shared)
     }
 
-    /// The type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
+    /// Returns the type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
     pub fn type_argument(&self, parameter: &str) -> Option<&'static str> {
         self.types.iter().find(|t| t.parameter == parameter).map(|t| t.name)
     }
 
-    /// The value of const parameter `parameter`, for example `"ITEMS"`.
+    /// Returns the value of const parameter `parameter`, for example `"ITEMS"`.
     pub fn const_argument(&self, parameter: &str) -> Option<i64> {
         self.consts.iter().find(|c| c.parameter == parameter).map(|c| c.value)
     }
 }
 
-/// `T = f32` of an instance.
+/// A type argument of an instance, such as `T = f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeArgument {
-    /// The parameter's name.
+    /// Name of the parameter.
     pub parameter: &'static str,
-    /// The last segment of the type's path, for example `f32` or `bf16`.
+    /// Last segment of the type's path, for example `f32` or `bf16`.
     pub name: &'static str,
 }
 
-/// `ITEMS = 4` of an instance.
+/// A const argument of an instance, such as `ITEMS = 4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConstArgument {
-    /// The parameter's name.
+    /// Name of the parameter.
     pub parameter: &'static str,
-    /// Its value; booleans are 0 and 1.
+    /// Value; booleans are 0 and 1.
     pub value: i64,
 }
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamSpec {
-    /// The parameter's name in the source.
+    /// Name of the parameter in the source.
     pub name: &'static str,
-    /// How it is passed.
+    /// Kind of parameter, which determines how it is passed.
     pub kind: ParamKind,
-    /// The type as written in the source, for messages.
+    /// Type as written in the source, for messages.
     pub type_name: &'static str,
-    /// Size in bytes of the value, or of one element behind a slice, view or pointer.
+    /// Size in bytes of the value, or of one element of a slice, view or pointer target.
     pub size: usize,
-    /// Alignment in bytes of the same.
+    /// Alignment in bytes of the value or element.
     pub align: usize,
-    /// What else has to be the same in both compilers, as a [`signature`](crate::signature()).
+    /// Further properties that must be the same in both compilers, as a [`signature`](crate::signature()).
     pub signature: u32,
 }
 
 impl ParamSpec {
-    /// The record that the device compiler has to make for this parameter.
+    /// Returns the record that the device compiler must produce for this parameter.
     pub const fn abi(&self) -> AbiParam {
         AbiParam::new(self.kind, self.size, self.align, self.signature)
     }
 
-    /// Its machine parameters, in order.
+    /// Returns its machine parameters (PTX `.param`), in order.
     pub fn machine(&self) -> impl Iterator<Item = MachineParam> + use<> {
         let (first, second) = self.kind.machine(self.size, self.align);
         core::iter::once(first).chain(second)
@@ -204,30 +206,31 @@ impl ParamSpec {
 
 /// One parameter of a kernel as a compiler understood it: kind, size, alignment and signature.
 ///
-/// The host compiler writes it into [`KernelInfo::params`]. The device compiler writes it into the GPU code: beside
-/// the entry with symbol `S` stands a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`, one element for
-/// each parameter in the source's order; a kernel without parameters has an array of length 0. In LLVM IR that is an
-/// array of bytes, every number little-endian, or `zeroinitializer`. The builder compares the constants with the
-/// entries' machine parameters; nothing refers to them, so none is left in the PTX.
+/// The host compiler writes it into [`KernelInfo::params`]. The device compiler writes it into the GPU code: next to
+/// the entry with symbol `S` there is a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`. It has one
+/// element per parameter, in source order; a kernel without parameters has an array of length 0. In LLVM IR it is an
+/// array of bytes, with little-endian numbers, or `zeroinitializer`. The builder compares the constants with the
+/// entries' machine parameters. Nothing refers to the constants, so none remains in the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
-    /// The [`ParamKind`] as a number.
+    /// [`ParamKind`] as a number.
     pub kind: u32,
-    /// Size in bytes of the value, or of one element behind a slice, view or pointer.
+    /// Size in bytes of the value, or of one element of a slice, view or pointer target.
     pub size: u32,
-    /// Alignment in bytes of the same.
+    /// Alignment in bytes of the value or element.
     pub align: u32,
-    /// The type's name and content (of an enum its variants and their numbers), the mapping of a view or the dimensions of a tensor, whether it is
-    /// optional, and what the kernel promises of itself, as a [`signature`](crate::signature()).
+    /// [`signature`](crate::signature()) of the type's name and content (for an enum, its variants and their numbers).
+    /// It includes the mapping of a view or the dimensions of a tensor, whether the parameter is optional, and what the
+    /// kernel promises about itself.
     pub signature: u32,
 }
 
 impl AbiParam {
-    /// Before the symbol of a kernel: the symbol of its record.
+    /// Symbol prefix of the record; the kernel's symbol follows.
     pub const PREFIX: &str = "__warpsmith_abi.";
 
-    /// The record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
+    /// Makes the record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
     pub const fn new(kind: ParamKind, size: usize, align: usize, signature: u32) -> Self {
         const fn clamp(bytes: usize) -> u32 {
             if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
@@ -235,7 +238,7 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Bytes that the machine parameters of `params` take: each lies at the next multiple of its alignment.
+    /// Returns the bytes of the machine parameters of `params`, each at the next multiple of its alignment.
     pub const fn machine_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;
         let mut i = 0;
@@ -250,7 +253,7 @@ impl AbiParam {
         bytes
     }
 
-    /// The machine parameters of this parameter, one or two.
+    /// Returns the machine parameters of this parameter, one or two.
     pub const fn machine(self) -> (MachineParam, Option<MachineParam>) {
         let mut known = 0;
         while known < ParamKind::ALL.len() {
@@ -263,7 +266,8 @@ impl AbiParam {
     }
 }
 
-/// How a parameter is passed. The numbers are part of the format of GPU images: they never change.
+/// Kind of a parameter, which determines how it is passed. The numbers are part of the GPU image format and never
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ParamKind {
@@ -273,30 +277,30 @@ pub enum ParamKind {
     Slice = 1,
     /// A disjoint mutable view: a device pointer and a length in elements.
     SliceMut = 2,
-    /// `*const T`.
+    /// `*const T`: a device pointer.
     Pointer = 3,
-    /// `*mut T`.
+    /// `*mut T`: a device pointer.
     PointerMut = 4,
-    /// A view in two dimensions: a device pointer and [`Extents2`].
+    /// A read-only 2-D view: a device pointer and [`Extents2`].
     Slice2 = 5,
-    /// A disjoint mutable view in two dimensions: a device pointer and [`Extents2`].
+    /// A disjoint mutable 2-D view: a device pointer and [`Extents2`].
     SliceMut2 = 6,
-    /// A view in three dimensions: a device pointer and [`Extents3`].
+    /// A read-only 3-D view: a device pointer and [`Extents3`].
     Slice3 = 7,
-    /// A disjoint mutable view in three dimensions: a device pointer and [`Extents3`].
+    /// A disjoint mutable 3-D view: a device pointer and [`Extents3`].
     SliceMut3 = 8,
     /// An array in dynamic shared memory: a length in elements, see [`SharedLen`](crate::SharedLen).
     Shared = 9,
-    /// A tensor map: [`TensorMapData`], in the parameter itself.
+    /// A tensor map: [`TensorMapData`], passed by value.
     TensorMap = 10,
 }
 
-/// Size and alignment in bytes of what a launch passes at a time.
+/// Size and alignment in bytes of one machine parameter (PTX `.param`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineParam {
-    /// Its size.
+    /// Size in bytes.
     pub size: usize,
-    /// Its alignment.
+    /// Alignment in bytes.
     pub align: usize,
 }
 
@@ -307,7 +311,7 @@ impl MachineParam {
 }
 
 impl ParamKind {
-    /// All kinds, by their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 11] = [
         Self::Value,
         Self::Slice,
@@ -322,7 +326,7 @@ impl ParamKind {
         Self::TensorMap,
     ];
 
-    /// The number of machine parameters.
+    /// Number of machine parameters.
     pub const fn machine_params(self) -> usize {
         match self.machine(0, 1).1 {
             Some(_) => 2,
@@ -330,12 +334,12 @@ impl ParamKind {
         }
     }
 
-    /// Whether the kernel writes through it.
+    /// Returns true if the kernel writes through the parameter as a mutable view.
     pub const fn is_mutable_view(self) -> bool {
         matches!(self, Self::SliceMut | Self::SliceMut2 | Self::SliceMut3)
     }
 
-    /// The machine parameters for a value or elements of this size and alignment.
+    /// Returns the machine parameters for a value or elements of this size and alignment.
     pub const fn machine(self, size: usize, align: usize) -> (MachineParam, Option<MachineParam>) {
         let word = MachineParam::of::<u64>();
         let second = match self {
@@ -350,10 +354,10 @@ impl ParamKind {
     }
 }
 
-/// A kernel with arguments that it lists: `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…), consts(…))]` names
-/// these. A kernel without generic parameters is its only one.
+/// A kernel with generic arguments that it lists: `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…), consts(…))]`
+/// names these arguments. A kernel without generic parameters is its own only instance.
 ///
-/// Host code that is generic over a kernel's types asks for it:
+/// Host code that is generic over a kernel's types uses it as a bound:
 ///
 /// ```ignore
 /// fn run<T: Scalar + DeviceCopy>(device: &Device, x: &DeviceBuffer<T>) -> Result<()>
@@ -370,38 +374,38 @@ impl ParamKind {
     note = "list them at the kernel, `#[kernel(types(T = f32, f64), consts(N = 1, 2))]`; in generic code, add `where {Self}: Instance`"
 )]
 pub unsafe trait Instance: 'static {
-    /// The instance as data.
+    /// Returns the instance as data.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_host() -> &'static KernelSpec;
 
-    /// The address of the instance's code.
+    /// Returns the address of the instance's code.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn of_gpu() -> *const c_void;
 }
 
-/// A kernel instance as a type: `axpy<f32, 4, 16>`. Every [`Instance`] is one.
+/// A kernel instance as a type: `axpy<f32, 4, 16>`. Implemented for every [`Instance`].
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` implements it: `Params` must list, in order, the markers of [`crate::param`] that match
-/// the machine parameters of `spec().entry` and of the symbol in the GPU image, whose address `code()` is there.
+/// Only `#[kernel]` implements it. `Params` must list, in order, the markers of [`crate::param`] that match the machine
+/// parameters of `spec().entry` and of the symbol in the GPU image. On the GPU, `code()` is the address of that symbol.
 pub unsafe trait Kernel: 'static {
-    /// A tuple of [`crate::param`] markers.
+    /// Tuple of [`crate::param`] markers.
     type Params;
 
-    /// The instance as data.
+    /// Returns the instance as data.
     #[cfg(not(target_arch = "nvptx64"))]
     fn spec() -> &'static KernelSpec;
 
-    /// The address of the instance's code, by which a kernel on the GPU launches it.
+    /// Returns the address of the instance's code, with which a kernel on the GPU launches it.
     #[cfg(target_arch = "nvptx64")]
     fn code() -> *const c_void;
 }
 
-/// A kernel that is a safe function: any launch with arguments of the right types, of any shape within the
-/// limits of the device and of its [`KernelInfo`], has defined behaviour.
+/// A kernel that is a safe function: any launch with arguments of the correct types, and of any shape within the limits
+/// of the device and its [`KernelInfo`], has defined behavior.
 ///
 /// # Safety
 ///

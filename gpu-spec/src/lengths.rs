@@ -1,31 +1,32 @@
-//! What a kernel says of the lengths of its arguments, `#[kernel(same_len(x, y))]`, and what is wrong with those of a launch.
+//! Length requirements on a kernel's arguments, `#[kernel(same_len(x, y))]`, and errors about the lengths of a launch.
 
 use core::ffi::c_void;
 use core::fmt;
 
-/// Compares the lengths of a launch's arguments. `args` are those of a [`HostEntry`](crate::HostEntry); memory behind them is
-/// not read. `extent` is the number of threads that the launch was made for, where it names one: along x, y and z.
+/// Compares the lengths of a launch's arguments. `args` are those of a [`HostEntry`](crate::HostEntry); the memory that
+/// they point to is not read. `extent` is the number of threads along x, y and z that the launch was made for, if it
+/// names one.
 pub type CheckLengths =
     unsafe fn(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength>;
 
-/// The length of an argument, or what a launch was made for.
+/// Length of an argument, or the extent that a launch was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
-    /// The parameter's name; `None` for the launch.
+    /// Name of the parameter; `None` for the launch.
     pub name: Option<&'static str>,
-    /// Elements along a row, rows, planes; those that it has not are 1.
+    /// Number of elements per row, of rows and of planes; missing dimensions are 1.
     pub sides: [u64; 3],
 }
 
 impl Length {
-    /// Whether two agree: all their sides, or the number of elements if one of them is in a line.
+    /// Returns whether two lengths agree: in all sides, or in the number of elements if one of them is one-dimensional.
     pub fn agrees(self, other: Self) -> bool {
         let total = |of: Self| of.sides.iter().try_fold(1u64, |total, side| total.checked_mul(*side));
         let is_line = |of: Self| of.sides[1] == 1 && of.sides[2] == 1;
         self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
     }
 
-    /// Fails where two of these do not agree. Arguments that are not there count for nothing.
+    /// Fails if two of these do not agree. Absent arguments are ignored.
     pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
         let mut present = lengths.iter().flatten();
         let Some(first) = present.next() else { return Ok(()) };
@@ -36,7 +37,7 @@ impl Length {
     }
 }
 
-/// `x has 100 elements`, `the launch is for 64 x 32 threads`.
+/// Text such as `x has 100 elements`, `the launch is for 64 x 32 threads`.
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [width, height, depth] = self.sides;
@@ -54,16 +55,16 @@ impl fmt::Display for Length {
     }
 }
 
-/// Lengths with which a kernel is not launched.
+/// Invalid lengths, with which a kernel is not launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongLength {
-    /// Two that have to agree.
+    /// Two lengths that must agree.
     Differ(Length, Length),
-    /// Elements that are no whole number of planes.
+    /// A number of elements that is not a multiple of the number of planes.
     Planes {
-        /// The argument.
+        /// Length of the argument.
         length: Length,
-        /// Its planes.
+        /// Number of planes.
         planes: usize,
     },
 }

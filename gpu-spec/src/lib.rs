@@ -1,23 +1,23 @@
-//! The plain data in which kernels and the host runtime meet.
+//! ABI metadata shared by kernels and the host runtime.
 //!
-//! `#[kernel]` writes one [`KernelSpec`] for every instance of a kernel; the runtime, the emulator and the
-//! tuner read it. Nothing here runs: the crate is `no_std`, depends on `bytemuck` alone, for its traits, and is compiled for
+//! `#[kernel]` writes one [`KernelSpec`] for every instance of a kernel; the runtime, the emulator and the tuner read
+//! it. The crate contains only data. It is `no_std`, depends only on `bytemuck`, for its traits, and is compiled for
 //! both the host and the GPU.
 //!
-//! | module | what it describes |
+//! | module | contents |
 //! | --- | --- |
 //! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
-//! | [`device_copy`] | the types whose values can lie in device memory |
-//! | [`extents`] | the extents of views in two and three dimensions, and the launches that their claims allow |
-//! | `finding` | what `warpsmith check` finds |
+//! | [`device_copy`] | types whose values can be stored in device memory |
+//! | [`extents`] | extents of 2-D and 3-D views, and the launches that their claims allow |
+//! | `finding` | findings of `warpsmith check` |
 //! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
-//! | [`lengths`] | which lengths of a launch's arguments have to agree |
-//! | [`limits`] | the launches that a kernel can have |
-//! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
-//! | [`signature`](mod@signature) | numbers by which two compilers find out whether they mean the same type |
-//! | [`shared`] | the length of a shared array that comes with a launch |
-//! | [`tensor_map`] | a tensor in device memory, as tensor copies take it |
-//! | [`mailbox`] | where a panicking kernel leaves its message for the host |
+//! | [`lengths`] | length requirements on a launch's arguments |
+//! | [`limits`] | launch limits of a kernel |
+//! | [`param`] | kinds of kernel parameters as types, so that launches are type checked |
+//! | [`signature`](mod@signature) | type signatures, which show whether two compilers mean the same type |
+//! | [`shared`] | lengths of arrays in dynamic shared memory |
+//! | [`tensor_map`] | a tensor in device memory, for TMA copies |
+//! | [`mailbox`] | mailbox for the message of a panicking kernel |
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,20 +1,20 @@
-//! The launches that a kernel can have, as `#[kernel(launch_bounds(…), block(…), cluster(…))]` says.
+//! Launch limits of a kernel, from `#[kernel(launch_bounds(…), block(…), cluster(…))]`.
 
 use crate::extents::Claims;
 
-/// What `launch_bounds(max_threads, min_blocks)` promises to the compiler.
+/// Promise of `launch_bounds(max_threads, min_blocks)` to the compiler (CUDA `__launch_bounds__`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchBounds {
-    /// No block has more threads than this.
+    /// Maximum number of threads per block.
     pub max_threads: u32,
-    /// At least this many blocks should fit on a multiprocessor; 0 when not given.
+    /// Minimum number of blocks that should fit on a multiprocessor (SM); 0 if not given.
     pub min_blocks: u32,
 }
 
-/// Launch bounds, required block and required cluster of a kernel; zeros for what is not given.
+/// Launch bounds, required block and required cluster of a kernel; zeros for those not given.
 ///
-/// Beside the entry with symbol `S`, if the kernel limits its launches, the GPU code has a constant of this type with the
-/// symbol `__warpsmith_launch.S`. The builder reads it, and leaves none in the PTX.
+/// If the kernel limits its launches, the GPU code has a constant of this type next to the entry with symbol `S`. Its
+/// symbol is `__warpsmith_launch.S`. The builder reads it and removes it from the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct LaunchLimits {
@@ -25,13 +25,13 @@ pub struct LaunchLimits {
 }
 
 impl LaunchLimits {
-    /// Before the symbol of a kernel: the symbol of its record.
+    /// Symbol prefix of the record; the kernel's symbol follows.
     pub const PREFIX: &str = "__warpsmith_launch.";
 
-    /// The limits with these numbers; `bounded` says whether launch bounds are given.
+    /// Makes limits from these numbers; `bounded` is true if launch bounds are given.
     ///
     /// # Panics
-    /// For a number that no launch can have; `#[kernel]` calls it in constants, where that is a compile error.
+    /// If no launch can satisfy a number. `#[kernel]` calls it in constants, where that is a compile error.
     pub const fn new(
         bounded: bool,
         max_threads: u64,
@@ -60,7 +60,7 @@ impl LaunchLimits {
         }
     }
 
-    /// From the bytes of a record, as the device has them.
+    /// Decodes the little-endian bytes of a record.
     pub fn from_bytes(bytes: &[u8; 32]) -> Self {
         let number = |index: usize| {
             let mut number = [0; 4];
@@ -75,7 +75,7 @@ impl LaunchLimits {
         }
     }
 
-    /// The launch bounds; those of a required block are its threads.
+    /// Returns the launch bounds; a required block bounds them by its threads.
     pub const fn launch_bounds(self) -> Option<LaunchBounds> {
         match self {
             Self { max_threads: 0, .. } => None,
@@ -83,20 +83,20 @@ impl LaunchLimits {
         }
     }
 
-    /// The required block.
+    /// Returns the required block.
     pub const fn block(self) -> Option<[u32; 3]> {
         if self.block[0] == 0 { None } else { Some(self.block) }
     }
 
-    /// The required cluster.
+    /// Returns the required cluster.
     pub const fn cluster(self) -> Option<[u32; 3]> {
         if self.cluster[0] == 0 { None } else { Some(self.cluster) }
     }
 
-    /// Compares the required block with what the kernel's views need.
+    /// Compares the required block with the requirements of the kernel's views.
     ///
     /// # Panics
-    /// When the kernel could never be launched; `#[kernel]` calls it in constants, where that is a compile error.
+    /// If the kernel could never be launched. `#[kernel]` calls it in constants, where that is a compile error.
     pub const fn check(self, claims: Claims) {
         if let Some(block) = self.block() {
             let is_line = block[1] == 1 && block[2] == 1;

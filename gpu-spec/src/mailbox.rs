@@ -1,34 +1,34 @@
-//! Where a panicking kernel leaves its message.
+//! Mailbox in which a panicking kernel leaves its message.
 //!
-//! Every GPU image with kernels has one global, [`MAILBOX_SYMBOL`], a pointer to a [`Mailbox`] in host memory
-//! that the GPU can write. The runtime sets it after loading a module. The first thread to panic moves
-//! `state` from [`EMPTY`] to [`WRITING`], fills the rest, makes it visible to the host, sets [`READY`] and
-//! traps. Host memory outlives the poisoned context, so the text can still be read.
+//! Every GPU image with kernels has one global, [`MAILBOX_SYMBOL`], a pointer to a [`Mailbox`] in host memory that the
+//! GPU can write. The runtime sets it after loading a module. The first thread to panic moves `state` from [`EMPTY`] to
+//! [`WRITING`], fills the other fields, makes them visible to the host, sets [`READY`] and traps. Host memory outlives
+//! the poisoned context, so the text can still be read.
 
-/// The global's symbol: a `*mut Mailbox`, null until the runtime sets it.
+/// Symbol of the global: a `*mut Mailbox`, null until the runtime sets it.
 pub const MAILBOX_SYMBOL: &str = "__warpsmith_mailbox";
 
-/// `state`: no thread has panicked.
+/// Value of `state`: no thread has panicked.
 pub const EMPTY: u32 = 0;
-/// `state`: a thread is writing its message.
+/// Value of `state`: a thread is writing its message.
 pub const WRITING: u32 = 1;
-/// `state`: the message is complete.
+/// Value of `state`: the message is complete.
 pub const READY: u32 = 2;
 
-/// Bytes of message kept; longer ones are cut.
+/// Maximum bytes of a message; longer ones are truncated.
 pub const MESSAGE_BYTES: usize = 512;
-/// Bytes of file name kept; of longer ones the end is kept.
+/// Maximum bytes of a file name; only the end of longer ones is kept.
 pub const FILE_BYTES: usize = 256;
 
-/// One panic, as the GPU writes it.
+/// One panic, as written by the GPU.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Mailbox {
-    /// [`EMPTY`], [`WRITING`] or [`READY`].
+    /// State of the mailbox: [`EMPTY`], [`WRITING`] or [`READY`].
     pub state: u32,
-    /// Line of the panic, from 1.
+    /// Line of the panic, 1-based.
     pub line: u32,
-    /// Column of the panic, from 1.
+    /// Column of the panic, 1-based.
     pub column: u32,
     /// Index of the block.
     pub block: [u32; 3],
@@ -38,14 +38,14 @@ pub struct Mailbox {
     pub message_len: u32,
     /// Bytes used in `file`.
     pub file_len: u32,
-    /// The text, UTF-8.
+    /// Message text, UTF-8.
     pub message: [u8; MESSAGE_BYTES],
-    /// The source file, UTF-8.
+    /// Source file, UTF-8.
     pub file: [u8; FILE_BYTES],
 }
 
 impl Mailbox {
-    /// A mailbox that has not been written.
+    /// Makes a mailbox that has not been written.
     pub const fn empty() -> Self {
         Self {
             state: EMPTY,

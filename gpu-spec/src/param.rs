@@ -1,5 +1,5 @@
-//! Markers for the kinds of kernel parameter. They are never constructed: a runtime says which host values
-//! can stand for which marker, so that a launch with the wrong argument does not compile.
+//! Markers for the kinds of kernel parameters. They are never constructed. A runtime defines which host values can be
+//! passed for which marker, so that a launch with a wrong argument does not compile.
 
 use core::marker::PhantomData;
 
@@ -9,42 +9,42 @@ use crate::{Extents2, Extents3};
 pub struct Value<T>(PhantomData<T>);
 /// `data: &[T]`: read by every thread.
 pub struct Slice<T>(PhantomData<T>);
-/// `counts: &[Atomic<T>]`: read and changed by every thread; stands for a buffer of `T` that the launch borrows
+/// `counts: &[Atomic<T>]`: read and changed by every thread; represents a buffer of `T` that the launch borrows
 /// mutably.
 pub struct AtomicSlice<T>(PhantomData<T>);
 /// `out: DisjointMut<T, M>`: every thread writes its own elements.
 pub struct SliceMut<T>(PhantomData<T>);
-/// `image: Slice2<T>`: rows of elements, read by every thread.
+/// `image: Slice2<T>`: a 2-D view, read by every thread.
 pub struct Slice2<T>(PhantomData<T>);
-/// `counts: Slice2<Atomic<T>>`: rows of elements, read and changed by every thread; stands for a view of `T` that the
-/// launch borrows mutably.
+/// `counts: Slice2<Atomic<T>>`: a 2-D view, read and changed by every thread; represents a view of `T` that the launch
+/// borrows mutably.
 pub struct AtomicSlice2<T>(PhantomData<T>);
-/// `volume: Slice3<T>`: planes of rows of elements, read by every thread.
+/// `volume: Slice3<T>`: a 3-D view, read by every thread.
 pub struct Slice3<T>(PhantomData<T>);
-/// `counts: Slice3<Atomic<T>>`: as [`AtomicSlice2`] in three dimensions.
+/// `counts: Slice3<Atomic<T>>`: the three-dimensional version of [`AtomicSlice2`].
 pub struct AtomicSlice3<T>(PhantomData<T>);
 /// `out: DisjointMut2<T, M>`: every thread writes its own elements.
 pub struct SliceMut2<T>(PhantomData<T>);
 /// `out: DisjointMut3<T, M>`: every thread writes its own elements.
 pub struct SliceMut3<T>(PhantomData<T>);
-/// `tile: Shared<[T]>`: an array in shared memory, whose length comes with the launch. That of a `DoubleBuffer<[T]>` is of
-/// elements `[T; 2]`.
+/// `tile: Shared<[T]>`: an array in dynamic shared memory. A `DoubleBuffer<[T]>` has elements `[T; 2]`.
 pub struct Shared<T>(PhantomData<T>);
-/// `map: &TensorMap<T, RANK>`: a tensor in device memory, for tensor copies.
+/// `map: &TensorMap<T, RANK>`: a tensor in device memory, for TMA copies.
 pub struct TensorMap<T, const RANK: usize>(PhantomData<T>);
 /// `data: *const T`, in an `unsafe` kernel.
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
-/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`, with the marker of what may be
-/// there. Passed as that is; where there is nothing, as a null pointer and [`PointerAndExtent::EMPTY`].
+/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`, with the marker of that
+/// slice or view. `Some` is passed like the slice or view itself; `None` as a null pointer and
+/// [`PointerAndExtent::EMPTY`].
 pub struct Optional<M>(PhantomData<M>);
 
-/// The markers of slices, with those of views in two and three dimensions of the same elements.
+/// Markers of slices, with the markers of 2-D and 3-D views of the same elements.
 pub trait SliceMarker {
-    /// That of `Slice2`.
+    /// Marker of the corresponding `Slice2`.
     type Rows;
-    /// That of `Slice3`.
+    /// Marker of the corresponding `Slice3`.
     type Planes;
 }
 
@@ -58,12 +58,12 @@ impl<T> SliceMarker for AtomicSlice<T> {
     type Planes = AtomicSlice3<T>;
 }
 
-/// The markers of slices and views, which are two machine parameters: a pointer, and a length or extents.
+/// Markers of slices and views, which are two machine parameters (PTX `.param`): a pointer, and a length or extents.
 pub trait PointerAndExtent {
-    /// The second of them.
+    /// Type of the length or extents.
     type Extent: Copy + 'static;
 
-    /// The extent of no elements.
+    /// Extent without elements.
     const EMPTY: &'static Self::Extent;
 }
 

@@ -1,9 +1,9 @@
-//! [`SharedLen`]: the length of an array in shared memory that comes with a launch.
+//! [`SharedLen`]: the length of an array in dynamic shared memory.
 
-/// The length, in elements, of a kernel's parameter `Shared<[T]>` or `DoubleBuffer<[T]>`: what a launch passes for it.
+/// Length, in elements, that a launch passes for a kernel's parameter `Shared<[T]>` or `DoubleBuffer<[T]>`.
 ///
-/// The arrays of a kernel lie in the dynamic shared memory of each block, one after the other in the order of the
-/// parameters, each at a multiple of [`Self::ALIGN`] bytes.
+/// The arrays of a kernel are consecutive in the dynamic shared memory of each block, in parameter order, each at a
+/// multiple of [`Self::ALIGN`] bytes.
 ///
 /// ```
 /// use gpu_spec::SharedLen;
@@ -16,11 +16,12 @@
 pub struct SharedLen(pub usize);
 
 impl SharedLen {
-    /// Alignment in bytes of every array: that of dynamic shared memory, and the most that an element can need.
+    /// Alignment in bytes of every array: that of dynamic shared memory, and the maximum alignment of an element.
     pub const ALIGN: usize = 16;
 
-    /// Bytes that an array of elements `T` takes of a block's dynamic shared memory, with those up to the next array; that
-    /// of a `DoubleBuffer<[T]>` as one of `[T; 2]`. `None` when they are more than 32 bits count.
+    /// Returns the bytes of a block's dynamic shared memory that an array of elements `T` takes, including the padding
+    /// before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. `None` if the result exceeds 32
+    /// bits.
     #[inline(always)]
     pub const fn bytes<T>(self) -> Option<u32> {
         let Some(bytes) = self.0.checked_mul(size_of::<T>()) else { return None };

@@ -1,16 +1,16 @@
-//! Signatures: numbers by which two compilers find out whether they mean the same type.
+//! Type signatures: numbers that show whether two compilers mean the same type.
 
-/// The signature of what has this name and consists of parts with these signatures: 32 bits of FNV-1a.
+/// Computes the signature of a type with this name and parts with these signatures: 32 bits of FNV-1a.
 ///
-/// The host compiler and the device compiler each compute the signature of every parameter of a kernel. Where the two
-/// differ, the image is not that of the kernel. The signature of a type that says nothing of itself is 0.
+/// The host compiler and the device compiler each compute the signature of every parameter of a kernel. If the two
+/// differ, the image does not belong to the kernel. A type without a signature has 0.
 pub const fn signature(name: &str, parts: &[u32]) -> u32 {
     let (name, mut hash, mut i) = (name.as_bytes(), 0x811c_9dc5, 0);
     while i < name.len() {
         hash = add(hash, name[i]);
         i += 1;
     }
-    // No byte of a text: a name never continues in the parts.
+    // No UTF-8 text contains this byte, so a name cannot continue in the parts.
     hash = add(hash, 0xff);
     i = 0;
     while i < 4 * parts.len() {

@@ -1,38 +1,37 @@
-//! [`TensorMapSpec`]: a tensor in device memory, as tensor copies read and write it, and its 128 bytes in a kernel's
-//! parameters.
+//! [`TensorMapSpec`]: a tensor in device memory for TMA copies, and its 128-byte tensor map in a kernel's parameters.
 //!
-//! The driver encodes a map for a GPU in a form of its own. The emulated device has the form of
+//! For a GPU, the driver encodes a map in an opaque format. The emulated device uses the format of
 //! [`TensorMapSpec::encode`].
 
-/// Most dimensions of a tensor map.
+/// Maximum number of dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;
-/// Most elements of a box in a dimension.
+/// Maximum number of elements of a box per dimension.
 pub const MAX_BOX: u32 = 256;
 
-/// The bytes of a tensor map, which a launch passes by value.
+/// Bytes of a tensor map, which a launch passes by value (`CUtensorMap`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct TensorMapData(pub [u64; 16]);
 
-/// How the 16-byte chunks of a box are permuted in shared memory. The numbers are those of the CUDA driver.
+/// Swizzle mode: the permutation of a box's 16-byte chunks in shared memory. The numbers are those of the CUDA driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Swizzle {
-    /// Not at all: row after row.
+    /// No permutation: row after row.
     None = 0,
-    /// Address bit 4 is exclusive-ored with bit 7.
+    /// Address bit 4 is XORed with bit 7.
     Bytes32 = 1,
-    /// Address bits 4 and 5 are exclusive-ored with bits 7 and 8.
+    /// Address bits 4 and 5 are XORed with bits 7 and 8.
     Bytes64 = 2,
-    /// Address bits 4 to 6 are exclusive-ored with bits 7 to 9.
+    /// Address bits 4 to 6 are XORed with bits 7 to 9.
     Bytes128 = 3,
 }
 
 impl Swizzle {
-    /// All of them, by their numbers.
+    /// All modes, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::None, Self::Bytes32, Self::Bytes64, Self::Bytes128];
 
-    /// Where the byte at `offset` from an address that is aligned to [`Self::align`] lies.
+    /// Returns the permuted offset of the byte at `offset` from an address that is aligned to [`Self::align`].
     #[inline(always)]
     pub const fn apply(self, offset: usize) -> usize {
         let mask = match self {
@@ -44,7 +43,7 @@ impl Swizzle {
         offset ^ (((offset >> 7) & mask) << 4)
     }
 
-    /// Most bytes of a box's row; `None` where there is no limit.
+    /// Maximum bytes of a box's row; `None` if there is no limit.
     pub const fn row_bytes(self) -> Option<u32> {
         match self {
             Self::None => None,
@@ -54,7 +53,7 @@ impl Swizzle {
         }
     }
 
-    /// Bytes after which the pattern repeats; a box in shared memory is aligned to them.
+    /// Period of the pattern in bytes; a box in shared memory must be aligned to it.
     pub const fn align(self) -> usize {
         match self {
             Self::None => 128,
@@ -65,45 +64,46 @@ impl Swizzle {
     }
 }
 
-/// A tensor in device memory and the box that one copy moves. Dimension 0 is the innermost, whose elements are adjacent.
+/// A tensor in device memory and the box that one copy moves. Dimension 0 is the innermost: its elements are
+/// contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorMapSpec {
-    /// Bytes of an element: 1, 2, 4 or 8.
+    /// Size of an element in bytes: 1, 2, 4 or 8.
     pub element_bytes: u32,
-    /// Its dimensions, 1 to [`MAX_RANK`].
+    /// Number of dimensions, 1 to [`MAX_RANK`].
     pub rank: usize,
-    /// The address of its first element, a multiple of 16.
+    /// Address of the first element, a multiple of 16.
     pub address: u64,
-    /// Elements along each dimension.
+    /// Number of elements along each dimension.
     pub dims: [u64; MAX_RANK],
-    /// Bytes from one index to the next along dimensions 1 and up, multiples of 16.
+    /// Strides of dimensions 1 and up in bytes, multiples of 16.
     pub strides: [u64; MAX_RANK - 1],
-    /// Elements of the box along each dimension.
+    /// Number of elements of the box along each dimension.
     pub tile: [u32; MAX_RANK],
-    /// How a box lies in shared memory.
+    /// Swizzle mode of a box in shared memory.
     pub swizzle: Swizzle,
 }
 
-/// A field of a tensor map that the hardware does not take. The message names the remedy.
+/// A field of a tensor map that the hardware does not support. The message states the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMapError {
-    /// The rank.
+    /// Unsupported rank.
     Rank(usize),
-    /// The bytes of an element.
+    /// Unsupported size of an element in bytes.
     Element(u32),
-    /// The address.
+    /// Unsupported address.
     Address(u64),
-    /// The length of a dimension: which, and what it is.
+    /// Unsupported length of a dimension: dimension and length.
     Dim(usize, u64),
-    /// The stride of a dimension in bytes: which, and what it is.
+    /// Unsupported stride of a dimension: dimension and stride in bytes.
     Stride(usize, u64),
-    /// The stride of a dimension in bytes, smaller than what it spans: which, what it is, and the least.
+    /// Stride smaller than what the dimension spans: dimension, stride and minimum stride in bytes.
     Overlap(usize, u64, u64),
-    /// The box along a dimension: which, and what it is.
+    /// Unsupported box size along a dimension: dimension and size.
     Tile(usize, u32),
-    /// The bytes of the box's rows.
+    /// Unsupported size of the box's rows in bytes.
     RowBytes(u32),
-    /// The bytes of the box's rows, more than the swizzle permutes: what they are, and the most.
+    /// Rows of the box that exceed the swizzle width: bytes of a row, and the maximum.
     Swizzle(u32, u32),
 }
 
@@ -145,10 +145,10 @@ impl core::fmt::Display for TensorMapError {
 impl core::error::Error for TensorMapError {}
 
 impl TensorMapSpec {
-    /// Fails for what the hardware does not take.
+    /// Fails if the hardware does not support the map.
     ///
     /// # Errors
-    /// [`TensorMapError`] with the first field that is wrong.
+    /// Returns a [`TensorMapError`] with the first invalid field.
     pub fn check(&self) -> Result<(), TensorMapError> {
         if !(1..=MAX_RANK).contains(&self.rank) {
             return Err(TensorMapError::Rank(self.rank));
@@ -190,7 +190,7 @@ impl TensorMapSpec {
         }
     }
 
-    /// Bytes that the tensor spans from its address on. Of a map that [`Self::check`] accepts.
+    /// Returns the bytes that the tensor spans from its address. Requires a map that [`Self::check`] accepts.
     pub fn span(&self) -> u64 {
         let strides = core::iter::once(u64::from(self.element_bytes)).chain(self.strides);
         let last = self.dims.iter().zip(strides).take(self.rank);
@@ -198,12 +198,12 @@ impl TensorMapSpec {
         last.saturating_add(self.element_bytes.into())
     }
 
-    /// Bytes of a box.
+    /// Returns the bytes of a box.
     pub fn tile_bytes(&self) -> u32 {
         self.tile[..self.rank].iter().product::<u32>() * self.element_bytes
     }
 
-    /// The map of the emulated device.
+    /// Encodes the map for the emulated device.
     pub fn encode(&self) -> TensorMapData {
         let mut words = [0u64; 16];
         words[0] = MAGIC
@@ -219,7 +219,7 @@ impl TensorMapSpec {
         TensorMapData(words)
     }
 
-    /// Reads a map of the emulated device; `None` for any other bytes.
+    /// Decodes a map of the emulated device; `None` for any other bytes.
     pub fn decode(data: &TensorMapData) -> Option<Self> {
         let words = &data.0;
         if words[0] & 0xffff_ffff != MAGIC {
@@ -244,7 +244,7 @@ impl TensorMapSpec {
     }
 }
 
-/// In the low half of the first word of a map of the emulated device.
+/// Low half of the first word of an emulated device's map.
 const MAGIC: u64 = 0x7e45_0a9b;
 
 #[cfg(test)]

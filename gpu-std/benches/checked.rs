@@ -1,9 +1,9 @@
-//! What checking costs, in time and memory. The times are those of the calling thread, which runs a checked launch alone, and
-//! of the clock on the wall. A launch that is not checked runs on all cores; with `RAYON_NUM_THREADS=1` on one.
+//! Cost of checking, in time and memory. Times are the CPU time of the calling thread, which runs a checked launch
+//! alone, and wall-clock time. An unchecked launch runs on all cores; with `RAYON_NUM_THREADS=1` on one.
 //!
 //! - `warpsmith check bench --package warpsmith-gpu-std --bench checked`: checked;
 //! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: compiled for the check, not checked;
-//! - `cargo bench --package warpsmith-gpu-std --bench checked`: neither.
+//! - `cargo bench --package warpsmith-gpu-std --bench checked`: neither compiled for the check nor checked.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -26,14 +26,14 @@ fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
 }
 
 /// # Safety
-/// Blocks of 256 threads.
+/// Blocks have 256 threads.
 #[kernel(launch_bounds(256))]
 unsafe fn smooth(data: &[f32], mut out: DisjointMut<f32>) {
     let tile = shared_array![f32; 258];
     let index = thread::unique_index();
     let own = thread::linear_in_block() as usize;
     let at = |i: usize| data[i.min(data.len() - 1)];
-    // SAFETY: each element is written by one thread, and read behind the barrier.
+    // SAFETY: each element is written by one thread, and read after the barrier.
     unsafe {
         tile.add(own + 1).write(at(index.get()));
         if own == 0 {
@@ -57,13 +57,13 @@ fn histogram(data: &[u32], bins: &[Atomic<u32>]) {
 }
 
 /// # Safety
-/// `parts` has an element more than there are blocks.
+/// `parts` has one element more than there are blocks.
 #[kernel]
 unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
     let value = data.get(thread::unique_index().get()).copied().unwrap_or(0.0);
     let sum = block::reduce(value, |a, b| a + b);
     if thread::linear_in_block() == 0 {
-        // SAFETY: a part for each block, which the last reads behind fences.
+        // SAFETY: each block writes its own part, which the last block reads after fences.
         unsafe {
             parts.add(1 + block::linear_index()).write(sum);
             thread::device_fence();
@@ -77,7 +77,7 @@ unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
     }
 }
 
-/// A buffer of zeros with red zones, as an emulated device allocates it for a check.
+/// A zeroed buffer with red zones, as an emulated device allocates it for a check.
 struct Buffer {
     address: *mut u8,
     bytes: usize,
@@ -88,7 +88,7 @@ impl Buffer {
     fn zeros<T>(len: usize) -> Self {
         let bytes = len * size_of::<T>();
         let layout = check::with_red_zones(Layout::from_size_align(bytes, 512).unwrap()).unwrap();
-        // SAFETY: the layout has a size; the buffer begins within it.
+        // SAFETY: the layout has a non-zero size; the buffer starts within it.
         let address = unsafe { alloc_zeroed(layout.0).add(layout.1) };
         check::allocated(address as usize, bytes);
         check::written(address as usize, bytes);
@@ -103,18 +103,18 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         check::released(self.address as usize, self.bytes);
-        // SAFETY: allocated with this layout, which begins `layout.1` bytes before the address.
+        // SAFETY: allocated with this layout, which starts `layout.1` bytes before the address.
         unsafe { dealloc(self.address.sub(self.layout.1), self.layout.0) };
     }
 }
 
-/// For how long this thread has run on a core.
+/// Returns the time for which this thread has run on a core.
 fn busy() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// The shortest times of a launch: of the calling thread, and on the wall.
+/// Returns the shortest times of a launch: of the calling thread, and wall-clock.
 fn time<K: Kernel>(words: &[u64]) -> [Duration; 2] {
     let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
     let launch = Launch {
@@ -129,7 +129,7 @@ fn time<K: Kernel>(words: &[u64]) -> [Duration; 2] {
     };
     let once = || {
         let (start, wall) = (busy(), Instant::now());
-        // SAFETY: the words are the parameters.
+        // SAFETY: the words match the kernel's parameters.
         unsafe { warpsmith_emulator::run(&launch) }.unwrap();
         [busy() - start, wall.elapsed()]
     };

@@ -1,8 +1,9 @@
-//! The block that a thread belongs to.
+//! Block-wide operations: reductions, scans and broadcasts.
 //!
-//! [`reduce`] and the scans combine a value of each thread, [`scan_warps`] one of each warp; [`broadcast`] gives that of one
-//! thread to all. Every thread of the block must call them; they wait for each other, and use shared memory for 32 values. The order in which values are combined depends on the block's
-//! size only, so the same values give the same bits. A value is any [`KernelType`] of at most 256 bytes without padding.
+//! [`reduce`] and the scans combine one value per thread, [`scan_warps`] one value per warp. [`broadcast`] passes the
+//! value of one thread to all threads. Every thread of the block must call them; they wait for each other and use
+//! shared memory for 32 values. The order of combination depends only on the block size, so the same values give
+//! bit-identical results. A value is any [`KernelType`] of at most 256 bytes without padding.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -44,7 +45,7 @@ pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
 };
 
-/// Threads of a block; at most 1024.
+/// Number of threads in a block; at most 1024.
 #[inline(always)]
 pub fn threads() -> u32 {
     thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z()
@@ -58,8 +59,8 @@ pub fn linear_index() -> usize {
     x as usize + width as usize * (y as usize + height as usize * z as usize)
 }
 
-/// Combines the values of all threads, in the order of their linear indices, by `combine`, which is associative (or
-/// nearly: sums of floats are); every thread gets the result, with the same bits.
+/// Combines the values of all threads in the order of their linear indices. `combine` must be associative (or nearly,
+/// as float addition is). Every thread gets the same result, bit for bit.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -76,8 +77,8 @@ pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
     own.across(total, own.lane == 0, &combine).1
 }
 
-/// Combines the values of the threads up to and including the caller, in the order of their linear indices, by
-/// `combine`, which is associative (or nearly).
+/// Combines the values of the threads up to and including the caller, in the order of their linear indices. `combine`
+/// must be associative (or nearly, as float addition is).
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -89,9 +90,10 @@ pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T
     }
 }
 
-/// Combines a value of each warp, in the order of the warps, by `combine`, which is associative (or nearly): those of the
-/// warps below the caller's (`None` in the first) and those of all. Lane 0 of each warp passes its value; what the others
-/// pass does not count. For kernels whose warps have combined the values of their threads in a way of their own.
+/// Combines one value per warp, in the order of the warps. `combine` must be associative (or nearly). Returns the
+/// exclusive prefix of the caller's warp (`None` in the first warp) and the total of all warps. Lane 0 of each warp
+/// passes the value; the values of other lanes are ignored. Use it when the warps have already combined the values of
+/// their threads.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -115,7 +117,7 @@ pub fn scan_warps<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> (Opti
     own.across(value, own.lane == 0, combine)
 }
 
-/// The value that the thread with linear index `source` passes, in every thread of the block.
+/// Returns the value that the thread with linear index `source` passes, in every thread of the block.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};
@@ -148,8 +150,8 @@ pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
     value
 }
 
-/// Combines `identity` and the values of the threads below the caller, in the order of their linear indices, by
-/// `combine`, which is associative (or nearly).
+/// Combines `identity` and the values of the threads below the caller, in the order of their linear indices. `combine`
+/// must be associative (or nearly, as float addition is).
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -163,12 +165,12 @@ pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, 
     if own.lane == 0 { start } else { combine(start, before) }
 }
 
-/// The calling thread's place among the warps of the block.
+/// Position of the calling thread among the warps of the block.
 #[derive(Clone, Copy)]
 struct Warp {
     index: u32,
     lane: u32,
-    /// Lanes of the warp: fewer than 32 only in the block's last.
+    /// Lanes of the warp: fewer than 32 only in the block's last warp.
     lanes: u32,
 }
 
@@ -186,7 +188,7 @@ impl Warp {
         u32::MAX >> (WARP_SIZE - self.lanes)
     }
 
-    /// Warps of the block.
+    /// Number of warps in the block.
     #[inline(always)]
     fn warps(self) -> u32 {
         threads().div_ceil(WARP_SIZE)
@@ -207,21 +209,21 @@ impl Warp {
         total
     }
 
-    /// The total of the warps below this one, if there are any; `within` is the scan within the warp.
+    /// Total of the warps below this one, if any; `within` is the scan within the warp.
     #[inline(always)]
     #[track_caller]
     fn below<T: KernelType>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         self.across(within, self.lane + 1 == self.lanes, combine).0
     }
 
-    /// Combines the values that one lane of each warp shows: of the warps below this one, and of all.
+    /// Combines one value per warp, taken from the lane with `is_shown`: the warps below this one, and all warps.
     #[inline(always)]
     #[track_caller]
     fn across<T: KernelType>(self, value: T, is_shown: bool, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
         let totals = self.share(value, is_shown);
         let warps = self.warps();
         let found = if threads().is_multiple_of(WARP_SIZE) {
-            // Every warp has a lane for each warp.
+            // Each warp has a lane for every warp of the block.
             let mut total = totals.of(if self.lane < warps { self.lane } else { 0 });
             let mut distance = 1;
             while distance < warps {
@@ -248,7 +250,7 @@ impl Warp {
         found
     }
 
-    /// Shows the value of one lane of each warp to the whole block.
+    /// Publishes the value of one lane of each warp to the whole block.
     #[inline(always)]
     #[track_caller]
     fn share<T: KernelType>(self, value: T, is_shown: bool) -> Totals<T> {
@@ -261,12 +263,12 @@ impl Warp {
     }
 }
 
-/// Shared memory for a value of each of 32 warps, each in a slot of its own.
+/// Shared memory for one value of each of 32 warps, in one slot per warp.
 #[inline(always)]
 #[track_caller]
 fn slots<T>() -> *mut u8 {
     const { assert!(size_of::<T>() <= 256, "the threads of a block exchange values of at most 256 bytes") };
-    // A static cannot depend on `T`. Of these, a kernel has those that it uses.
+    // A static cannot depend on `T`. The kernel contains only the arrays that it uses.
     match size_of::<T>() {
         0..=8 => shared_array![u64; 32].cast(),
         9..=16 => shared_array![[u64; 2]; 32].cast(),
@@ -277,25 +279,25 @@ fn slots<T>() -> *mut u8 {
     }
 }
 
-/// A value of each warp, in shared memory.
+/// One value per warp, in shared memory.
 struct Totals<T> {
     slots: *mut u8,
     _value: PhantomData<T>,
 }
 
 impl<T: KernelType> Totals<T> {
-    /// Words of 32 bits in a slot; a value of at most 8 bytes is one word of 64.
+    /// Number of 32-bit words per slot. A value of at most 8 bytes is stored as one 64-bit word instead.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
     #[inline(always)]
     fn set(&self, warp: u32, value: T) {
         if size_of::<T>() <= 8 {
-            // SAFETY: a block has 32 warps at most, and one lane of each writes its slot.
+            // SAFETY: a block has at most 32 warps, and one lane of each writes its slot.
             return unsafe { self.slots.cast::<u64>().add(warp as usize).write(words::bits(value)) };
         }
         let mut slot = self.slot(warp);
         words::map(value, |word| {
-            // SAFETY: as above; `map` goes through as many words as a slot has.
+            // SAFETY: as above; `map` visits exactly as many words as a slot has.
             unsafe {
                 slot.write(word);
                 slot = slot.add(1);
@@ -307,12 +309,12 @@ impl<T: KernelType> Totals<T> {
     #[inline(always)]
     fn of(&self, warp: u32) -> T {
         if size_of::<T>() <= 8 {
-            // SAFETY: the slot is one of 32 in shared memory. The warp has written it before the barrier; were its
-            // threads gone, against the rules, the read gives whatever is there, which is a value too.
+            // SAFETY: the slot is one of 32 in shared memory, written by its warp before the barrier. If threads of
+            // that warp broke the rules and exited, the read returns arbitrary bits, which are still a valid value.
             return words::of_bits(unsafe { self.slots.cast::<u64>().add(warp as usize).read_volatile() });
         }
         let mut slot = self.slot(warp);
-        // SAFETY: any bytes are a value.
+        // SAFETY: any bit pattern is a valid value.
         let zeros = unsafe { MaybeUninit::<T>::zeroed().assume_init() };
         words::map(zeros, |_| {
             // SAFETY: as above, word by word.
@@ -322,13 +324,13 @@ impl<T: KernelType> Totals<T> {
         })
     }
 
-    /// The first word of a slot.
+    /// First word of a slot.
     #[inline(always)]
     fn slot(&self, warp: u32) -> *mut u32 {
         self.slots.cast::<u32>().wrapping_add(warp as usize * Self::WORDS)
     }
 
-    /// The slots can be written again.
+    /// Lets the slots be written again.
     #[inline(always)]
     #[track_caller]
     fn done(self) {

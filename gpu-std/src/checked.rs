@@ -1,4 +1,4 @@
-//! [`Checked`]: `bool` and enums in memory whose bytes may be anything.
+//! [`Checked`]: `bool` and enums in memory that may hold arbitrary bytes.
 
 use core::fmt;
 
@@ -6,21 +6,21 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::element::{KernelType, KernelValue};
 
-/// `bool`, or an enum without fields that derives [`KernelValue`](derive@crate::KernelValue).
+/// `bool`, or a fieldless enum that derives [`KernelValue`](derive@crate::KernelValue).
 ///
 /// # Safety
 ///
-/// The type has the size, alignment and bytes of `Bits`, and `is_valid` is true only for bits that are a value.
+/// The type has the size, alignment and bytes of `Bits`, and `is_valid` is true only for bits that are a valid value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither `bool` nor an enum of kernels",
     label = "not a `KernelEnum`",
     note = "an enum without fields is one with `#[derive(Clone, Copy, KernelValue)]` and the type of its numbers, as in `#[repr(u8)]`"
 )]
 pub unsafe trait KernelEnum: KernelValue {
-    /// The integer that its bytes are.
+    /// Integer type of its bytes.
     type Bits: KernelType + Pod + PartialEq + fmt::Debug;
 
-    /// Whether the bits are a value.
+    /// Returns whether the bits are a valid value.
     #[doc(hidden)]
     fn is_valid(bits: Self::Bits) -> bool;
 }
@@ -35,10 +35,10 @@ unsafe impl KernelEnum for bool {
     }
 }
 
-/// The bytes of a `bool` or of an enum, in a buffer or in a struct that lies in one.
+/// The bytes of a `bool` or of an enum, in a buffer or in a struct that is stored in one.
 ///
-/// A buffer can be uninitialised or hold what another type left, so its bytes need not be a value of `T`: [`get`] says
-/// whether they are. Otherwise it is like a `T`, of the same size.
+/// A buffer can be uninitialized or hold data of another type, so its bytes may not be a valid `T`: [`get`] checks
+/// this. Otherwise it is like a `T`, of the same size.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -75,7 +75,7 @@ pub struct Checked<T: KernelEnum> {
 }
 
 impl<T: KernelEnum> Checked<T> {
-    /// The bytes of `value`.
+    /// Stores the bytes of `value`.
     #[inline(always)]
     pub fn new(value: T) -> Self {
         const { assert!(size_of::<T>() == size_of::<T::Bits>()) };
@@ -83,33 +83,33 @@ impl<T: KernelEnum> Checked<T> {
         Self { bits: unsafe { core::mem::transmute_copy(&value) } }
     }
 
-    /// The value; `None` when the bytes are none.
+    /// Returns the value; `None` if the bytes are invalid.
     #[inline(always)]
     pub fn get(self) -> Option<T> {
         const { assert!(size_of::<T>() == size_of::<T::Bits>()) };
-        // SAFETY: the bits are a value, and have its bytes.
+        // SAFETY: the bits were checked to be a valid value of the same size.
         T::is_valid(self.bits).then(|| unsafe { core::mem::transmute_copy(&self.bits) })
     }
 
-    /// The bytes as a number, whether they are a value or not.
+    /// Returns the bytes as a number, whether they are a valid value or not.
     #[inline(always)]
     pub fn bits(self) -> T::Bits {
         self.bits
     }
 
-    /// The same values, for an upload.
+    /// Reinterprets values as `Checked`, for an upload.
     #[inline(always)]
     pub fn from_slice(values: &[T]) -> &[Self] {
         const { assert!(size_of::<T>() == size_of::<Self>() && align_of::<T>() == align_of::<Self>()) };
-        // SAFETY: the elements are alike in size, alignment and bytes, and any bytes are a `Checked`.
+        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a `Checked`.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }
 
 impl Checked<bool> {
-    /// `true`.
+    /// The value `true`.
     pub const TRUE: Self = Self { bits: 1 };
-    /// `false`.
+    /// The value `false`.
     pub const FALSE: Self = Self { bits: 0 };
 }
 
@@ -145,16 +145,16 @@ impl<T: KernelEnum + fmt::Debug> fmt::Debug for Checked<T> {
     }
 }
 
-// SAFETY: it is its bits, of which zeros are a value.
+// SAFETY: it consists of its bits, for which zeros are valid.
 unsafe impl<T: KernelEnum> Zeroable for Checked<T> {}
-// SAFETY: it is its bits, which are plain, and any of them are a `Checked`.
+// SAFETY: it consists of its bits, which are plain data, and any bits are a `Checked`.
 unsafe impl<T: KernelEnum> Pod for Checked<T> {}
 // SAFETY: it has the layout of its bits.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelEnum> KernelValue for Checked<T> {
     const SIGNATURE: u32 = gpu_spec::signature("Checked", &[T::SIGNATURE]);
 }
-// SAFETY: any bytes are a value.
+// SAFETY: every bit pattern is valid.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelEnum> KernelType for Checked<T> {
     const HAS_PADDING: bool = T::Bits::HAS_PADDING;

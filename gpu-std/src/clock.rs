@@ -1,17 +1,17 @@
-//! Clocks, to measure and to wait within a kernel.
+//! Clocks, for measuring and waiting inside a kernel.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 
-/// Cycles of the multiprocessor's clock since some time in the past. Differs between multiprocessors; its rate is
-/// that of the clock, which changes. On the emulated device: nanoseconds.
+/// Cycles of the multiprocessor (SM) clock since an arbitrary start. The start differs between SMs, and the rate varies
+/// with the clock frequency. On the emulated device: nanoseconds.
 #[inline(always)]
 pub fn cycles() -> u64 {
     gpu_or_host!(nvvm::clock64(), nanoseconds())
 }
 
-/// Nanoseconds since some time in the past, alike in all threads of the device. It may advance in steps of up to
-/// a microsecond.
+/// Nanoseconds since an arbitrary start, the same for all threads of the device. It may advance in steps of up to a
+/// microsecond.
 #[inline(always)]
 pub fn nanoseconds() -> u64 {
     #[cfg(target_arch = "nvptx64")]

@@ -1,11 +1,13 @@
-//! The blocks of a cluster: up to 16 that run at once, near each other, and can reach each other's shared memory.
+//! Thread block clusters: up to 16 blocks that run at the same time in one GPC and can access each other's shared
+//! memory.
 //!
-//! A launch divides its grid into clusters. Without that, and below compute capability 9.0, which has none, each
-//! block is a cluster of its own, and everything here works for it. A kernel that needs more says `arch = 90`.
+//! A launch divides its grid into clusters. Without clusters, and below compute capability 9.0, which has none, each
+//! block is a cluster of one block, and everything here works for it. A kernel that needs larger clusters must declare
+//! `arch = 90`.
 //!
-//! Distributed shared memory: [`map_shared`] gives the address that a piece of shared memory has in another block of
-//! the cluster. A block must not touch another's before that one has begun, nor after it has ended: put a [`sync`]
-//! before the first use and one after the last.
+//! Distributed shared memory: [`map_shared`] returns the address of a piece of shared memory in another block of the
+//! cluster. A block must not access another block's shared memory before that block has started or after it has ended.
+//! Put a [`sync`] before the first use and one after the last.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -39,7 +41,7 @@ use crate::host::{collective, shared as emulated_shared, thread as emulated};
 use crate::{arch, nvvm};
 use crate::{block, thread};
 
-/// Blocks of the cluster along x, y, z.
+/// Number of blocks in the cluster along x, y, z.
 #[inline(always)]
 pub fn dim() -> [u32; 3] {
     gpu_or_host!(
@@ -52,7 +54,7 @@ pub fn dim() -> [u32; 3] {
     )
 }
 
-/// Blocks of the cluster: 1 to 16.
+/// Number of blocks in the cluster: 1 to 16.
 #[inline(always)]
 pub fn blocks() -> u32 {
     gpu_or_host!(
@@ -101,22 +103,22 @@ pub fn block_rank() -> u32 {
     gpu_or_host!(if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }, emulated::cluster_rank())
 }
 
-/// Threads of the cluster.
+/// Number of threads in the cluster.
 #[inline(always)]
 pub fn threads() -> u32 {
     blocks() * block::threads()
 }
 
-/// The thread's linear index in its cluster: block by block.
+/// The thread's linear index in its cluster, counted block by block.
 #[inline(always)]
 pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()
 }
 
-/// Waits until every thread of the cluster has arrived. All writes of these threads to shared or global memory before it
-/// are visible to all of them after it.
+/// Waits until every thread of the cluster has arrived. All writes of these threads to shared or global memory before
+/// it are visible to all of them after it.
 ///
-/// Every thread of the cluster that has not returned must come to the same barrier.
+/// Every thread of the cluster that has not returned must reach the same barrier.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -131,12 +133,12 @@ pub fn sync() {
     collective::cluster_sync("cluster::sync");
 }
 
-/// The first half of [`sync`]: says that the thread has come, and does not wait. Work that neither touches what others
-/// read nor reads what they write can follow before [`wait`].
+/// The first half of [`sync`]: signals that the thread has arrived, and does not wait. Before [`wait`], the thread can
+/// do work that neither writes data that others read nor reads data that they write.
 ///
-/// Every thread of the cluster that has not returned must call it, and then `wait` before anything here that
-/// synchronizes; the emulated device reports one that does not. PTX leaves that undefined, as the wrong masks of
-/// [`warp`](crate::warp).
+/// Every thread of the cluster that has not returned must call it, and then `wait`, before any other synchronization of
+/// this module. The emulated device reports a thread that does not. PTX leaves that undefined, as it does for incorrect
+/// masks of [`warp`](crate::warp).
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {
@@ -162,13 +164,13 @@ pub fn wait() {
     collective::cluster_wait("cluster::wait");
 }
 
-/// The address that the shared memory at `pointer` has in block `rank` of the cluster, by which the calling thread
-/// can read, write and change it atomically.
+/// Maps the shared memory at `pointer` to its address in block `rank` of the cluster. The calling thread can read,
+/// write and atomically change memory at that address.
 ///
 /// # Safety
 ///
-/// `pointer` points into shared memory of the calling block, and `rank` is below [`blocks`]. The block `rank` has
-/// begun, and does not end before the last use of the address.
+/// `pointer` points into shared memory of the calling block, and `rank` is below [`blocks`]. Block `rank` has started,
+/// and does not end before the last use of the address.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
@@ -183,7 +185,7 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
     }
 }
 
-/// The rank in the cluster of the block whose shared memory `pointer` points into.
+/// Returns the cluster rank of the block whose shared memory `pointer` points into.
 ///
 /// # Safety
 ///

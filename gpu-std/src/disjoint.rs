@@ -1,33 +1,33 @@
-//! Mutable views of which every thread gets its own elements.
+//! Mutable views that give every thread its own elements.
 //!
-//! [`DisjointMut`] is how a safe kernel writes, [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions. All threads of a launch have a view of the same memory, but a
-//! thread can only reach the elements that belong to an index which only that thread can have.
+//! Safe kernels write through [`DisjointMut`], or [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions.
+//! All threads of a launch have a view of the same memory. A thread can access only the elements of an index that no
+//! other thread can have. Such an index is a *claim*: an index token, which proves ownership.
 //!
 //! # Why this is sound
 //!
-//! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear
-//!    index is i mod S. [`unique_index`] gives thread t the index t, and [`grid_stride`] gives it t, t + S,
-//!    t + 2S, …: both only indices that belong to the calling thread. S and t cannot change while a kernel runs.
-//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be made from
-//!    bytes, and is neither `Send` nor `Sync`, so no safe memory that threads share can hold one. It may be
-//!    copied: the copies belong to the same thread. (On the host, a `thread_local!` could carry one from an
-//!    emulated thread to the next that runs on the same thread of the operating system, or into another
-//!    launch; therefore the host's `get_mut` checks that the index belongs to the caller.)
-//! 3. *All threads divide the memory alike.* Which elements belong to index i depends on i, the length and the
-//!    mapping `M` only. `M` is part of the parameter's type, and no safe function changes it, takes a part of a
-//!    view, or makes a view from something else, so two threads cannot disagree. For any one `M`, the element
-//!    sets of different indices do not overlap.
-//! 4. *Within a thread the borrow checker rules.* A view is neither `Clone` nor `Copy`, and `get_mut` borrows it
-//!    mutably for as long as the reference lives, so that a thread cannot hold two references to an element.
-//! 5. *A launch has a shape in which claims are unique.* Number t of point 1 distinguishes all threads of any launch. The
-//!    places of [`unique_2d`] and [`unique_3d`] (x, y and z belong to the thread whose indices are x, y and z modulo the
-//!    launch's threads along each axis) distinguish the threads of launches with no more dimensions, and with at most
-//!    2^32 threads along each. Each view says which shapes its claims need ([`MutableView::CLAIMS`]), `#[kernel]` puts
-//!    what all views of a kernel need into its `KernelInfo`, and the runtime refuses launches of other shapes. Nothing
-//!    of it is checked in the kernel.
-//! 6. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows
-//!    mutably, and lets nothing read or write the buffer until the launch ends. Two parameters of one launch
-//!    therefore never overlap.
+//! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear index
+//!    is i mod S. [`unique_index`] gives thread t the index t, and [`grid_stride`] gives it t, t + S, t + 2S, …. All of
+//!    these belong to the calling thread. S and t are constant while a kernel runs.
+//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be made from bytes, and
+//!    is neither `Send` nor `Sync`. So no safe memory that threads share can hold one. Copies of it belong to the same
+//!    thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS thread,
+//!    or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
+//! 3. *All threads divide the memory in the same way.* The elements of index i depend only on i, the length and the
+//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or makes a view
+//!    from something else, so two threads cannot disagree. For any one `M`, the element sets of different indices do
+//!    not overlap.
+//! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
+//!    for as long as the reference lives, so a thread cannot hold two references to an element.
+//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 distinguishes all threads of any
+//!    launch. A claim of [`unique_2d`] or [`unique_3d`] belongs to the thread whose indices are x, y and z modulo the
+//!    launch's threads along each axis. These claims distinguish threads only in launches with no more dimensions than
+//!    the claim, and with at most 2^32 threads along each axis. Each view states the shapes that its claims need
+//!    ([`MutableView::CLAIMS`]). `#[kernel]` puts the requirements of all views into the kernel's `KernelInfo`. The
+//!    runtime refuses other launches. The kernel itself checks none of this.
+//! 6. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows mutably. It
+//!    lets nothing read or write the buffer until the launch ends. Two parameters of one launch therefore never
+//!    overlap.
 
 mod claims;
 mod planes;
@@ -58,12 +58,12 @@ use crate::thread;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UniqueIndex {
     index: usize,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync`.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Claim for UniqueIndex {
-    /// The index belongs to this thread: index modulo the launch size is the thread's linear index.
+    /// Makes an index that belongs to this thread: index modulo the launch size is the thread's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -77,7 +77,7 @@ impl UniqueIndex {
         self.index
     }
 
-    /// Whether the index belongs to the calling thread, see point 2 of the module documentation.
+    /// Returns whether the index belongs to the calling thread; see point 2 of the module documentation.
     #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     fn is_own(self) -> bool {
@@ -98,7 +98,7 @@ impl UniqueIndex {
     }
 }
 
-/// An index that names elements of the calling thread alone: [`UniqueIndex`].
+/// A type of index that only the calling thread has: [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an index that only the calling thread has",
     label = "every thread could name the same element",
@@ -124,36 +124,36 @@ pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// The calling thread's linear index in the launch: 0, 1, … up to [`launch_size`](crate::thread::launch_size). In a
-/// one-dimensional launch it is what [`index_1d`](crate::thread::index_1d) gives.
+/// Returns the calling thread's linear index in the launch, below [`launch_size`](crate::thread::launch_size). In a
+/// one-dimensional launch it equals [`index_1d`](crate::thread::index_1d).
 ///
-/// In two and three dimensions it counts block after block, so that index i is not that of element i of rows and columns:
-/// take [`unique_2d`] and a [`DisjointMut2`] for those. The runtime refuses launches of several dimensions of kernels whose
-/// views are all of one.
+/// In two and three dimensions it counts block after block, so index i is not element i of a row-major array. For
+/// those, use [`unique_2d`] with a [`DisjointMut2`]. The runtime refuses multi-dimensional launches of kernels whose
+/// views are all one-dimensional.
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
     UniqueIndex::at(linear_in_launch())
 }
 
-/// A mutable view with one of its mappings, as a parameter of a kernel.
+/// A mutable view with one of its mappings, as a kernel parameter.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
     note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
-    /// The launches in which no two threads have the same claim to it.
+    /// Launch shapes in which no two threads have the same claim to the view.
     const CLAIMS: Claims;
 
-    /// What is wrong with the constants of the mapping. `#[kernel]` and the view itself do not compile then.
+    /// Error text if the constants of the mapping are invalid; `#[kernel]` and the view then do not compile.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
-    /// The planes of the mapping, whose number divides the length of a buffer.
+    /// Number of planes of the mapping, which divides the length of a buffer.
     #[doc(hidden)]
     const PLANES: usize;
 
-    /// What the mapping is, for the comparison of host and GPU code: see
+    /// Signature of the mapping, for the comparison of host and GPU code: see
     /// [`gpu_spec::signature`](mod@gpu_spec::signature).
     #[doc(hidden)]
     const SIGNATURE: u32;
@@ -165,7 +165,8 @@ mod sealed {
     pub trait ViewIndex {}
 }
 
-/// `[constants] view, mapping => claims`, and what its constants are: that is checked where a kernel names the mapping.
+/// Takes `[constants] view, mapping => claims` and the constraints on the constants, which are checked where a kernel
+/// names the mapping.
 macro_rules! views {
     ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
         $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)?;)*
@@ -223,24 +224,24 @@ impl<V: MutableView> MutableView for Option<V> {
     const SIGNATURE: u32 = V::SIGNATURE;
 }
 
-/// The mapping in which each thread has one element: of a [`DisjointMut`] that of its index, of a [`DisjointMut2`] or
-/// [`DisjointMut3`] that of its place.
+/// The mapping in which each claim has one element: the element at its index in a [`DisjointMut`], or at its
+/// coordinates in a [`DisjointMut2`] or [`DisjointMut3`].
 pub enum Elements {}
 
 /// The mapping of a [`DisjointMut2`] in which index i has row i.
 pub enum Rows {}
 
-/// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, cut at the length.
+/// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, truncated at the length.
 pub enum Chunks<const N: usize> {}
 
-/// The mapping of a [`DisjointMut`] of which no index has an element: of a kernel that divides the work in its own way, by
-/// [`as_mut_ptr`](DisjointMut::as_mut_ptr), in a launch of any shape.
+/// The mapping of a [`DisjointMut`] in which no index has an element. It is for kernels that divide the work themselves
+/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
 pub enum Unclaimed {}
 
-/// A mutable slice of which every thread of the launch gets its own elements.
+/// A mutable slice that gives every thread of the launch its own elements.
 ///
-/// `M` says which: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each). The module documentation says why two
-/// threads can never reach the same element.
+/// The mapping `M` determines the elements of a thread: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each).
+/// The module documentation explains why two threads can never access the same element.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -268,45 +269,44 @@ pub struct DisjointMut<'a, T, M = Elements> {
 }
 
 impl<'a, T, M> DisjointMut<'a, T, M> {
-    /// A view of `len` elements at `data`; every thread of the launch makes the same one.
+    /// Makes a view of `len` elements at `data`; every thread of the launch makes the same view.
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned and valid for reads and writes of `len` elements; all threads of the launch
-    /// make the view with the same arguments and mapping, at most once; and nothing but these views uses the
-    /// memory.
+    /// For `'a`, `data` is aligned and valid for reads and writes of `len` elements. All threads of the launch make the
+    /// view with the same arguments and mapping, at most once. Only these views use the memory.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
         Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
-    /// Elements in the whole view, over all threads.
+    /// Number of elements in the whole view, over all threads.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the view has no elements.
+    /// Returns true if the view has no elements.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first element, for kernels that divide the work in their own way. The pointer is valid for `len`
-    /// elements; that no two threads touch one at the same time is up to the caller.
+    /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is valid for
+    /// `len` elements. The caller must ensure that no two threads access an element at the same time.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.data
     }
 
-    /// The same view for a shorter time, to pass to a function and keep.
+    /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
     #[inline(always)]
     pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
         DisjointMut { data: self.data, len: self.len, _borrow: PhantomData, _mapping: PhantomData }
     }
 }
 
-/// What a mutable view could be indexed by, `y[i]`: nothing, since any thread could have the same index.
+/// Types that could index a mutable view, as in `y[i]`: none, since any thread could have the same index.
 #[diagnostic::on_unimplemented(
     message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
     label = "take the element by `get_mut`, with a claim that only the calling thread has",
@@ -320,7 +320,7 @@ pub trait ViewIndex: sealed::ViewIndex {
 
 macro_rules! not_indexed {
     ($($view:ident),*) => { $(
-        /// There is no such index: the error says how to reach an element.
+        /// Exists only for its error message, which says how to access an element.
         impl<T, M, I: ViewIndex> Index<I> for $view<'_, T, M> {
             type Output = T;
 
@@ -340,7 +340,7 @@ impl<T> DisjointMut<'_, T, Elements> {
         let index = index.own();
         index.check();
         if index.get() < self.len {
-            // SAFETY: the index is in range; that no other thread has the element is argued above.
+            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
             Some(unsafe { &mut *self.data.add(index.get()) })
         } else {
             None
@@ -348,14 +348,14 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Where the chunk of an index begins.
+/// Returns the first element of a chunk; `None` beyond the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)
 }
 
 impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
-    /// Chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
+    /// Returns chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut [T]> {
@@ -365,11 +365,12 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
         let start = chunk(index.get(), N).filter(|&start| start < self.len)?;
         let rest = self.len - start;
         let len = if rest < N { rest } else { N };
-        // SAFETY: `start + len` is at most the length; that no other thread has these elements is argued above.
+        // SAFETY: `start + len` is at most the length; the module documentation argues that no other thread has these
+        // elements.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
     }
 
-    /// Chunks in the whole view; the last may have fewer than `N` elements.
+    /// Number of chunks in the whole view; the last may have fewer than `N` elements.
     #[inline(always)]
     pub fn chunks(&self) -> usize {
         self.len.div_ceil(N)

@@ -1,15 +1,16 @@
-//! Which types can cross from host to kernel.
+//! Types that can cross from host to kernel.
 //!
-//! Host and GPU are compiled by two compilers, so the layout of what they exchange must not be the compiler's choice. Two
-//! traits say what a type promises:
+//! Host and GPU code are compiled by two compilers, so the layout of exchanged data must not be the compiler's choice.
+//! Two traits state what a type promises:
 //!
-//! | trait | promises | can be |
+//! | trait | promise | use |
 //! | --- | --- | --- |
 //! | [`KernelValue`] | a fixed layout | a parameter by value |
-//! | [`KernelType`] | besides, any bytes are a value | also an element of a buffer, and a value that threads exchange |
+//! | [`KernelType`] | also, every bit pattern is valid | also an element of a buffer, and a value that threads exchange |
 //!
-//! A kernel reads whatever bytes the host or another kernel left in a buffer, so an element must be valid whatever they
-//! are. `bool` and enums are not: they are passed by value, and lie in buffers as [`Checked`](crate::Checked).
+//! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
+//! valid element. That excludes `bool` and enums: they are passed by value, and stored in buffers as
+//! [`Checked`](crate::Checked).
 //!
 //! Derive them for your own types:
 //!
@@ -63,17 +64,17 @@ use half::{bf16, f16};
 
 /// A type that can be passed to a kernel by value.
 ///
-/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types. A struct
-/// derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all implement it.
-/// An enum without fields derives it, which needs the type of its numbers, as in `#[repr(u8)]`. Every
-/// [`KernelType`] is one: its derive implements this trait too.
+/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types. A
+/// struct derives it; that needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all
+/// implement it. A fieldless enum derives it; that needs an integer `repr`, such as `#[repr(u8)]`. Every [`KernelType`]
+/// also implements it: the derive of `KernelType` implements this trait too.
 ///
-/// A value cannot be zero-sized nor aligned to more than 16 bytes. `#[kernel]` checks both.
+/// A value must not be zero-sized or aligned to more than 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
-/// Size, alignment and the place of every field do not depend on the compiler: they are those of a primitive type, or
-/// follow from a `repr` of the type and of all that it contains. It holds no reference or pointer that is dereferenced.
+/// Size, alignment and the offset of every field do not depend on the compiler: the type is a primitive type, or its
+/// layout follows from its `repr` and those of all its parts. It holds no reference or pointer that is dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
@@ -81,26 +82,26 @@ use half::{bf16, f16};
     note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
 pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
-    /// What the type is, for the comparison of host and GPU code: see [`gpu_spec::signature`](mod@gpu_spec::signature).
+    /// Signature of the type, for the comparison of host and GPU code: see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }
 
-/// A type that can be passed to a kernel by value, be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view, and be exchanged by the threads of a warp or block.
+/// A type that can be passed to a kernel by value. It can also be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view, and threads of a warp or block can exchange it.
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays, [`Checked`](crate::Checked), and with the feature `glam` for glam's
-/// types. A struct derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, fields that all
-/// implement it, and no padding between or after them: where there is some, the error says what field to write there. The
-/// derive also implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern` and `DeviceCopy`, which the host
-/// side needs. A
-/// struct that derives `bytemuck::Pod` has that already, and implements this trait and [`KernelValue`] by hand.
+/// types. A struct derives it; that needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that
+/// all implement it. Padding between or after the fields is an error, which states the field to insert. The derive also
+/// implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern` and `DeviceCopy`, which the host side
+/// needs. A struct that already derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
-/// An element is aligned to at most 256 bytes. `#[kernel]` checks it.
+/// An element is aligned to at most 256 bytes. `#[kernel]` checks this.
 ///
 /// # Safety
 ///
-/// Any bytes are a value, as [`bytemuck::AnyBitPattern`] says.
+/// Every bit pattern is a valid value, as for [`bytemuck::AnyBitPattern`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in memory that kernels use",
     label = "not a `KernelType`",
@@ -108,19 +109,19 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait KernelType: KernelValue {
-    /// Whether some bytes of a value belong to no field. It does not compile for a struct with padding of its own that
-    /// derives the trait.
+    /// True if some bytes of a value belong to no field. Evaluating it fails to compile for a struct that derives the
+    /// trait and has its own padding.
     #[doc(hidden)]
     const HAS_PADDING: bool = true;
-    /// Whether it is a signed (−1) or unsigned (1) integer of 32 bits or more, or anything else (0).
+    /// −1 for a signed and 1 for an unsigned integer of at least 32 bits, otherwise 0.
     #[doc(hidden)]
     const INTEGER: i8 = 0;
-    /// Bytes of an innermost element of an array; of the type itself if it is none.
+    /// Bytes of an innermost element of an array; of the type itself if it is not an array.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize = size_of::<Self>();
 }
 
-/// Implements both traits for types of a fixed layout of which any bytes are a value.
+/// Implements both traits for types with a fixed layout for which every bit pattern is valid.
 macro_rules! kernel_types {
     ($([$padding:literal, $integer:literal] $($t:ty)*;)*) => { $($(
         // SAFETY: the layout is fixed.
@@ -128,7 +129,7 @@ macro_rules! kernel_types {
         unsafe impl KernelValue for $t {
             const SIGNATURE: u32 = signature(stringify!($t), &[]);
         }
-        // SAFETY: any bytes are a value.
+        // SAFETY: every bit pattern is valid.
         #[diagnostic::do_not_recommend]
         unsafe impl KernelType for $t {
             const HAS_PADDING: bool = $padding;
@@ -142,7 +143,7 @@ kernel_types! {
     [false, -1] i32 i64 isize;
 }
 
-// SAFETY: one byte, 0 or 1, and a code point in four bytes, in every compiler.
+// SAFETY: in every compiler, `bool` is one byte, 0 or 1, and `char` is a code point in four bytes.
 #[diagnostic::do_not_recommend]
 unsafe impl KernelValue for bool {
     const SIGNATURE: u32 = signature("bool", &[]);
@@ -163,17 +164,17 @@ mod glam_types {
         [false, 0] Vec2 Vec3 Vec4 Quat Mat2 Mat3 Mat4 Affine3;
         [false, 0] DVec2 DVec3 DVec4 DQuat DMat2 DMat3 DMat4 DAffine2 DAffine3;
         [false, 0] IVec2 IVec3 IVec4 UVec2 UVec3 UVec4;
-        // As large as if they had one more component, or one that is not used.
+        // Padded to the size of one more component, or with an unused component.
         [true, 0] Vec3A Mat3A Affine2 Affine3A;
     }
 }
 
-// SAFETY: an array has its elements one after the other.
+// SAFETY: the elements of an array are contiguous.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelValue, const N: usize> KernelValue for [T; N] {
     const SIGNATURE: u32 = signature("[T; N]", &[T::SIGNATURE, N as u32]);
 }
-// SAFETY: any bytes are elements.
+// SAFETY: every bit pattern is valid for every element.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
     const HAS_PADDING: bool = T::HAS_PADDING;
@@ -184,29 +185,29 @@ unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
 unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {
     const SIGNATURE: u32 = signature("Wrapping", &[T::SIGNATURE]);
 }
-// SAFETY: any bytes are a `T`.
+// SAFETY: every bit pattern is a valid `T`.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> KernelType for Wrapping<T> {
     const HAS_PADDING: bool = T::HAS_PADDING;
 }
-// SAFETY: it has no bytes, and alignment 1.
+// SAFETY: it is zero-sized, with alignment 1.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Send + Sync + 'static> KernelValue for PhantomData<T> {
     const SIGNATURE: u32 = signature("PhantomData", &[]);
 }
-// SAFETY: it has no bytes.
+// SAFETY: it is zero-sized.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     const HAS_PADDING: bool = false;
 }
 
-/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`: every [`KernelType`], and
-/// [`Atomic`](crate::atomic::Atomic) of device or system scope, which a launch takes from a buffer that it borrows
-/// mutably.
+/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. These are every
+/// [`KernelType`], and [`Atomic`](crate::atomic::Atomic) of device or system scope, for which a launch borrows the
+/// buffer mutably.
 ///
 /// # Safety
 ///
-/// `Param` is the marker for a buffer whose bytes are elements of this type, and threads may share them.
+/// `Param` is the marker for a buffer that holds elements of this type, and threads may share them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
     label = "neither a `KernelType` nor an `Atomic` of device or system scope",
@@ -214,19 +215,19 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SliceElement: Sync + 'static {
-    /// The marker of a slice of elements of this type.
+    /// Marker of a slice of elements of this type.
     type Param: param::SliceMarker;
 
-    /// Compiles only for types whose layout is right, see [`KernelType`].
+    /// Compiles only for types with a valid layout, see [`KernelType`].
     #[doc(hidden)]
     const CHECKED: () = ();
 
-    /// As [`KernelValue::SIGNATURE`].
+    /// Signature of the type: see [`KernelValue::SIGNATURE`].
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }
 
-// SAFETY: any bytes are a value, and the marker is of the type itself.
+// SAFETY: every bit pattern is valid, and the marker is that of the type itself.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SliceElement for T {
     type Param = param::Slice<T>;

@@ -1,8 +1,8 @@
 //! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
 //!
-//! [`#[elementwise]`](macro@crate::elementwise) makes a function of elements such a kernel, in one line. [`map`] is what
-//! its kernels consist of, for kernels that do more. The bulk goes through vectors when all arrays reach an aligned
-//! address at the same element; otherwise through single elements.
+//! [`#[elementwise]`](macro@crate::elementwise) makes such a kernel from a scalar function. Its kernels call [`map`],
+//! which kernels that do more can call too. If all arrays reach an aligned address at the same element, most elements
+//! use vector accesses; otherwise all accesses are scalar.
 
 use crate::vectorized::{
     Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
@@ -11,43 +11,43 @@ use crate::vectorized::{
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Elementwise;
 
-/// The arrays that [`map`] reads: a tuple of up to four pointers.
+/// Input arrays of [`map`]: a tuple of up to four pointers.
 ///
 /// # Safety
 ///
-/// `element` and `vector` read within the elements that they are given alone.
+/// `element` and `vector` read only the elements that they are given.
 pub unsafe trait Sources: Copy {
-    /// An element of each.
+    /// One element of each array.
     type Element: Copy;
-    /// `N` elements of each.
+    /// `N` elements of each array.
     type Vector<const N: usize>: Copy;
-    /// Bytes of the largest element.
+    /// Size of the largest element type, in bytes.
     const LARGEST: usize;
 
-    /// Whether all are aligned to vectors of `N` elements from element `first` on.
+    /// Returns true if all arrays are aligned to vectors of `N` elements at element `first`.
     fn aligned<const N: usize>(self, first: usize) -> bool;
 
-    /// Element `i` of each.
+    /// Reads element `i` of each array.
     ///
     /// # Safety
     ///
-    /// It is valid to read.
+    /// The elements are valid to read.
     unsafe fn element(self, i: usize) -> Self::Element;
 
-    /// Elements `i` to `i + N` of each, read at once.
+    /// Reads elements `i` to `i + N` of each array in one access per array.
     ///
     /// # Safety
     ///
-    /// They are valid to read, and aligned to their size together.
+    /// The elements are valid to read, and aligned to the size of the vector.
     unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N>;
 
-    /// One lane of a vector.
+    /// Returns one lane of a vector.
     fn lane<const N: usize>(vector: &Self::Vector<N>, lane: usize) -> Self::Element;
 }
 
 macro_rules! sources {
     ($($name:ident $index:tt),*) => {
-        // SAFETY: each reads the element or the vector there.
+        // SAFETY: each method reads only the element or the vector at its index.
         unsafe impl<$($name: Copy),*> Sources for ($(*const $name,)*) {
             type Element = ($($name,)*);
             type Vector<const N: usize> = ($([$name; N],)*);
@@ -91,15 +91,15 @@ sources!(A 0, B 1);
 sources!(A 0, B 1, C 2);
 sources!(A 0, B 1, C 2, D 3);
 
-/// Bytes of the largest element of the sources and of `U`.
+/// Size of the largest element among the sources and `U`, in bytes.
 const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }
 
-/// `out[i] = f((a[i], b[i], …))` for `i` below `len`, by all threads of a launch together; each element is written once.
-/// Threads and blocks whose y or z is not 0 do nothing.
+/// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch; each element is written
+/// once. Threads and blocks whose y or z is not 0 do nothing.
 ///
-/// A thread has `ITEMS` accesses of `VECTOR` bytes to the array of the largest elements in flight.
+/// Each thread has `ITEMS` accesses of `VECTOR` bytes to the array with the largest elements in flight.
 ///
 /// ```
 /// use gpu_std::elementwise::map;
@@ -118,9 +118,9 @@ const fn largest<S: Sources, U>() -> usize {
 /// ```
 ///
 /// # Safety
-///
-/// Every pointer is valid for `len` elements and aligned to its element; `out` may be the same pointer as a source, but no
-/// array may overlap another in any other way; all threads of the launch call it with the same arguments and constants;
+/// Every pointer is valid for `len` elements and aligned to its element type. `out` may be the same pointer as a
+/// source, but no array may overlap another in any other way. All threads of the launch call it with the same arguments
+/// and constants. Nothing else accesses `out` until the launch ends.
 /// nothing else touches `out` until the launch ends.
 #[inline(always)]
 pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(

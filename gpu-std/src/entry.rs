@@ -1,4 +1,4 @@
-//! Functions that the expansion of `#[kernel]` calls. Not for other use.
+//! Functions that the expansion of `#[kernel]` calls. Not for direct use.
 
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView, SlicePlanes};
 use crate::element::{KernelType, KernelValue, SliceElement};
@@ -21,10 +21,10 @@ pub use gpu_spec::{
     AbiParam, Claims, DeviceCopy, Extents2, Extents3, LaunchLimits, Length, WrongLength, signature,
 };
 
-/// Alignment in bytes of every buffer of a host, and so the most that an element can need.
+/// Alignment of every host buffer in bytes, which is therefore the maximum alignment of an element.
 const BUFFER_ALIGN: usize = 256;
 
-/// Compiles for types that can be passed by value; their signature.
+/// Compiles only for types that can be passed by value; returns their signature.
 pub const fn check_value<T: KernelValue>() -> u32 {
     assert!(
         size_of::<T>() > 0,
@@ -34,21 +34,21 @@ pub const fn check_value<T: KernelValue>() -> u32 {
     T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a slice; their signature.
+/// Compiles only for types that can be elements of a slice; returns their signature.
 pub const fn check_element<T: SliceElement>() -> u32 {
     let () = T::CHECKED;
     check_alignment::<T>();
     T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a view; their signature.
+/// Compiles only for types that can be elements of a view; returns their signature.
 pub const fn check_view<T: KernelType>() -> u32 {
     let _ = T::HAS_PADDING;
     check_alignment::<T>();
     T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a tensor map; their signature.
+/// Compiles only for types that can be elements of a tensor map; returns their signature.
 pub const fn check_tensor<T: KernelType>() -> u32 {
     assert!(
         matches!(size_of::<T>(), 1 | 2 | 4 | 8),
@@ -61,7 +61,7 @@ const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
 }
 
-/// Compiles where there are no bytes of padding; else `place` is where they are.
+/// Compiles only if there are no bytes of padding; otherwise the error names their `place`.
 pub const fn check_padding(place: &str, bytes: usize) {
     if bytes > 0 {
         let text = PaddingText::new(place, bytes);
@@ -69,7 +69,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// An error in a constant, which cannot be formatted otherwise.
+/// Text of an error in a constant, which cannot be formatted otherwise.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,
@@ -108,16 +108,16 @@ impl PaddingText {
     }
 }
 
-/// Static shared memory of a block, in bytes.
+/// Static shared memory limit of a block, in bytes.
 const SHARED_BYTES: usize = 48 << 10;
 
-/// Compiles for types that shared arrays can have. They are the kernel's own affair, and have no signature.
+/// Compiles only for types of shared arrays. They are internal to the kernel and have no signature.
 pub const fn check_shared<T: SharedData>() -> u32 {
     assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
     0
 }
 
-/// Compiles for types that can be elements of shared arrays whose length comes with the launch, as [`check_shared`].
+/// Compiles only for elements of shared arrays with a launch-time length, as [`check_shared`].
 pub const fn check_shared_elements<T>() -> u32
 where
     [T]: SharedData,
@@ -130,8 +130,8 @@ where
     0
 }
 
-/// Bytes of shared memory that the arrays of a kernel take, of `bytes` each. Compiles for those that a block has memory
-/// for.
+/// Returns the total bytes of shared memory of a kernel's arrays of `bytes` each. Compiles only if they fit in a
+/// block's static shared memory.
 pub const fn shared_memory(bytes: &[usize]) -> u32 {
     let mut total = 0;
     let mut i = 0;
@@ -147,7 +147,7 @@ pub const fn shared_memory(bytes: &[usize]) -> u32 {
     total as u32
 }
 
-/// Compiles for parameters that fit into a launch.
+/// Compiles only if the parameters fit in a launch.
 pub const fn check_parameters(params: &[AbiParam]) {
     assert!(
         AbiParam::machine_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
@@ -155,41 +155,41 @@ pub const fn check_parameters(params: &[AbiParam]) {
     );
 }
 
-/// The slice of a parameter.
+/// Returns the slice of a parameter.
 ///
 /// # Safety
 ///
 /// `data` is not null, aligned, and valid for reads of `len` elements while the kernel runs. (A null pointer is not
-/// replaced here: a choice between two pointers would hide from LLVM that the kernel reads global memory.)
+/// replaced here, because a choice between two pointers would hide from LLVM that the kernel reads global memory.)
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: the caller's promise.
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
-/// The planes of a parameter.
+/// Returns the planes of a parameter.
 ///
 /// # Safety
 ///
-/// As [`slice`].
+/// The conditions of [`slice`].
 #[inline(always)]
 pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
     // SAFETY: the caller's promise.
     SlicePlanes::new(unsafe { slice(data, len) })
 }
 
-/// The view of a parameter.
+/// Returns the view of a parameter.
 ///
 /// # Safety
 ///
-/// As [`DisjointMut::from_raw_parts`].
+/// The conditions of [`DisjointMut::from_raw_parts`].
 #[inline(always)]
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block's size a constant to the optimiser, and bounds the thread's indices by it.
+/// Makes the block's size a compile-time constant, and bounds the thread's indices by it.
 ///
 /// # Safety
 ///
@@ -208,8 +208,8 @@ pub unsafe fn assume_block(limits: LaunchLimits) {
     }
 }
 
-/// What the claims to a view need of a launch, and the signature of its mapping. Compiles for the constants that a mapping
-/// can have.
+/// Returns the launch requirements of the claims to a view, and the signature of its mapping. Compiles only for valid
+/// constants of a mapping.
 pub const fn claims<V: MutableView>() -> (Claims, u32) {
     if let Some(text) = V::WRONG {
         panic!("{}", text);
@@ -217,25 +217,25 @@ pub const fn claims<V: MutableView>() -> (Claims, u32) {
     (V::CLAIMS, V::SIGNATURE)
 }
 
-/// Defines the functions that make a view of two machine parameters, on the GPU and on the host.
+/// Defines the functions that make a view from two kernel parameters, on the GPU and on the host.
 macro_rules! views {
     ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
-        /// The view of a parameter.
+        /// Returns the view of a parameter.
         ///
         /// # Safety
         ///
-        /// As its `from_raw_parts`.
+        /// The conditions of its `from_raw_parts`.
         #[inline(always)]
         pub unsafe fn $make<'a, T $(, $mapping)?>(data: $pointer, extents: $extents) -> $view<'a, T $(, $mapping)?> {
             // SAFETY: the caller's promise.
             unsafe { $view::from_raw_parts(data, extents) }
         }
 
-        /// Machine parameters `index` (a pointer) and `index + 1` (extents).
+        /// Reads kernel parameters `index` (a pointer) and `index + 1` (extents) as a view.
         ///
         /// # Safety
         ///
-        /// As [`read_value`] for both, and as the view's `from_raw_parts`.
+        /// The conditions of [`read_value`] for both, and of the view's `from_raw_parts`.
         #[cfg(not(target_arch = "nvptx64"))]
         #[inline(always)]
         pub unsafe fn $read<'a, T $(, $mapping)?>(
@@ -254,22 +254,22 @@ views! {
     view3, read_view3: DisjointMut3<M>, *mut T, Extents3;
 }
 
-/// A shared array of the kernel.
+/// Returns a shared array of the kernel.
 ///
 /// # Safety
 ///
-/// Every thread of the launch calls it once for this static and barrier, of which nothing else makes use.
+/// Every thread of the launch calls it once for this static and barrier. Nothing else uses either of them.
 #[inline(always)]
 pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
     // SAFETY: the caller's promise; a kernel ends before its shared memory does.
     unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
 
-/// A pair of shared arrays of the kernel.
+/// Returns a pair of shared arrays of the kernel.
 ///
 /// # Safety
 ///
-/// As [`shared`].
+/// The conditions of [`shared`].
 #[inline(always)]
 pub unsafe fn double_buffer<'a, A>(
     memory: &'static SharedStatic<[A; 2]>,
@@ -279,26 +279,26 @@ pub unsafe fn double_buffer<'a, A>(
     unsafe { DoubleBuffer::from_raw_parts(memory.as_mut_ptr().cast::<A>(), size_of::<A>(), barrier) }
 }
 
-/// Where an array whose length comes with the launch is in the block's dynamic shared memory.
+/// Location of an array with a launch-time length in the block's dynamic shared memory.
 #[derive(Clone, Copy)]
 pub struct SharedPlace {
-    /// Bytes before it: those of the arrays ahead of it.
+    /// Bytes of the arrays before it.
     pub offset: u32,
-    /// Its elements.
+    /// Number of elements.
     pub len: usize,
-    /// Names its memory on the emulated device, where each array has memory of its own.
+    /// Identifies the array's memory on the emulated device, where each array has separate memory.
     #[cfg(not(target_arch = "nvptx64"))]
     pub site: &'static SharedStatic<u8>,
 }
 
 impl SharedPlace {
-    /// The memory of elements `T`.
+    /// Returns the memory of the elements `T`.
     #[inline(always)]
     #[track_caller]
     fn memory<T>(self) -> *mut T {
         #[cfg(target_arch = "nvptx64")]
         {
-            // SAFETY: the launch has shared memory for the array.
+            // SAFETY: the launch has dynamic shared memory for the array.
             unsafe { crate::shared::dynamic::<u8>().add(self.offset as usize).cast() }
         }
         #[cfg(not(target_arch = "nvptx64"))]
@@ -310,23 +310,23 @@ impl SharedPlace {
     }
 }
 
-/// The bytes of `len` elements `T` in dynamic shared memory, with those up to the next array.
+/// Returns the bytes of `len` elements `T` in dynamic shared memory, including padding before the next array.
 ///
 /// # Safety
 ///
-/// As [`shared_slice`].
+/// The conditions of [`shared_slice`].
 #[inline(always)]
 pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
-    // SAFETY: they fit into the shared memory of a block.
+    // SAFETY: the elements fit in the shared memory of a block.
     unsafe { SharedLen(len).bytes::<T>().unwrap_unchecked() }
 }
 
-/// A shared array of the kernel whose length came with the launch.
+/// Returns a shared array with a launch-time length.
 ///
 /// # Safety
 ///
-/// As [`shared`], and the block has dynamic shared memory for the array at its place, which no other array has. (The
-/// emulated device checks that.)
+/// The conditions of [`shared`]. Also, the block has dynamic shared memory for the array at its place, which no other
+/// array uses. (The emulated device checks this.)
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a, [T]> {
@@ -335,11 +335,11 @@ pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a
     unsafe { Shared::from_raw_parts(array, barrier) }
 }
 
-/// A pair of shared arrays of the kernel whose length came with the launch: an array of `[T; 2]` in memory.
+/// Returns a pair of shared arrays with a launch-time length: an array of `[T; 2]` in memory.
 ///
 /// # Safety
 ///
-/// As [`shared_slice`].
+/// The conditions of [`shared_slice`].
 #[inline(always)]
 #[track_caller]
 pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> DoubleBuffer<'a, [T]> {
@@ -348,11 +348,11 @@ pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> Do
     unsafe { DoubleBuffer::from_raw_parts(first, place.len * size_of::<T>(), barrier) }
 }
 
-/// Machine parameter `index`.
+/// Reads kernel parameter `index`.
 ///
 /// # Safety
 ///
-/// `args` has more than `index` pointers, and that one points to a `T`.
+/// `args` has more than `index` pointers, and the one at `index` points to a `T`.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize) -> T {
@@ -361,22 +361,23 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
     unsafe {
         (*args.add(index)).cast::<T>().read_unaligned()
     }
-    // A GPU has no such memory: it is read where no access is checked.
+    // A GPU has no such memory, so it is read without checking the access.
     #[cfg(warpsmith_check)]
     // SAFETY: the caller's promise; after the call the value is initialized.
     unsafe {
         let mut value = core::mem::MaybeUninit::<T>::uninit();
         crate::host::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
-        // Instrumented, whether the kernel uses the value or not: so the checker sees that its crate is.
+        // Instrumented, whether or not the kernel uses the value: this tells the checker that the crate is
+        // instrumented.
         value.as_ptr().read_volatile()
     }
 }
 
-/// Machine parameters `index` (a pointer) and `index + 1` (a length).
+/// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as a slice.
 ///
 /// # Safety
 ///
-/// As [`read_value`] for both, and as [`slice`].
+/// The conditions of [`read_value`] for both, and of [`slice`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: usize) -> &'a [T] {
@@ -384,11 +385,11 @@ pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: us
     unsafe { slice(read_value(args, index), read_value(args, index + 1)) }
 }
 
-/// Machine parameters `index` (a pointer) and `index + 1` (a length).
+/// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as planes.
 ///
 /// # Safety
 ///
-/// As [`read_slice`].
+/// The conditions of [`read_slice`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_planes<'a, T, const K: usize>(
@@ -399,11 +400,11 @@ pub unsafe fn read_planes<'a, T, const K: usize>(
     SlicePlanes::new(unsafe { read_slice(args, index) })
 }
 
-/// Machine parameters `index` (a pointer) and `index + 1` (a length).
+/// Reads kernel parameters `index` (a pointer) and `index + 1` (a length) as a view.
 ///
 /// # Safety
 ///
-/// As [`read_value`] for both, and as [`view`].
+/// The conditions of [`read_value`] for both, and of [`view`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_view<'a, T, M>(
@@ -414,26 +415,26 @@ pub unsafe fn read_view<'a, T, M>(
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
 }
 
-/// Machine parameter `index`, a tensor map, where the launch has it.
+/// Returns a reference to kernel parameter `index`, a tensor map, in the memory of the launch.
 ///
 /// # Safety
 ///
-/// As [`read_value`], for the time of the launch.
+/// The conditions of [`read_value`], for the duration of the launch.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
     args: *const *const core::ffi::c_void,
     index: usize,
 ) -> &'a TensorMap<T, RANK> {
-    // SAFETY: the caller's promise; its address is a multiple of 64, as a GPU's parameter's.
+    // SAFETY: the caller's promise; its address is a multiple of 64, like that of a GPU kernel parameter.
     unsafe { &*(*args.add(index)).cast() }
 }
 
-/// Whether machine parameter `index`, a pointer, is null.
+/// Returns whether kernel parameter `index`, a pointer, is null.
 ///
 /// # Safety
 ///
-/// As [`read_value`].
+/// The conditions of [`read_value`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn is_null(args: *const *const core::ffi::c_void, index: usize) -> bool {

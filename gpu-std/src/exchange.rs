@@ -1,8 +1,8 @@
-//! How the threads of a block share the items of a tile: blocked or striped, and from one order to the other.
+//! Blocked and striped arrangements of a tile's items, and the exchange between them.
 //!
-//! A tile has `ITEMS` items for each of n threads. In *blocked* order thread t has items `t * ITEMS` to
-//! `(t + 1) * ITEMS - 1`, neighbours, as a scan or a comparison with the next item needs them. In *striped* order it has
-//! items t, t + n, t + 2n, …, so that the threads of a warp access neighbouring memory together.
+//! A tile has `ITEMS` items per thread, for n threads. In *blocked* order, thread t has the consecutive items
+//! `t * ITEMS` to `(t + 1) * ITEMS - 1`, as a scan or a comparison with the next item needs them. In *striped* order it
+//! has items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
 //!
 //! | | blocked | striped |
 //! | --- | --- | --- |
@@ -33,7 +33,8 @@ use crate::shared::{Padded, Shared};
 use crate::vector::Vector;
 use crate::{block, thread};
 
-/// The calling thread's items of the tile that begins at `first`, in striped order; `default` for those past the end.
+/// Loads the calling thread's items of the tile that starts at `first`, in striped order; `default` replaces items past
+/// the end.
 #[inline(always)]
 pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
@@ -48,11 +49,12 @@ pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
     items
 }
 
-/// The calling thread's items of the tile that begins at `first`, in blocked order; `default` for those past the end.
+/// Loads the calling thread's items of the tile that starts at `first`, in blocked order; `default` replaces items past
+/// the end.
 ///
-/// In one access of up to 16 bytes after the other where the thread's first item is aligned to it, item by item
-/// elsewhere. The threads of a warp access memory apart from each other: from 16 bytes of items on
-/// [`load_striped`] and [`striped_to_blocked`] are faster.
+/// If the thread's first item is aligned, it uses accesses of up to 16 bytes; otherwise it loads item by item. Accesses
+/// of a warp are not coalesced: from 16 bytes of items per thread on, [`load_striped`] and [`striped_to_blocked`] are
+/// faster.
 #[inline(always)]
 pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let start = first + thread::linear_in_block() as usize * ITEMS;
@@ -74,13 +76,13 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
     items
 }
 
-/// The calling thread's items in striped order, of a tile whose items the threads pass in blocked order.
+/// Exchanges a tile from blocked to striped order: returns the calling thread's items in striped order.
 ///
-/// Waits as the operations of [`Shared`] do, on the block's array `tile`.
+/// It synchronizes like the operations of [`Shared`], on the block's array `tile`.
 ///
 /// # Panics
 ///
-/// If the block has not `THREADS` threads: require that by `#[kernel(block(…))]`.
+/// If the block does not have `THREADS` threads: require that with `#[kernel(block(…))]`.
 #[inline(always)]
 #[track_caller]
 pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usize>(
@@ -91,21 +93,22 @@ pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usiz
     let tile = write(items, tile, "blocked_to_striped");
     let mut place = own;
     items.map(|_| {
-        // SAFETY: `own` is below `THREADS`, so the place is below `ITEMS * THREADS`: both are within the array.
+        // SAFETY: `own` is below `THREADS`, so the position is below `ITEMS * THREADS` and both indices are within the
+        // array.
         let item = unsafe { *tile.get_unchecked(place % ITEMS, place / ITEMS) };
         place += THREADS;
         item
     })
 }
 
-/// The calling thread's items in blocked order, of a tile whose items the threads pass in striped order.
+/// Exchanges a tile from striped to blocked order: returns the calling thread's items in blocked order.
 ///
-/// Waits as the operations of [`Shared`] do, on the block's array `tile`. With an odd number of items no two lanes of a
-/// warp read from one bank.
+/// It synchronizes like the operations of [`Shared`], on the block's array `tile`. With an odd number of items there
+/// are no bank conflicts on reads.
 ///
 /// # Panics
 ///
-/// As [`blocked_to_striped`].
+/// The conditions of [`blocked_to_striped`].
 #[inline(always)]
 #[track_caller]
 pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usize>(
@@ -123,7 +126,7 @@ pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usiz
     })
 }
 
-/// The thread's index in its block, which has `THREADS`.
+/// Returns the thread's index in its block, which must have `THREADS` threads.
 #[inline(always)]
 #[track_caller]
 fn own<const THREADS: usize>() -> usize {
@@ -134,7 +137,7 @@ fn own<const THREADS: usize>() -> usize {
     thread::linear_in_block() as usize
 }
 
-/// Writes the items of each thread to its column. The block has `THREADS` threads.
+/// Writes the items of each thread to its column. The block must have `THREADS` threads.
 #[inline(always)]
 #[track_caller]
 fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(

@@ -1,15 +1,15 @@
-//! What the host knows of the kernels that `#[elementwise]`, `#[reduction]` and `#[scan]` make.
+//! Host-side traits of the kernels that `#[elementwise]`, `#[reduction]` and `#[scan]` make.
 
 use gpu_spec::KernelSpec;
 
-/// One instance of a kernel, by the part of a launch configuration that is fixed when it is compiled.
+/// One instance of a kernel, identified by the compile-time part of a launch configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Accesses that a thread has in flight at once.
+    /// Accesses in flight per thread.
     pub items: u32,
-    /// Bytes of one access.
+    /// Bytes per access.
     pub vector: u32,
-    /// The instance.
+    /// Specification of the instance.
     pub spec: fn() -> &'static KernelSpec,
 }
 
@@ -18,12 +18,12 @@ pub struct Variant {
 ///
 /// # Safety
 ///
-/// All variants are safe kernels of `Params`, of which the last is what they write, that apply the same function to each
+/// All variants are safe kernels of `Params`, which write only the last parameter. They apply the same function to each
 /// element of all slices, up to the length of the shortest.
 pub unsafe trait Elementwise: 'static {
-    /// The markers of the kernel's parameters: of scalars, slices that are read, and the one that is written.
+    /// Markers of the kernel's parameters: scalars, input slices, and the output slice.
     type Params;
-    /// The instances.
+    /// All instances.
     const VARIANTS: &'static [Variant];
 }
 
@@ -32,25 +32,26 @@ pub unsafe trait Elementwise: 'static {
 ///
 /// # Safety
 ///
-/// All variants are kernels of `(Slice<Item>, PointerMut<u64>, PointerMut<Output>)`, of the operator's types, whose
+/// All variants are kernels of `(Slice<Item>, PointerMut<u64>, PointerMut<Output>)`, with the operator's types. Their
 /// conditions are those of [`reduction::reduce_into`](crate::reduction::reduce_into).
 pub unsafe trait Reduce: 'static {
-    /// Values and operation.
+    /// Types and operation of the reduction.
     type Operator: crate::reduction::Reduction;
-    /// The instances.
+    /// All instances.
     const VARIANTS: &'static [Variant];
 }
 
-/// An operator that [`#[scan]`](macro@crate::scan) made a kernel, with its element types: `or_earlier`, `or_earlier<f32>`.
-/// `ops::inclusive_scan` of the crate `warpsmith` launches it.
+/// An operator that [`#[scan]`](macro@crate::scan) made a kernel, with its element types: `or_earlier`,
+/// `or_earlier<f32>`. `ops::inclusive_scan` of the crate `warpsmith` launches it.
 ///
 /// # Safety
 ///
-/// All variants are kernels of `(Value<bool>, Value<Value>, Slice<Item>, PointerMut<u64>, Value<usize>, SliceMut<Output>)`, of
-/// the operator's types, whose conditions are those of [`scan::scan_slice`](crate::scan::scan_slice).
+/// All variants are kernels of
+/// `(Value<bool>, Value<Value>, Slice<Item>, PointerMut<u64>, Value<usize>, SliceMut<Output>)`, with the operator's
+/// types. Their conditions are those of [`scan::scan_slice`](crate::scan::scan_slice).
 pub unsafe trait Scan: 'static {
-    /// Values and operation.
+    /// Types and operation of the scan.
     type Operator: crate::scan::Operation;
-    /// The instances.
+    /// All instances.
     const VARIANTS: &'static [Variant];
 }

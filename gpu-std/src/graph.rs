@@ -1,11 +1,11 @@
-//! Conditions of a graph, set by its kernels.
+//! Conditions of conditional graph nodes, set by kernels.
 //!
-//! A conditional node of a graph runs its body or not, or again and again, by a number: its *condition*. Kernels
-//! that come before the node, or lie in its body, set it with [`set_condition`]. They get the condition as a `u64`
-//! argument, from the host's handle of it.
+//! A *condition* is a number that determines whether a conditional node runs its body, or how often. Kernels that
+//! precede the node, or lie in its body, set it with [`set_condition`]. They receive the condition as a `u64` argument,
+//! from the host's handle.
 //!
 //! On the GPU this is a function of NVIDIA's device runtime, see [`dynamic`](crate::dynamic). On the emulated device
-//! the handle is the address of an atomic number that the graph keeps.
+//! the handle is the address of an atomic number owned by the graph.
 //!
 //! ```
 //! use gpu_std::graph;
@@ -24,7 +24,7 @@
 //! }
 //! ```
 
-/// Sets a condition of the running graph: what the next conditional node that reads it sees.
+/// Sets the value of a condition of the running graph, for the next conditional node that reads it.
 ///
 /// # Panics
 ///
@@ -32,8 +32,8 @@
 ///
 /// # Safety
 ///
-/// `condition` is the handle of a condition of the graph in which the calling kernel runs. No two threads set it at
-/// the same time.
+/// `condition` is the handle of a condition of the graph in which the calling kernel runs. No two threads set it at the
+/// same time.
 #[inline(always)]
 pub unsafe fn set_condition(condition: u64, value: u32) {
     #[cfg(target_arch = "nvptx64")]
@@ -50,7 +50,7 @@ pub unsafe fn set_condition(condition: u64, value: u32) {
 
         assert!(condition != 0, "0 is no condition of a graph");
         let number = core::ptr::with_exposed_provenance::<AtomicU32>(condition as usize);
-        // SAFETY: the caller promises a condition of the running graph, which on the emulated device is the exposed
+        // SAFETY: the caller promises a condition of the running graph. On the emulated device it is the exposed
         // address of an atomic number that the graph keeps alive while it runs.
         unsafe { (*number).store(value, Ordering::Release) };
     }

@@ -1,10 +1,10 @@
-//! All blocks of a launch, and the order between launches.
+//! Grid-wide barrier and programmatic dependent launch.
 //!
-//! [`sync`] waits for the whole grid. All its blocks have to be on the device at once for that, which a cooperative
-//! launch sees to: a kernel that calls it says `#[kernel(cooperative)]`.
+//! [`sync`] waits for the whole grid. All blocks must therefore be resident at the same time, which a cooperative
+//! launch guarantees. A kernel that calls it needs `#[kernel(cooperative)]`.
 //!
-//! [`launch_dependents`] and [`dependency_wait`] let the launch of the next kernel overlap the end of this one, see
-//! the `dependent` option of [`kernel`](crate::kernel).
+//! [`launch_dependents`] and [`dependency_wait`] let the next kernel's launch overlap the end of this one: see the
+//! `dependent` option of [`kernel`](crate::kernel).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -35,7 +35,7 @@ use crate::{arch, atomic, nvvm};
 
 pub use crate::thread::{grid_dim as dim, launch_size as threads};
 
-/// Blocks of the launch.
+/// Number of blocks in the launch.
 #[inline(always)]
 pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
@@ -47,20 +47,21 @@ pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// Whether the launch is cooperative, so that [`sync`] can be called.
+/// Returns true if the launch is cooperative, so that [`sync`] can be called.
 #[inline(always)]
 pub fn is_cooperative() -> bool {
     gpu_or_host!(workspace() != 0, emulated::is_cooperative())
 }
 
-/// Waits until every thread of the grid has arrived. All writes to global memory before it are visible to all after it.
+/// Waits until every thread of the grid has arrived. All writes to global memory before it are visible to all threads
+/// after it.
 ///
-/// Every thread of the grid must come to the same barrier, also those that have nothing to do: one that has returned
-/// leaves the others waiting. The emulated device reports that as a deadlock; a GPU hangs.
+/// Every thread of the grid must reach the same barrier, including threads without work: if one has returned, the
+/// others wait forever. The emulated device reports that as a deadlock; a GPU hangs.
 ///
 /// # Panics
 ///
-/// In a launch of several blocks that is not cooperative. Those of `#[kernel(cooperative)]` always are.
+/// If the launch has several blocks and is not cooperative. Launches of `#[kernel(cooperative)]` kernels always are.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -93,40 +94,38 @@ fn check_cooperative(is_cooperative: bool) {
     );
 }
 
-/// The address of the memory that the driver gives a cooperative launch; 0 in any other.
+/// Address of the memory that the driver gives a cooperative launch; 0 in any other launch.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn workspace() -> u64 {
     u64::from(nvvm::envreg1()) << 32 | u64::from(nvvm::envreg2())
 }
 
-/// Waits until one thread of each block is here.
+/// Waits until one thread of each block has arrived.
 ///
-/// The second word of the workspace counts arrivals: all of one barrier together add 2³¹, so that the highest bit
-/// changes with the last of them and the other bits are zero again, ready for the next barrier.
+/// The second word of the workspace counts arrivals. The arrivals of one barrier together add 2³¹, so the highest bit
+/// flips with the last of them. The other bits are then zero again, ready for the next barrier.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn meet(workspace: u64) {
     const LAST: u32 = 1 << 31;
     let is_first = thread::block_idx_x() | thread::block_idx_y() | thread::block_idx_z() == 0;
     let share = if is_first { LAST - (blocks() as u32 - 1) } else { 1 };
-    // SAFETY: the driver gives a cooperative launch this word, to be used in this way.
+    // SAFETY: the driver provides this word to a cooperative launch for this use.
     let word = unsafe {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(workspace as usize + 4);
         atomic::Atomic::<u32, atomic::scope::Device>::from_ptr(word)
     };
-    // Releases what the block wrote: the barrier of the block before this orders it before the arrival.
+    // Releases the writes of the block: the preceding block barrier orders them before the arrival.
     let before = word.fetch_add(share, atomic::Ordering::Release);
     while (word.load(atomic::Ordering::Acquire) ^ before) & LAST == 0 {}
 }
 
-/// Lets the launch that waits for this one begin as soon as every block has called this or ended, if it is a
-/// dependent one. It still reads nothing that this one writes before its [`dependency_wait`], which waits for this
-/// launch's end.
+/// Lets the dependent launch that follows start once every block has called this or ended. That launch must still call
+/// [`dependency_wait`] before it reads memory that this one writes; that call waits for this launch's end.
 ///
-/// Call it early, in any one thread of a block. Blocks of the next launch then take the places that this one
-/// leaves free. Does nothing below compute capability 9.0, on the emulated device, and if no dependent launch
-/// follows.
+/// Call it early, in any one thread of each block. Blocks of the next launch then use the SM resources that this one
+/// leaves free. Does nothing below compute capability 9.0, on the emulated device, or if no dependent launch follows.
 #[inline(always)]
 pub fn launch_dependents() {
     #[cfg(target_arch = "nvptx64")]
@@ -135,11 +134,12 @@ pub fn launch_dependents() {
     }
 }
 
-/// Waits until the launches that this one depends on have ended, and what they wrote can be read.
+/// Waits until the launches that this one depends on have ended and their writes are visible.
 ///
-/// In a dependent launch nothing that earlier launches on the stream write may be read before, and nothing that they
-/// read may be written. A safe kernel with `#[kernel(dependent)]` begins with it. Does nothing in a launch that is
-/// not dependent, below compute capability 9.0, and on the emulated device: there the launches before have ended.
+/// Before this call, a dependent launch must not read memory that earlier launches on the stream write, nor write
+/// memory that they read. A safe kernel with `#[kernel(dependent)]` starts with it. Does nothing in a launch that is
+/// not dependent, or below compute capability 9.0. It also does nothing on the emulated device, where the earlier
+/// launches have already ended.
 #[inline(always)]
 pub fn dependency_wait() {
     #[cfg(target_arch = "nvptx64")]

@@ -1,4 +1,4 @@
-//! Groups of threads as types, for code that is written once for any of them.
+//! Thread groups as types, for code that is generic over them.
 //!
 //! ```
 //! use gpu_std::group::{Block, Grid, Group};
@@ -29,31 +29,31 @@ use crate::{block, cluster, grid, thread};
 
 pub use crate::tile::Tile;
 
-/// Threads that can wait for each other. A value of it stands for the group that the calling thread belongs to.
+/// Threads that can wait for each other. A value represents the group that the calling thread belongs to.
 ///
-/// No other type can implement it, so `unsafe` code can rely on sizes and ranks.
+/// The trait is sealed, so `unsafe` code can rely on sizes and ranks.
 pub trait Group: Sealed {
-    /// Threads of the group.
+    /// Number of threads in the group.
     fn size(&self) -> usize;
 
     /// The calling thread's index in the group: below [`size`](Self::size).
     fn thread_rank(&self) -> usize;
 
-    /// Waits until every thread of the group has arrived. All writes before it to memory that all can reach are visible
-    /// to all after it.
+    /// Waits until every thread of the group has arrived. Writes before it, to memory that all threads of the group can
+    /// access, are visible to all of them after it.
     #[track_caller]
     fn sync(&self);
 }
 
-/// All threads of the launch: [`grid::sync`] and its conditions.
+/// All threads of the launch; [`grid::sync`] states the conditions of `sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid;
 
-/// The threads of the cluster: [`cluster::sync`] and its conditions.
+/// The threads of the cluster; [`cluster::sync`] states the conditions of `sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cluster;
 
-/// The threads of the block: [`block::sync_threads`] and its conditions.
+/// The threads of the block; [`block::sync_threads`] states the conditions of `sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block;
 

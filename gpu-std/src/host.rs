@@ -1,7 +1,7 @@
-//! The functions that the device library calls on the host: those of the emulator, with the feature `emulated`.
+//! Functions that the device library calls on the host: the emulator's, with the feature `emulated`.
 //!
-//! Without the feature, stubs of the same names and signatures let kernel crates compile for the host, which launches the kernels
-//! on a GPU. A stub of a function that only a kernel can call panics.
+//! Without the feature, stubs with the same names and signatures let kernel crates compile for the host, which launches
+//! the kernels on a GPU. A stub of a function that only kernels can call panics.
 
 #[cfg(feature = "emulated")]
 pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared, thread};
@@ -9,7 +9,7 @@ pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared,
 #[cfg(not(feature = "emulated"))]
 pub use self::absent::{check, collective, copies, dynamic, output, shared, thread};
 
-/// The host entry of a kernel, which the emulated device calls.
+/// Host entry of a kernel, which the emulated device calls.
 #[cfg(feature = "emulated")]
 #[macro_export]
 #[doc(hidden)]
@@ -19,7 +19,7 @@ macro_rules! __host_entry {
     };
 }
 
-/// A host entry that panics, so that rustc compiles no kernel for the host.
+/// Host entry that panics, so that rustc does not compile kernels for the host.
 #[cfg(not(feature = "emulated"))]
 #[macro_export]
 #[doc(hidden)]
@@ -32,7 +32,7 @@ macro_rules! __host_entry {
 #[cfg(not(feature = "emulated"))]
 #[allow(dead_code, reason = "the feature `glam` and the target say which are used")]
 mod absent {
-    /// Functions that only run in a kernel.
+    /// Defines stubs of functions that only run in a kernel.
     macro_rules! kernels_only {
         (unsafe $($name:ident($($parameter:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
             /// # Safety
@@ -148,7 +148,7 @@ mod absent {
         }
     }
 
-    /// Nothing is checked.
+    /// Stubs of the checker: nothing is checked.
     pub mod check {
         use core::ffi::c_void;
         use core::sync::atomic::Ordering;
@@ -179,7 +179,7 @@ mod absent {
     }
 }
 
-/// A function of the device library was called on the host.
+/// Panics, because a device library function was called on the host.
 #[cfg(not(feature = "emulated"))]
 #[track_caller]
 fn not_emulated() -> ! {

@@ -1,17 +1,17 @@
-//! [`Indexed`]: which element has the least or the greatest key.
+//! [`Indexed`]: a key-index pair, for argmin and argmax.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::element::{KernelType, KernelValue};
 use crate::scalar::Scalar;
 
-/// A key and the index of the element that has it, for reductions to the index of the least or greatest: in threads,
-/// blocks ([`block::reduce`](crate::block::reduce)), warps and tiles, and on the host over what the blocks left.
+/// A key and the index of the element that has it, for argmin and argmax. It can be reduced in threads, blocks
+/// ([`block::reduce`](crate::block::reduce)), warps and tiles, and on the host over the blocks' results.
 ///
-/// [`max`](Self::max) and [`min`](Self::min) are operators of such reductions, associative and without regard to order:
-/// of equal keys the lower index counts, and NaN counts as the greatest and as the least, as in `ops::argmax` and
-/// `ops::argmin`. [`NONE`](Self::NONE) is their neutral element. The key of an element is what the kernel computes: a field
-/// of a struct, a distance, any number of 32 or 64 bits. (Convert smaller ones, which changes no order.)
+/// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
+/// keys, the lower index wins. NaN is both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.
+/// [`NONE`](Self::NONE) is their identity. The kernel computes the key of an element: a field of a struct, a distance,
+/// or any other number of 32 or 64 bits. (Convert smaller numbers, which preserves their order.)
 ///
 /// ```
 /// use gpu_std::Indexed;
@@ -37,45 +37,45 @@ use crate::scalar::Scalar;
 /// assert_eq!(best.get(), Some((300, 5.0)));
 /// ```
 ///
-/// For an order that no number gives, reduce a struct of yours with an operator of yours.
+/// For an order that no number expresses, reduce your own struct with your own operator.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Indexed<T> {
     key: T,
-    /// As bytes, so that no padding follows whatever the key is.
+    /// Stored as bytes, so that no padding follows for any key.
     index: [u8; 8],
 }
 
 impl<T: Scalar> Indexed<T> {
-    /// No element.
+    /// Absence of an element.
     pub const NONE: Self = Self { key: T::ZERO, index: [u8::MAX; 8] };
 
-    /// The element with this index, which is below `u64::MAX`, and key.
+    /// Makes a pair of an element's index, which is below `u64::MAX`, and key.
     #[inline(always)]
     pub fn new(index: usize, key: T) -> Self {
         const { check_key::<T>() };
         Self { key, index: (index as u64).to_ne_bytes() }
     }
 
-    /// Index and key; `None` when it is no element.
+    /// Returns index and key; `None` for [`NONE`](Self::NONE).
     #[inline(always)]
     pub fn get(self) -> Option<(usize, T)> {
         (!self.is_none()).then(|| (self.number() as usize, self.key))
     }
 
-    /// The one with the greater key: a NaN, if there is one; of equal ones that with the lower index.
+    /// Returns the pair with the larger key: a NaN, if there is one; the lower index if keys are equal.
     #[inline(always)]
     pub fn max(self, other: Self) -> Self {
         self.better(other, other.key > self.key)
     }
 
-    /// The one with the lesser key: a NaN, if there is one; of equal ones that with the lower index.
+    /// Returns the pair with the smaller key: a NaN, if there is one; the lower index if keys are equal.
     #[inline(always)]
     pub fn min(self, other: Self) -> Self {
         self.better(other, other.key < self.key)
     }
 
-    /// `other`, if its number `beats` that of `self` or NaN, absence or the index decides so.
+    /// Returns `other` if its key `beats` that of `self`, or if NaN, absence or the index decides for it.
     #[inline(always)]
     fn better(self, other: Self, beats: bool) -> Self {
         let (is_nan, other_is_nan) = (is_nan(self.key), is_nan(other.key));
@@ -95,7 +95,8 @@ impl<T: Scalar> Indexed<T> {
     }
 }
 
-/// Keys that leave the index aligned: threads exchange words, and a value that is none of words only through memory.
+/// Rejects keys that would misalign the index. Threads exchange words; a value that does not consist of words would go
+/// through memory.
 const fn check_key<T>() {
     assert!(
         size_of::<T>() >= 4,
@@ -109,7 +110,7 @@ fn is_nan<T: Scalar>(key: T) -> bool {
     key != key
 }
 
-/// As `get` says: two that are no element are equal.
+/// Compares the results of `get`: two absent elements are equal.
 impl<T: Scalar> PartialEq for Indexed<T> {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {
@@ -128,16 +129,17 @@ impl<T: Scalar> core::fmt::Debug for Indexed<T> {
     }
 }
 
-// SAFETY: zeros are a key and an index.
+// SAFETY: zeros are a valid key and index.
 unsafe impl<T: Scalar> Zeroable for Indexed<T> {}
-// SAFETY: any bytes are a key and an index. A number's alignment divides 8, so there is no padding, as `HAS_PADDING` checks.
+// SAFETY: every bit pattern is a valid key and index. A number's alignment divides 8, so there is no padding, as
+// `HAS_PADDING` checks.
 unsafe impl<T: Scalar> Pod for Indexed<T> {}
 // SAFETY: `repr(C)` fixes the layout of two plain fields.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Scalar> KernelValue for Indexed<T> {
     const SIGNATURE: u32 = gpu_spec::signature("Indexed", &[T::SIGNATURE]);
 }
-// SAFETY: any bytes are a value.
+// SAFETY: every bit pattern is valid.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Scalar> KernelType for Indexed<T> {
     const HAS_PADDING: bool = {

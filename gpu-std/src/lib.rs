@@ -1,8 +1,8 @@
-//! The device library: what a kernel written in Rust can call.
+//! Device library: the API that kernels written in Rust call.
 //!
-//! Every function has two bodies. Compiled for `nvptx64`, it is an instruction of the GPU; compiled for the
-//! host, it calls the emulated device, so that the same kernel runs in `cargo test` on any machine. The host
-//! side needs stable Rust only; the GPU side is compiled by `warpsmith-builder`.
+//! Every function has two bodies. Compiled for `nvptx64`, it is a GPU instruction. Compiled for the host, it calls the
+//! emulated device, so that the same kernel runs in `cargo test` on any machine. The host side needs only stable Rust;
+//! `warpsmith-builder` compiles the GPU side.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -18,40 +18,40 @@
 //! }
 //! ```
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
-//! | [`thread`], [`block`] | indices of a thread, barriers, memory fences; reductions and scans of a block |
-//! | [`cluster`] | blocks that reach each other's shared memory |
-//! | [`grid`] | all blocks: a barrier in cooperative launches, and the order between launches |
-//! | [`warp`] | shuffles, votes, matches and reductions among 32 threads |
-//! | [`tile`] | the same, and scans, in parts of a warp |
+//! | [`thread`], [`block`] | thread indices, barriers, memory fences; block-wide reductions and scans |
+//! | [`cluster`] | thread block clusters, distributed shared memory |
+//! | [`grid`] | the whole grid: a barrier for cooperative launches, and programmatic dependent launch |
+//! | [`warp`] | warp shuffles, votes, matches and reductions |
+//! | [`tile`] | the same operations, and scans, for sub-warp groups of lanes |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
-//! | [`exchange`] | items of a block's threads in blocked and striped order: loads, stores, and from one to the other |
+//! | [`exchange`] | blocked and striped arrangements of a block's items: loads, stores and exchanges |
 //! | [`radix`] | stable ranks of a block's digits, for sorting |
-//! | [`look_back`] | scans over all blocks in one launch: decoupled look-back, with the same bits every run |
-//! | [`mod@scan`] | scans of whole arrays, of any operation |
-//! | [`disjoint`] | mutable views of which each thread gets its own elements |
-//! | [`view`] | views of rows and columns that all threads read |
-//! | [`shared`] | arrays that a block shares: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
-//! | [`tensor`] | copies of tensors and matrix products of compute capability 9.0 |
+//! | [`look_back`] | single-pass scans over all blocks by decoupled look-back, bit-identical in every run |
+//! | [`mod@scan`] | scans of whole arrays, with any associative operator |
+//! | [`disjoint`] | mutable views that give each thread its own elements |
+//! | [`view`] | read-only 2-D and 3-D views |
+//! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
+//! | [`tensor`] | TMA copies and tensor-core matrix products of compute capability 9.0 |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
-//! | [`dynamic`] | launching kernels from kernels |
-//! | [`graph`] | setting the conditions of a graph |
-//! | [`mod@elementwise`], [`mod@reduction`] | functions of elements and operators as kernels over arrays |
-//! | [`vector`] | loads and stores of up to 32 bytes at once |
-//! | [`vectorized`] | how the threads of a launch share an array, in vectors |
-//! | [`scalar`] | numbers as kernels need them: conversions, NaN-propagating minimum, what to accumulate in |
-//! | [`clock`] | cycles and nanoseconds |
+//! | [`dynamic`] | dynamic parallelism: kernels that launch kernels |
+//! | [`graph`] | conditions of conditional graph nodes |
+//! | [`mod@elementwise`], [`mod@reduction`] | elementwise functions and reduction operators as kernels over arrays |
+//! | [`vector`] | vector loads and stores of up to 32 bytes |
+//! | [`vectorized`] | vectorized distribution of an array over the threads of a launch |
+//! | [`scalar`] | numeric traits for kernels: conversions, NaN-propagating minimum, accumulator types |
+//! | [`clock`] | cycle and nanosecond counters |
 //! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
 //! | [`random`] | random numbers: Philox, uniform and normal |
 //! | [`mod@printf`] | text from a kernel |
-//! | [`element`], [`checked`] | which types can be passed to a kernel; `bool` and enums in buffers |
-//! | [`indexed`] | a key and its index: which element has the greatest |
-//! | [`per_block`], [`per_tile`] | views of which each block, or part of a warp, gets its own elements |
+//! | [`element`], [`checked`] | types that a kernel can take; `bool` and enums in buffers |
+//! | [`indexed`] | key-index pairs, for argmin and argmax |
+//! | [`per_block`], [`per_tile`] | mutable views that give each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
-//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch and comes back to the host
-//! as an error with its text, file and line, kernel, block and thread.
+//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch. The host gets it as an error with
+//! its text, file and line, kernel, block and thread.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -62,7 +62,7 @@
 
 extern crate self as gpu_std;
 
-/// The first expression on the GPU, the second on the emulated device.
+/// Evaluates the first expression on the GPU and the second on the emulated device.
 macro_rules! gpu_or_host {
     ($gpu:expr, $host:expr) => {{
         #[cfg(target_arch = "nvptx64")]
@@ -133,10 +133,10 @@ pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Pl
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
-/// Derives [`KernelType`](trait@KernelType) and [`KernelValue`](trait@KernelValue) for a struct, with what it needs of
-/// bytemuck.
+/// Derives [`KernelType`](trait@KernelType) and [`KernelValue`](trait@KernelValue) for a struct, and the bytemuck
+/// traits that they need.
 ///
-/// The struct is `#[repr(C)]` or `#[repr(transparent)]` and has no padding: write a field for it.
+/// The struct must be `#[repr(C)]` or `#[repr(transparent)]` and must have no padding: declare padding as a field.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -150,7 +150,7 @@ pub use glam;
 /// }
 /// ```
 ///
-/// A generic struct is checked for each type that a kernel takes it with:
+/// Each instantiation of a generic struct is checked where a kernel uses it:
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -163,7 +163,7 @@ pub use glam;
 /// }
 /// ```
 ///
-/// Without a fixed layout it does not compile:
+/// A struct without a fixed layout does not compile:
 ///
 /// ```compile_fail
 /// # use gpu_std::prelude::*;
@@ -174,10 +174,10 @@ pub use glam;
 /// }
 /// ```
 pub use gpu_macros::KernelType;
-/// Derives [`KernelValue`](trait@KernelValue) for a struct or an enum without fields, which a kernel then takes by value.
+/// Derives [`KernelValue`](trait@KernelValue) for a struct or a fieldless enum, so that a kernel can take it by value.
 ///
-/// A struct is `#[repr(C)]` or `#[repr(transparent)]`; padding is of no concern. An enum has the type of its numbers, and
-/// can lie in buffers as [`Checked`].
+/// A struct must be `#[repr(C)]` or `#[repr(transparent)]`; padding is allowed. An enum must have an integer `repr`,
+/// and can be stored in buffers as [`Checked`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -208,10 +208,10 @@ pub use gpu_macros::KernelType;
 /// }
 /// ```
 pub use gpu_macros::KernelValue;
-/// Places a static in the shared memory of a block.
+/// Places a static in the block's shared memory.
 ///
-/// The static is written as `MaybeUninit`, and becomes a [`shared::SharedStatic`], whose
-/// [`as_mut_ptr`](shared::SharedStatic::as_mut_ptr) gives the calling block's memory.
+/// The static is declared as `MaybeUninit` and becomes a [`shared::SharedStatic`]. Its
+/// [`as_mut_ptr`](shared::SharedStatic::as_mut_ptr) returns the address in the calling block's shared memory.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -234,83 +234,84 @@ pub use per_tile::PerTile;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use shape::Shape;
 
-/// Makes a function a kernel, which a host can launch.
+/// Makes a function a kernel that the host can launch.
 ///
 /// # Parameters
 ///
-/// | type | what it is | what a launch passes |
+/// | type | meaning | argument of a launch |
 /// | --- | --- | --- |
 /// | `T` | a plain value, see [`KernelValue`](trait@KernelValue) | the value |
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
-/// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | `DisjointMut<T, M>` | a mutable view that gives each thread its own elements | a buffer, borrowed mutably |
 /// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a buffer, borrowed |
-/// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
-/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
+/// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
+/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that gives each thread its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
-/// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
-/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
-/// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, of a length that comes with the launch | [`SharedLen(length)`](SharedLen) |
-/// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor, copied box by box | a tensor map of a buffer |
+/// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | an optional slice or view | `Some` of the corresponding argument, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
+/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | none: it is not a parameter of the launch |
+/// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, in dynamic shared memory | [`SharedLen(length)`](SharedLen) |
+/// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor, copied by TMA in boxes | a tensor map of a buffer |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
 ///
-/// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
-/// code.
+/// A kernel is a free function and returns nothing. A safe kernel function can be launched from safe code.
 ///
-/// The mutable views of a kernel decide in how many dimensions it can be launched: a kernel whose views are all
-/// `DisjointMut` in one, one with a `DisjointMut2` in up to two. A kernel that has none of them can be launched in any.
+/// The mutable views of a kernel limit the dimensions of its launches. If all views are `DisjointMut`, launches are
+/// one-dimensional; with a `DisjointMut2` they have up to two dimensions. A kernel without mutable views can be
+/// launched in any number of dimensions.
 ///
 /// # Options
 ///
-/// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: what the generic parameters stand for. A kernel is
-///   compiled for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
-/// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
-///   threads, and limits registers so that `min_blocks` blocks fit on a multiprocessor.
-/// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch has blocks of exactly these threads. A launch that
-///   leaves the block open gets it (`Launch::cover((width, height))`), one of another block is an error; inside the
-///   kernel the block's size is a constant to the compiler.
-/// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks in clusters of this size, for
-///   [`cluster`]. It implies `arch = 90`.
+/// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: values of the generic parameters. A kernel is compiled
+///   for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
+/// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more threads,
+///   and limits registers so that `min_blocks` blocks fit on a multiprocessor (SM).
+/// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch has blocks of exactly this size. A launch that does
+///   not specify the block (`Launch::cover((width, height))`) uses this size; a launch with another block is an error.
+///   Inside the kernel the block size is a compile-time constant.
+/// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks into clusters of this size,
+///   for [`cluster`]. Implies `arch = 90`.
 ///
-///   The numbers of these three may be constants, and use the constants of `consts(…)`:
+///   The numbers of these three options may be constants, including those of `consts(…)`:
 ///   `consts(TILE = 16, 32), block(TILE, TILE)`.
-/// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less. `arch = "90a"`: it uses
-///   instructions that GPUs of 9.0 alone have ([`tensor`]), and is in the code for `sm_90a` only.
-/// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels that recurse, call through
-///   pointers or `dyn`, or format with `core::fmt`, whose need the compiler does not know.
-/// - `cooperative`: its blocks wait for each other, by [`grid::sync`]. Every launch is cooperative then, so that all
-///   blocks are on the device at once; a grid too large for that is an error that says how large it may be.
-/// - `dependent`: on compute capability 9.0 and later its launch may begin before the one ahead of it on the stream
-///   has ended, as soon as that one calls [`grid::launch_dependents`]. That hides most of what a launch costs. A safe
-///   kernel waits for the end of the launch ahead before it does anything, by [`grid::dependency_wait`]. An `unsafe
-///   fn` does not: it has to call that itself, in every thread, before it touches memory that earlier launches
-///   use, and can do before what needs none of it (load constants, clear shared memory). Elsewhere it changes
-///   nothing.
-/// - `no_panic`: it is a build error, with file and line, when a panic is left in the GPU code: a bounds check or an
-///   assertion that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and where.
-///   On the emulated device it changes nothing.
-/// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that names them and their
-///   lengths; the host checks it before the launch, in prepared launches and in graphs too. Views in two and three dimensions
-///   agree in all sides, with a slice in the number of elements; of planes, one counts. `launch` among the names stands for
-///   the threads that `Launch::auto`, `Launch::linear` or `Launch::cover` names, so that none of the elements is left out:
-///   `same_len(x, y, launch)`. Groups that differ are separated by `;`: `same_len(x, y; a, b)`. Launches from kernels
-///   ([`dynamic`]) are not checked.
-/// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each as often as it
-///   has to be moved. Traces and their tables then have the kernel's bandwidth, and its share of the device's peak. The
-///   host computes the expression, an integer, from the arguments of a launch while a profiler records: a slice or view is
-///   a `Shape` there, with `len()`, `bytes()`, `width()`, `height()` and `depth()`; values and pointers are what they are,
-///   and generic parameters those of the instance: `bytes = n as usize * size_of::<T>()`. If it panics, the bytes of that
-///   launch are unknown.
+/// - `arch = 90`: the kernel needs compute capability 9.0 and is left out of images for lower ones. `arch = "90a"`: the
+///   kernel uses instructions that only GPUs of compute capability 9.0 have ([`tensor`]), and is compiled for `sm_90a`
+///   only.
+/// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels whose stack use the compiler cannot
+///   compute: those that recurse, call through pointers or `dyn`, or format with `core::fmt`.
+/// - `cooperative`: blocks wait for each other with [`grid::sync`]. Every launch is then cooperative, so all blocks are
+///   resident at the same time. A grid that is too large for that is an error, which states the maximum size.
+/// - `dependent`: programmatic dependent launch (PDL), on compute capability 9.0 and later. The launch may start before
+///   the preceding one on the stream has ended, once that one calls [`grid::launch_dependents`]. This hides most of the
+///   launch overhead. A safe kernel calls [`grid::dependency_wait`] first, and so waits for the end of the preceding
+///   launch. An `unsafe fn` must call it itself, in every thread, before it touches memory that earlier launches use.
+///   It can first do independent work (load constants, clear shared memory). On other devices the option has no effect.
+/// - `no_panic`: a panic left in the GPU code is a build error with file and line. Such panics are bounds checks and
+///   assertions that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and
+///   where. The option has no effect on the emulated device.
+/// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that states the names
+///   and lengths. The host checks it before the launch, also in prepared launches and in graphs. 2-D and 3-D views must
+///   agree in all sides, and with a slice in the number of elements; a planes view counts the length of one plane. The
+///   name `launch` stands for the threads that `Launch::auto`, `Launch::linear` or `Launch::cover` names, so that no
+///   element is left out: `same_len(x, y, launch)`. Separate independent groups by `;`: `same_len(x, y; a, b)`.
+///   Launches from kernels ([`dynamic`]) are not checked.
+/// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each counted as
+///   often as it has to be moved. Traces and their tables then show the kernel's bandwidth and its share of the
+///   device's peak. The host computes this integer expression from the launch arguments while a profiler records. In it
+///   a slice or view is a `Shape`, with `len()`, `bytes()`, `width()`, `height()` and `depth()`. Values and pointers
+///   are themselves, and generic parameters are those of the instance: `bytes = n as usize * size_of::<T>()`. If the
+///   expression panics, the bytes of that launch are unknown.
 ///
-/// - `crate = path::to::gpu_std`: where gpu-std is, for a crate that re-exports it. The macros write `unsafe` code that relies on
-///   it: whoever names another crate, or one that replaces parts of gpu-std, vouches for it.
+/// - `crate = path::to::gpu_std`: the path of gpu-std, for a crate that re-exports it. The macros emit `unsafe` code
+///   that relies on gpu-std. Naming another crate, or one that replaces parts of gpu-std, is a promise that it is
+///   equivalent.
 ///
-/// # What it makes
+/// # Generated items
 ///
-/// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` of its own), so that other
-/// kernels can call it. Beside it there is a type of the same name and generic parameters that is a
-/// [`Kernel`] with the arguments of each [`Instance`], by which a launch names it, from the host or in [`dynamic`]; and, on the host, an
-/// entry in the `registry`.
+/// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` attribute), so that other kernels can
+/// call it. The macro adds a type of the same name and generic parameters, which is a [`Kernel`] with the arguments of
+/// each [`Instance`]. Launches name this type, on the host and in [`dynamic`]. On the host it also adds an entry to the
+/// `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -330,8 +331,8 @@ pub use shape::Shape;
 ///
 /// # In generic code
 ///
-/// Host code that is generic over the kernel's types asks for an instance, `scale<T, 4>: Instance`, besides the kernel's
-/// own bounds; what a launch takes follows from the function's parameters.
+/// Host code that is generic over the kernel's types needs the bound `scale<T, 4>: Instance`, in addition to the
+/// kernel's own bounds. The launch arguments follow from the function's parameters.
 ///
 /// ```
 /// # use gpu_std::prelude::*;
@@ -352,10 +353,10 @@ pub use shape::Shape;
 /// ```
 pub use gpu_macros::kernel;
 
-/// Makes a function of elements a kernel over arrays: `out[i] = f(x[i], y[i], …)`.
+/// Makes a scalar function an elementwise kernel over arrays: `out[i] = f(x[i], y[i], …)`.
 ///
-/// The function takes up to four elements by value and returns one, of any types that kernels take. The kernel has
-/// vectorised accesses at any alignment, and instances with 1 and 4 of them in flight in each thread.
+/// The function takes up to four elements by value and returns one, of any kernel types. The kernel uses vectorized
+/// accesses at any alignment. It has instances with 1 and 4 accesses in flight per thread.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -380,18 +381,19 @@ pub use gpu_macros::kernel;
 /// assert_eq!(scaled_relu(2.0, 3.0), 6.0);
 /// ```
 ///
-/// `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))` launches it: safe, with the lengths
-/// checked, in the configuration that was tuned or else the default. As a kernel of its own it is
-/// `scaled_relu<ITEMS, VECTOR>`, and the shortest array counts.
+/// `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))` launches it. The call is safe, checks
+/// the lengths, and uses the tuned configuration or otherwise the default. As a kernel its name is
+/// `scaled_relu<ITEMS, VECTOR>`; launched directly, it processes as many elements as the shortest array has.
 ///
 /// # Options
 ///
-/// - `types(T = f32, bf16)`: what the generic parameters stand for, as for [`#[kernel]`](macro@kernel).
-/// - `scalars(a, b)`: these parameters are one value for all elements, and not an array.
+/// - `types(T = f32, bf16)`: values of the generic parameters, as for [`#[kernel]`](macro@kernel).
+/// - `scalars(a, b)`: these parameters are one value for all elements, not arrays.
 /// - `updates(y)`: the last parameter is also the output.
-/// - `consts(ITEMS = 1, 4; VECTOR = 16)`: the instances, by accesses in flight in each thread and bytes of an access to the
-///   array of the largest elements. These are the default.
-/// - `launch_bounds(512)`, `arch = 90`, `no_panic`: as for [`#[kernel]`](macro@kernel). The first is the default.
+/// - `consts(ITEMS = 1, 4; VECTOR = 16)`: the instances. `ITEMS` is the number of accesses in flight per thread;
+///   `VECTOR` is the bytes per access to the array with the largest elements. These are the defaults.
+/// - `launch_bounds(512)`, `arch = 90`, `no_panic`: as for [`#[kernel]`](macro@kernel). `launch_bounds(512)` is the
+///   default.
 pub use gpu_macros::elementwise;
 
 /// Makes an associative and commutative operator a kernel that reduces an array to one value.
@@ -428,25 +430,25 @@ pub use gpu_macros::elementwise;
 /// }
 /// ```
 ///
-/// `warpsmith::ops::reduce::<greatest>(&stream, &KERNELS, &x)` launches it and gives the value; `ops::reduce_into` leaves it
-/// on the device. Both are safe. The result has the same bits in every run of the same configuration. In which order the
-/// values are combined is described in [`reduction`](mod@reduction).
+/// `warpsmith::ops::reduce::<greatest>(&stream, &KERNELS, &x)` launches it and returns the value; `ops::reduce_into`
+/// leaves the value on the device. Both are safe. The result is bit-identical in every run of the same configuration.
+/// [`reduction`](mod@reduction) describes the order in which values are combined.
 ///
 /// # Options
 ///
-/// - `identity = value`, required: the value of no elements; combined with another it gives the other.
-/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: how an element is taken in, when elements are of another type
-///   than values. The type of `x` is that of the elements; `index` is a `u64` that increases from call to call on one value.
-/// - `finish = |value| -> R { … }`: what the result is made of, in the end.
+/// - `identity = value`, required: the identity element of the operator, which is the result for no elements.
+/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. It is
+///   required if elements and values differ in type. `index` is a `u64` that increases from call to call on one value.
+/// - `finish = |value| -> R { … }`: converts the final value to the result.
 /// - `types(T = f32, bf16)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(512, 1)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
 pub use gpu_macros::reduction;
 
-/// Makes an associative operator a kernel that scans an array: each result is that of all elements up to its own, or before
-/// it.
+/// Makes an associative operator a kernel that scans an array. Each result combines all elements up to and including
+/// its own (inclusive), or before it (exclusive).
 ///
-/// The operator combines two values of a type that kernels take, without padding, in the order of their elements. It need
-/// not commute.
+/// The operator combines two values of a kernel type without padding, in the order of their elements. It need not be
+/// commutative.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -470,18 +472,18 @@ pub use gpu_macros::reduction;
 /// }
 /// ```
 ///
-/// `warpsmith::ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)` launches it, `ops::exclusive_scan` with a
-/// value to begin with. Both are safe. The result has the same bits in every run of the same configuration, as
+/// `warpsmith::ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)` launches it; `ops::exclusive_scan` also
+/// takes an initial value. Both are safe. The result is bit-identical in every run of the same configuration, as
 /// [`scan`](mod@scan) describes.
 ///
 /// # Options
 ///
-/// - `identity = value`, required: combined with another it gives the other, every bit of it.
+/// - `identity = value`, required: combined with another value it gives that value, bit for bit.
 /// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
 pub use gpu_macros::scan;
 
-/// Prints from a kernel, with a C format that is checked when the kernel is compiled.
+/// Prints from a kernel, with a C format string that is checked at compile time.
 ///
 /// | conversion | argument |
 /// | --- | --- |
@@ -493,7 +495,7 @@ pub use gpu_macros::scan;
 /// | `%p` | a pointer or reference |
 /// | `%%` | none: a percent sign |
 ///
-/// Flags, width and precision are as in C, except `*`. Lengths such as `l` are not needed. On a GPU the text
+/// Flags, width and precision are as in C, except `*`. Length modifiers such as `l` are not needed. On a GPU the text
 /// appears when the host waits for the stream; a full buffer loses the oldest text.
 ///
 /// ```
@@ -516,16 +518,16 @@ pub use tensor::TensorMap;
 pub use vector::Vector;
 pub use view::{Slice2, Slice3};
 
-/// The compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
+/// Returns the compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
 /// emulated device.
 ///
-/// A constant to the optimiser: `if arch() >= 90 { … }` leaves nothing of itself in the code.
+/// It is a compile-time constant: the optimizer removes the test in `if arch() >= 90 { … }`.
 #[inline(always)]
 pub fn arch() -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the name is a constant string with a NUL. Casts alone lead to it, since the pass that answers
-        // the call runs before any function is inlined.
+        // SAFETY: the name is a NUL-terminated constant string. Only casts may lead to it, because the LLVM pass that
+        // resolves the call runs before inlining.
         unsafe { nvvm::__nvvm_reflect(b"__CUDA_ARCH\0" as *const [u8; 12] as *const u8) as u32 / 10 }
     }
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,30 +1,30 @@
-//! Scans over all blocks of a launch, in one launch: tiles in order, and the prefix of each by decoupled look-back.
+//! Single-pass scans over all blocks of a launch, by decoupled look-back.
 //!
-//! A [`TileQueue`] gives each block the next tile until none is left, in any grid. A [`LookBack`] tells a block what the
-//! tiles before its own add up to, while these are still being worked on.
+//! A [`TileQueue`] gives each block the next tile, in order, until none is left, for any grid size. A [`LookBack`]
+//! gives a block the exclusive prefix of its tile while earlier tiles are still in progress.
 //!
-//! # The same bits in every run
+//! # Bit-identical results
 //!
-//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the totals
-//! of as many tiles as have no prefix yet, which depends on time, and so does the rounding of a float. Here the association
-//! is fixed by the tile's index, in three levels of 32:
+//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
+//! totals of as many tiles as have no prefix yet. That number depends on timing, and so does the rounding of floats.
+//! Here the tile's index determines the association, in three levels of 32:
 //!
 //! - a *tile* publishes its total;
 //! - the last tile of a *group* of 32 adds up the 32 totals, and publishes the group's total;
-//! - the last tile of a *section* of 32 groups adds up the groups' totals, adds that to the section's own prefix, and
-//!   publishes the prefix of the next section.
+//! - the last tile of a *section* of 32 groups adds up the groups' totals. It adds that sum to the section's own
+//!   prefix, and publishes the prefix of the next section.
 //!
-//! The prefix of a tile is section prefix + (groups before, within the section + tiles before, within the group), each sum
-//! a tree of neighbours ([`warp::reduce_first`]). One warp reads all of them at the same time, one value a lane and level.
-//! Sections wait for each other, one after the other, but that is one step for every 1024 tiles. A sum of n elements
-//! is rounded as often as pairwise summation rounds it, and once more for each section.
+//! The prefix of a tile is section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
+//! is a tree of neighbors ([`warp::reduce_first`]). One warp reads all values at the same time, one value per lane and
+//! level. Sections wait for each other sequentially, but that is only one step per 1024 tiles. A sum of n elements has
+//! as many roundings as pairwise summation, plus one per section.
 //!
 //! # The workspace
 //!
-//! A slice of [`workspace_len`] atomics, zero before its first use. It is never cleared: what a launch publishes has a tag
-//! that no launch before it had. Launches on one stream can share it, whatever they scan, also in a graph that is launched
-//! many times; launches that may overlap must not. Always pass all of it: after 2³¹ launches the tags begin again, and the
-//! slice is cleared then.
+//! The workspace is a slice of [`workspace_len`] atomics, zeroed before its first use. It is never cleared between
+//! launches: each launch publishes values with a new tag. Launches on one stream can share it, whatever they scan, also
+//! in a graph that is launched many times. Launches that may overlap must not share it. Always pass the whole
+//! workspace: after 2³¹ launches the tags wrap, and the slice is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -66,44 +66,45 @@ use crate::element::KernelType;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread, words};
 
-/// Words of the workspace before those of the tiles: the next tile, and the tag of the launch before.
+/// Header words of the workspace: the next tile, and the tag of the preceding launch.
 const HEADER: usize = 16;
-/// Tiles of a group, and groups of a section.
+/// Number of tiles per group, and of groups per section.
 const LEVEL: usize = WARP_SIZE as usize;
-/// The last tag. A word has 31 bits for it.
+/// The maximum tag. A word has 31 bits for it.
 const LAST_TAG: u32 = (1 << 31) - 1;
-/// No tile was taken ahead.
+/// No tile was prefetched.
 const NONE: u32 = u32::MAX;
 
-/// Words of 64 bits of the workspace of a [`LookBack<T>`] over `tiles` tiles, for values of `bytes` (the size of `T`).
+/// Returns the length of the workspace, in 64-bit words, of a [`LookBack<T>`] over `tiles` tiles, for values of `bytes`
+/// (the size of `T`).
 pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
     let groups = tiles.div_ceil(LEVEL);
     HEADER + bytes.div_ceil(4) * (tiles + groups + groups.div_ceil(LEVEL) + 1)
 }
 
-/// The tiles of a launch, which its blocks take one after the other, in order.
+/// Tile queue of a launch: its blocks take tiles in order.
 ///
-/// All threads of a block make one, once in a launch, and call [`next`](Self::next) together until it returns `None`: the
-/// last block to do so prepares the workspace for the next launch. All blocks of the grid take part, however many.
+/// All threads of a block make one queue per launch, and call [`next`](Self::next) together until it returns `None`.
+/// The last block to do so prepares the workspace for the next launch. All blocks of the grid take part, in any number.
 #[derive(Debug)]
 pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
     tiles: u32,
-    /// What this launch publishes with.
+    /// Tag with which this launch publishes.
     tag: u32,
-    /// The tile that the first thread has taken ahead, or [`NONE`].
+    /// Tile that the first thread has prefetched, or [`NONE`].
     ahead: u32,
 }
 
 impl<'a> TileQueue<'a> {
-    /// The `tiles` tiles of this launch, less than 2³¹.
+    /// Makes a queue of the `tiles` tiles of this launch, fewer than 2³¹.
     ///
     /// # Safety
     ///
-    /// The workspace has the words of [`workspace_len`]. It was zero once, and nothing but queues of launches that have ended
-    /// has written its header since; all threads of all blocks of this launch make one queue of the same workspace and number
-    /// of tiles, and call [`next`](Self::next) until it returns `None`. Then each tile is of one block, on which unsafe code
-    /// may rely.
+    /// The workspace has at least [`workspace_len`] words. It was zeroed once, and only queues of launches that have
+    /// ended have written its header since. All threads of all blocks of this launch make one queue with the same
+    /// workspace and number of tiles. They call [`next`](Self::next) until it returns `None`. Each tile then belongs to
+    /// exactly one block, and unsafe code may rely on it.
     ///
     /// # Panics
     ///
@@ -118,30 +119,31 @@ impl<'a> TileQueue<'a> {
         queue
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     #[inline(always)]
     fn header(&self, word: usize) -> &'a Atomic<u64> {
         // SAFETY: `new` requires at least the header.
         unsafe { self.workspace.get_unchecked(word) }
     }
 
-    /// The tag of this launch, from 1 to 2³¹ − 1: no other launch with the workspace had it since it was cleared. For kernels
-    /// that publish in words of their own, which begin at [`words`](Self::words).
+    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch with the workspace has had it since the
+    /// workspace was cleared. It is for kernels that publish in their own words, which start at [`words`](Self::words).
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.tag
     }
 
-    /// The workspace without the header. Every word that a kernel writes there has the [`tag`](Self::tag) in its highest 31 bits,
-    /// or another kernel could take it for its own.
+    /// Returns the workspace without the header. Every word that a kernel writes there must have the [`tag`](Self::tag)
+    /// in its highest 31 bits; otherwise another kernel could mistake it for its own.
     #[inline(always)]
     pub fn words(&self) -> &'a [Atomic<u64>] {
         // SAFETY: `new` requires at least the header.
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it, unless that has returned `None`. Call it
-    /// when the block's current tile needs no other tile any more: others wait for a tile from here on.
+    /// Takes the block's next tile before [`next`](Self::next), without waiting for it, unless that has returned
+    /// `None`. Call it once the block's current tile needs no other tile: from then on, other tiles may wait for the
+    /// prefetched one.
     #[inline(always)]
     pub fn prefetch(&mut self) {
         if thread::linear_in_block() == 0 && self.ahead == NONE {
@@ -149,8 +151,8 @@ impl<'a> TileQueue<'a> {
         }
     }
 
-    /// The block's next tile; `None` when there is none left. All threads of the block get the same, and wait for each
-    /// other.
+    /// Returns the block's next tile; `None` if none is left. All threads of the block get the same tile, and wait for
+    /// each other.
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::should_implement_trait)]
@@ -159,7 +161,7 @@ impl<'a> TileQueue<'a> {
         if thread::linear_in_block() == 0 {
             tile = if self.ahead == NONE { self.take() } else { self.ahead };
             self.ahead = NONE;
-            // Each block is refused once; the last one that is leaves the workspace to the next launch.
+            // Each block gets `None` once; the last such block resets the workspace for the next launch.
             if tile == self.tiles + blocks() - 1 {
                 self.finish();
             }
@@ -185,8 +187,8 @@ impl<'a> TileQueue<'a> {
     }
 }
 
-/// Panics on the emulated device if a condition of the caller does not hold. (On a GPU a panic, with its text, would be more code than
-/// all the rest.)
+/// Panics on the emulated device if a precondition does not hold. (On a GPU, a panic with its text would be more code
+/// than all the rest.)
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check(holds: bool, otherwise: &'static str) {
@@ -196,14 +198,14 @@ pub(crate) fn check(holds: bool, otherwise: &'static str) {
     assert!(holds, "{otherwise}");
 }
 
-/// Blocks of the launch.
+/// Number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> u32 {
     let [x, y, z] = thread::grid_dim();
     x * y * z
 }
 
-/// Prefixes of tiles: see the module's documentation.
+/// Look-back prefixes of tiles: see the module documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
@@ -213,18 +215,18 @@ pub struct LookBack<'a, T> {
 }
 
 impl<'a, T: KernelType> LookBack<'a, T> {
-    /// Words of a value: 32 bits of it in each, beside the tag.
+    /// Words per value: each holds 32 bits of the value and the tag.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
-    /// Over the tiles of the queue.
+    /// Makes a look-back over the tiles of the queue.
     ///
     /// # Safety
     ///
-    /// The queue's workspace has the words of [`workspace_len`] for values of this size and the queue's tiles.
+    /// The queue's workspace has at least [`workspace_len`] words for values of this size and the queue's tiles.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if it has less.
+    /// On the emulated device, if the workspace is too small.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(queue: &TileQueue<'a>) -> Self {
@@ -234,33 +236,33 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
     }
 
-    /// The place of a group's value: behind those of the tiles.
+    /// Slot of a group's value, after the slots of the tiles.
     #[inline(always)]
     fn group(&self, group: usize) -> usize {
         self.tiles as usize + group
     }
 
-    /// The place of a section's value: behind those of the groups.
+    /// Slot of a section's value, after the slots of the groups.
     #[inline(always)]
     fn section(&self, section: usize) -> usize {
         let tiles = self.tiles as usize;
         tiles + tiles.div_ceil(LEVEL) + section
     }
 
-    /// A word of the values.
+    /// Returns a word of the values.
     ///
     /// # Safety
     ///
-    /// It is one of a slot below the last section's, which [`workspace_len`] counts.
+    /// The word belongs to a slot that [`workspace_len`] counts, below that of the last section.
     #[inline(always)]
     unsafe fn word(&self, word: usize) -> &'a Atomic<u64> {
-        // SAFETY: the caller's promise, and that of `new`.
+        // SAFETY: the caller's promise, and the contract of `new`.
         unsafe { self.words.get_unchecked(word) }
     }
 
-    /// What the tiles before `tile` combine to, `None` of the first: for the block that took `tile` from the queue.
-    /// `total` is what the tile combines to. All threads of the block, whose size is a multiple of 32, call it with the
-    /// same values, once for each tile; they wait for each other, and all get the result.
+    /// Returns the exclusive prefix of `tile` (`None` for the first tile), for the block that took `tile` from the
+    /// queue. `total` is the combined value of the tile. All threads of the block, whose size is a multiple of 32, call
+    /// it with the same values, once per tile. They wait for each other, and all get the result.
     #[inline(always)]
     #[track_caller]
     pub fn prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -271,7 +273,8 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         self.published_prefix_of_block(tile, total, combine)
     }
 
-    /// [`prefix_of_block`](Self::prefix_of_block) of a tile that was [published](Self::publish) and [closed](Self::close).
+    /// [`prefix_of_block`](Self::prefix_of_block) of a tile that is already [published](Self::publish) and
+    /// [closed](Self::close).
     #[inline(always)]
     #[track_caller]
     pub fn published_prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -285,26 +288,26 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         (tile > 0).then_some(prefix)
     }
 
-    /// The tile, its place in its group, its group's in its section.
+    /// Returns the tile, its index in its group, and the group's index in its section.
     #[inline(always)]
     #[track_caller]
     fn place(&self, tile: usize) -> (usize, u32, u32) {
         let tiles = self.tiles as usize;
         check(tile < tiles, "the tile is none of the queue's");
-        // All slots below follow from the tile, so none is beyond the last.
+        // All slots below follow from the tile, so none is past the last.
         let tile = if tile < tiles { tile } else { 0 };
         (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)
     }
 
-    /// Publishes the total of a tile to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block that took
-    /// the tile call it, once, then [`close`](Self::close), then [`prefix`](Self::prefix).
+    /// Publishes the total of a tile to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block
+    /// that took the tile call it once, then [`close`](Self::close), then [`prefix`](Self::prefix).
     ///
-    /// A block that publishes its next tile before it waits for the prefix of the one before keeps no other waiting: nothing
-    /// is lost but the registers or the memory of two tiles.
+    /// A block that publishes its next tile before it waits for the prefix of the previous one does not delay other
+    /// blocks. The cost is the registers or memory of two tiles.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if the queue has no such tile. On a GPU the prefixes of all tiles mean nothing then.
+    /// On the emulated device, if the queue has no such tile. On a GPU the prefixes of all tiles are then unspecified.
     #[inline(always)]
     #[track_caller]
     pub fn publish(&self, tile: usize, total: T) {
@@ -314,13 +317,13 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         }
     }
 
-    /// If a tile is the last of its group, waits for the totals of the others, and publishes that of the group. Must not be called
-    /// between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the block: tiles wait for earlier
-    /// ones alone.
+    /// If a tile is the last of its group, waits for the totals of the others and publishes the total of the group. It
+    /// must not be called between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the
+    /// block: tiles may wait only for earlier tiles.
     ///
     /// # Panics
     ///
-    /// As [`publish`](Self::publish).
+    /// The conditions of [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]
     pub fn close(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) {
@@ -339,11 +342,12 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         self.write(self.group(group), combine(below, total));
     }
 
-    /// What the tiles before `tile` combine to, `None` of the first, in all 32 lanes of the warp. Waits for the tiles before.
+    /// Returns the exclusive prefix of `tile` (`None` for the first tile), in all 32 lanes of the warp. Waits for the
+    /// preceding tiles.
     ///
     /// # Panics
     ///
-    /// As [`publish`](Self::publish).
+    /// The conditions of [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]
     pub fn prefix(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -351,7 +355,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         let (tile, tiles_below, groups_below) = self.place(tile);
         let group = tile / LEVEL;
         let section = group / LEVEL;
-        // What is missing of the three levels in this lane.
+        // Missing values of the three levels in this lane.
         let mut of_tile = Pending::new(lane < tiles_below);
         let mut of_group = Pending::new(lane < groups_below);
         let mut of_section = Pending::new(lane == 0 && section > 0);
@@ -376,7 +380,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         join(start, join(groups, tiles))
     }
 
-    /// Shows a value to the other blocks; lane 0 does.
+    /// Publishes a value to the other blocks; only lane 0 writes.
     #[inline(always)]
     fn write(&self, slot: usize, value: T) {
         if warp::lane_id() != 0 {
@@ -384,7 +388,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         }
         let mut word = slot * Self::WORDS;
         words::map(value, |bits| {
-            // SAFETY: the slot is that of a tile of the queue, of its group, or of the section after its own.
+            // SAFETY: the slot belongs to a tile of the queue, to its group, or to the section after its own.
             unsafe { self.word(word) }.store((self.tag as u64) << 33 | bits as u64, Ordering::Relaxed);
             word += 1;
             bits
@@ -401,7 +405,7 @@ struct Pending<T> {
 impl<T: KernelType> Pending<T> {
     #[inline(always)]
     fn new(is_missing: bool) -> Self {
-        // SAFETY: any bytes are a value.
+        // SAFETY: every bit pattern is valid.
         Self { value: unsafe { MaybeUninit::zeroed().assume_init() }, is_missing }
     }
 
@@ -414,7 +418,7 @@ impl<T: KernelType> Pending<T> {
         let mut word = slot * LookBack::<T>::WORDS;
         let mut is_published = true;
         let value = words::map(self.value, |_| {
-            // SAFETY: the slot is that of a tile or group before one of the queue's, or of its section.
+            // SAFETY: the slot belongs to a tile or group before a tile of the queue, or to its section.
             let tagged = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
             word += 1;
             is_published &= (tagged >> 33) as u32 == look_back.tag;

@@ -1,7 +1,7 @@
-//! LLVM's intrinsics for NVIDIA GPUs, CUDA's libdevice and the functions that the driver links in.
+//! LLVM's intrinsics for NVIDIA GPUs, CUDA's libdevice, and functions that the driver links.
 //!
-//! Everything convergent is declared here and reached through LLVM's intrinsics only: LLVM moves or copies
-//! inline assembly, but not these.
+//! All convergent operations are declared here and used only as LLVM intrinsics: LLVM may move or duplicate inline
+//! assembly, but not these.
 
 use core::ffi::c_void;
 
@@ -38,14 +38,14 @@ unsafe extern "C" {
     pub safe fn clock64() -> u64;
     #[link_name = "llvm.nvvm.read.ptx.sreg.globaltimer"]
     pub safe fn globaltimer() -> u64;
-    /// The high half of the address of a cooperative launch's workspace.
+    /// High half of the workspace address of a cooperative launch.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg1"]
     pub safe fn envreg1() -> u32;
-    /// The low half.
+    /// Low half of that address.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg2"]
     pub safe fn envreg2() -> u32;
 
-    // For compute capability 9.0 and later only.
+    // Compute capability 9.0 and later only.
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.x"]
     pub safe fn clusterid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.y"]
@@ -155,11 +155,11 @@ unsafe extern "C" {
     #[link_name = "llvm.maximum.f32"]
     pub safe fn maximum_f32(a: f32, b: f32) -> f32;
 
-    /// Answered by LLVM's NVVMReflect pass.
+    /// Resolved by LLVM's NVVMReflect pass.
     pub fn __nvvm_reflect(name: *const u8) -> i32;
-    /// Linked in by the driver: prints from the GPU.
+    /// Prints from the GPU; linked by the driver.
     pub fn vprintf(format: *const u8, arguments: *const c_void) -> i32;
-    /// Linked in by the driver: prints the text and stops the context.
+    /// Prints the text and stops the context; linked by the driver.
     pub fn __assertfail(
         message: *const u8,
         file: *const u8,

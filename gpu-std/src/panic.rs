@@ -1,9 +1,9 @@
-//! A panic on the GPU: its text goes to the host's mailbox, then the context stops.
+//! Panics on the GPU: the text goes to the host's mailbox, then the context stops.
 //!
-//! The builder replaces the bodies of core's panic functions by calls of the `__warpsmith_panic_*` functions
-//! here, so that `core::fmt` stays out of the image. A panic costs its place in a kernel one call; everything
-//! else is here, once. Numbers are written digit by digit, without a buffer, so that no kernel needs a stack for
-//! a panic that does not happen.
+//! The builder replaces the bodies of core's panic functions by calls to the `__warpsmith_panic_*` functions here, so
+//! that `core::fmt` is not part of the image. A panic costs one call at its call site; the rest of the code exists
+//! once, here. Numbers are written digit by digit, without a buffer. A kernel therefore needs no stack for panics that
+//! do not happen.
 
 use core::panic::{Location, PanicInfo};
 use core::ptr;
@@ -14,31 +14,31 @@ use crate::atomic::scope::System;
 use crate::atomic::{Atomic, Ordering};
 use crate::{nvvm, thread};
 
-/// The host's mailbox, null until the runtime sets it. The symbol is `gpu_spec::mailbox::MAILBOX_SYMBOL`.
-// SAFETY: nothing else has the name.
+/// Pointer to the host's mailbox, null until the runtime sets it. The symbol is `gpu_spec::mailbox::MAILBOX_SYMBOL`.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// How often a thread polls whether another has finished its message before it stops the context: about a second.
+/// Number of polls for another thread's message to finish before this thread stops the context: about a second.
 const PATIENCE: u32 = 1 << 20;
 
-/// A message in progress; `None` inside when this thread is not the first to panic, or there is no mailbox.
+/// A message in progress; its mailbox is null if this thread is not the first to panic, or if there is no mailbox.
 struct Message {
     mailbox: *mut Mailbox,
     len: usize,
 }
 
 impl Message {
-    /// Takes the mailbox, if no thread has, and records the thread and the place.
+    /// Claims the mailbox, unless another thread has, and records the thread and the source location.
     #[inline(always)]
     fn begin(location: &'static Location<'static>) -> Self {
-        // SAFETY: the runtime writes the pointer before it launches anything from the module; it reads as
-        // volatile since nothing in the module writes it.
+        // SAFETY: the runtime writes the pointer before it launches any kernel of the module. The read is volatile
+        // because nothing in the module writes the pointer.
         let mailbox = unsafe { ptr::read_volatile(&raw const __warpsmith_mailbox) };
         if mailbox.is_null() {
             return Self { mailbox, len: 0 };
         }
-        // SAFETY: the runtime's mailbox outlives the module; its state is used atomically only.
+        // SAFETY: the runtime's mailbox outlives the module; its state is only accessed atomically.
         let state = unsafe { Atomic::<u32, System>::from_ptr(&raw mut (*mailbox).state) };
         if state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Acquire).is_err() {
             let mut patience = PATIENCE;
@@ -52,8 +52,8 @@ impl Message {
         let file = location.file();
         let kept = if file.len() < FILE_BYTES { file.len() } else { FILE_BYTES };
         let cut = file.len() - kept;
-        // SAFETY: this thread alone has the mailbox between WRITING and READY. All indices are within its
-        // arrays and the name.
+        // SAFETY: only this thread has the mailbox between WRITING and READY. All indices are within its arrays and the
+        // name.
         unsafe {
             (&raw mut (*mailbox).line).write_volatile(location.line());
             (&raw mut (*mailbox).column).write_volatile(location.column());
@@ -76,11 +76,11 @@ impl Message {
         Self { mailbox, len: 0 }
     }
 
-    /// Appends one byte, if there is room.
+    /// Appends one byte, if there is space.
     #[inline(always)]
     fn byte(&mut self, byte: u8) {
         if self.len < MESSAGE_BYTES {
-            // SAFETY: only called with a mailbox, which this thread has; the index is within the array.
+            // SAFETY: only called with a mailbox, which this thread owns; the index is within the array.
             unsafe { (&raw mut (*self.mailbox).message).cast::<u8>().add(self.len).write_volatile(byte) };
             self.len += 1;
         }
@@ -106,7 +106,7 @@ impl Message {
         self.text(text.as_ptr(), text.len());
     }
 
-    /// Appends a number in decimal, from its first digit on.
+    /// Appends a number in decimal, most significant digit first.
     #[inline(always)]
     fn number(&mut self, number: usize) {
         if self.mailbox.is_null() {
@@ -122,11 +122,11 @@ impl Message {
         }
     }
 
-    /// Shows the message to the host and stops the context. `summary` is what the driver prints.
+    /// Publishes the message to the host and stops the context. The driver prints `summary`.
     #[inline(always)]
     fn end(self, summary: *const u8, location: &'static Location<'static>) -> ! {
         if !self.mailbox.is_null() {
-            // SAFETY: this thread has the mailbox, and gives it up with READY.
+            // SAFETY: this thread owns the mailbox, and releases it with READY.
             unsafe {
                 (&raw mut (*self.mailbox).message_len).write_volatile(self.len as u32);
                 thread::system_fence();
@@ -134,7 +134,8 @@ impl Message {
                     .store(READY, Ordering::Release);
             }
         }
-        // SAFETY: the builder gives every constant string a NUL, and a location's file has one by itself.
+        // SAFETY: the builder NUL-terminates every constant string, and the file name of a location is NUL-terminated
+        // anyway.
         unsafe {
             nvvm::__assertfail(
                 summary,
@@ -147,8 +148,8 @@ impl Message {
     }
 }
 
-/// `slice[index]` with an index past the end.
-// SAFETY: nothing else has the name.
+/// Panic of `slice[index]` with an index out of bounds.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
 #[inline(never)]
@@ -165,8 +166,8 @@ extern "C" fn __warpsmith_panic_bounds_check(
     message.end(c"index out of bounds".as_ptr().cast(), location)
 }
 
-/// `slice[start..end]` with a range that the slice does not have; the numbers say which case it is.
-// SAFETY: nothing else has the name.
+/// Panic of `slice[start..end]` with an invalid range; the numbers show which case it is.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
 #[inline(never)]
@@ -193,8 +194,8 @@ extern "C" fn __warpsmith_panic_slice(
     message.end(c"slice range out of bounds".as_ptr().cast(), location)
 }
 
-/// Everything else: a text that is known when the kernel is compiled. `message` has a NUL after `len` bytes.
-// SAFETY: nothing else has the name.
+/// Any other panic, with a text known at compile time. `message` has a NUL after `len` bytes.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
 #[inline(never)]
@@ -208,12 +209,12 @@ extern "C" fn __warpsmith_panic_str(
     text.end(message, location)
 }
 
-/// Called by a panic that the builder has not redirected.
+/// Handler of panics that the builder has not redirected.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let text = info.message().as_str().unwrap_or("panic with a formatted message");
     let location = info.location().unwrap_or(Location::caller());
-    // SAFETY: a panic's location is a constant; the type only says that it need not be.
+    // SAFETY: the location of a panic is a constant; only the type allows a shorter lifetime.
     let location = unsafe { core::mem::transmute::<&Location<'_>, &'static Location<'static>>(location) };
     __warpsmith_panic_str(text.as_ptr(), text.len(), location)
 }

@@ -1,4 +1,4 @@
-//! Mutable views of which every block gets its own elements: where block-wide results go.
+//! Mutable views that give every block its own elements, for block-wide results.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -24,29 +24,30 @@
 //!
 //! # Why this is sound
 //!
-//! As for [`disjoint`](crate::disjoint), with blocks in the place of threads: in a launch of B blocks, index i belongs to
-//! the block whose linear index is i mod B, and [`unique_index`] and [`stride`] give a block only such indices, none of
-//! which leaves its thread. A view gives its element only to the first thread of that block, so no two threads of a launch
-//! reach the same. The mapping is part of the parameter's type: no thread sees the memory as one of another mapping.
+//! The argument of [`disjoint`](crate::disjoint) holds with blocks instead of threads. In a launch of B blocks, index i
+//! belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] give a block only such indices,
+//! and an index never leaves its thread. A view gives its element only to the first thread of that block, so no two
+//! threads of a launch access the same element. The mapping is part of the parameter's type, so no thread sees the
+//! memory with another mapping.
 
 use core::marker::PhantomData;
 
 use crate::disjoint::{Claim, DisjointMut, GridStride};
 use crate::{block, thread};
 
-/// The mapping of a [`DisjointMut`] in which the block's index i has element i, which its first thread reaches.
+/// The mapping of a [`DisjointMut`] in which a block's index i has element i, accessible to the block's first thread.
 pub enum PerBlock {}
 
-/// An index that no other block of the launch has. All threads of the block have it.
+/// An index that no other block of the launch has. All threads of the block have the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockIndex {
     index: usize,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync`.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Claim for BlockIndex {
-    /// The index belongs to this block: modulo the number of blocks it is the block's linear index.
+    /// Makes an index that belongs to this block: modulo the number of blocks it is the block's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -61,31 +62,31 @@ impl BlockIndex {
     }
 }
 
-/// Blocks of the launch.
+/// Number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> usize {
     let [x, y, z] = thread::grid_dim();
     x as usize * y as usize * z as usize
 }
 
-/// The block's linear index in the grid, in one to three dimensions, as a claim to its elements of a view.
+/// Returns the block's linear index in a grid of any dimensions, as a claim to the block's elements of a view.
 #[inline(always)]
 pub fn unique_index() -> BlockIndex {
     BlockIndex::at(block::linear_index())
 }
 
 /// Divides `0..len` among all blocks of the launch, however many there are: block b gets b, b + B, b + 2B, … for B
-/// blocks. All threads of a block get the same.
+/// blocks. All threads of a block get the same indices.
 #[inline(always)]
 pub fn stride(len: usize) -> BlockStride {
     GridStride::new(block::linear_index(), blocks(), len)
 }
 
-/// The indices that [`stride`] gives to a block.
+/// Indices that [`stride`] gives to a block.
 pub type BlockStride = GridStride<BlockIndex>;
 
 impl<T> DisjointMut<'_, T, PerBlock> {
-    /// Element `index`, in the block's first thread; `None` in all others, and past the end.
+    /// Returns element `index` in the block's first thread; `None` in all other threads and past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: BlockIndex) -> Option<&mut T> {
@@ -96,7 +97,7 @@ impl<T> DisjointMut<'_, T, PerBlock> {
             index.get()
         );
         if index.get() < self.len() && thread::linear_in_block() == 0 {
-            // SAFETY: the index is in range; that no other thread has the element is argued above.
+            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
             Some(unsafe { &mut *self.as_mut_ptr().add(index.get()) })
         } else {
             None

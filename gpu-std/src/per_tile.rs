@@ -1,4 +1,4 @@
-//! Mutable views of which every [`Tile`] gets its own elements: where the results of warps and parts of warps go.
+//! Mutable views that give every [`Tile`] its own elements, for results of warps and sub-warp groups.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -23,12 +23,12 @@
 //!
 //! # Why this is sound
 //!
-//! As for [`disjoint`](crate::disjoint), with tiles in the place of threads. [`Tile::current`] panics in a block that is not
-//! divided into tiles of `N` threads, so in a launch of S threads each of the S / N tiles has `N` threads of one block, whose
-//! linear indices in the launch differ only modulo `N`. Index i belongs to the tile whose number is i mod S / N, and
-//! [`Tile::unique_index`] and [`Tile::stride`] give a tile only such indices, none of which leaves its thread. A view gives its
-//! element only to the thread whose linear index in the block is a multiple of `N`, and each tile has one of them. `N` is part
-//! of both the index's and the view's type.
+//! The argument of [`disjoint`](crate::disjoint) holds with tiles instead of threads. [`Tile::current`] panics if a
+//! block is not divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles therefore has `N`
+//! threads of one block. Their linear indices in the launch differ only modulo `N`. Index i belongs to tile i mod (S /
+//! N). [`Tile::unique_index`] and [`Tile::stride`] give a tile only such indices, and an index never leaves its thread.
+//! A view gives its element only to the thread whose linear index in the block is a multiple of `N`; each tile has one
+//! such thread. `N` is part of both the index type and the view type.
 
 use core::marker::PhantomData;
 
@@ -36,20 +36,20 @@ use crate::disjoint::{Claim, DisjointMut, GridStride, MutableView, linear_in_lau
 use crate::thread;
 use crate::tile::Tile;
 
-/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads has element i, which the tile's first thread
-/// reaches.
+/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads has element i, accessible to the tile's
+/// first thread.
 pub enum PerTile<const N: u32> {}
 
-/// An index that no other tile of `N` threads of the launch has. All threads of the tile have it.
+/// An index that no other tile of `N` threads of the launch has. All threads of the tile have the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TileIndex<const N: u32> {
     index: usize,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync`.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<const N: u32> Claim for TileIndex<N> {
-    /// The index belongs to this tile: modulo the number of tiles it is the tile's number.
+    /// Makes an index that belongs to this tile: modulo the number of tiles it is the tile's number.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -64,30 +64,30 @@ impl<const N: u32> TileIndex<N> {
     }
 }
 
-/// Tiles of `N` threads in the launch.
+/// Number of tiles of `N` threads in the launch.
 #[inline(always)]
 fn tiles<const N: u32>() -> usize {
     thread::launch_size() / N as usize
 }
 
-/// The calling thread's tile, by its number in the launch.
+/// Number of the calling thread's tile in the launch.
 #[inline(always)]
 fn number<const N: u32>() -> usize {
     linear_in_launch() / N as usize
 }
 
-/// The indices that [`Tile::stride`] gives to a tile.
+/// Indices that [`Tile::stride`] gives to a tile.
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
-    /// The tile's number in the launch, in one to three dimensions, as a claim to its elements of a view.
+    /// Returns the tile's number in a launch of any dimensions, as a claim to the tile's elements of a view.
     #[inline(always)]
     pub fn unique_index(&self) -> TileIndex<N> {
         TileIndex::at(number::<N>())
     }
 
-    /// Divides `0..len` among all tiles of the launch, however many there are: tile t gets t, t + S, t + 2S, … for S tiles.
-    /// All threads of a tile get the same.
+    /// Divides `0..len` among all tiles of the launch, however many there are: tile t gets t, t + S, t + 2S, … for S
+    /// tiles. All threads of a tile get the same indices.
     #[inline(always)]
     pub fn stride(&self, len: usize) -> TileStride<N> {
         GridStride::new(number::<N>(), tiles::<N>(), len)
@@ -95,7 +95,7 @@ impl<const N: u32> Tile<N> {
 }
 
 impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
-    /// Element `index`, in the tile's first thread; `None` in all others, and past the end.
+    /// Returns element `index` in the tile's first thread; `None` in all other threads and past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: TileIndex<N>) -> Option<&mut T> {
@@ -107,7 +107,7 @@ impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
             index.get()
         );
         if index.get() < self.len() && thread::linear_in_block().is_multiple_of(N) {
-            // SAFETY: the index is in range; that no other thread has the element is argued above.
+            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
             Some(unsafe { &mut *self.as_mut_ptr().add(index.get()) })
         } else {
             None

@@ -1,7 +1,7 @@
 //! The items that most kernels use: `use gpu_std::prelude::*;`.
 //!
-//! The methods of [`Math`](crate::math::Math) are in scope without its name: `x.sin()` is the same in a kernel for the
-//! GPU, where `core` has no such method, and on the host, where the standard library's comes first.
+//! The methods of [`Math`](crate::math::Math) are in scope without its name. `x.sin()` compiles in GPU code, where
+//! `core` has no such method, and on the host, where the standard library's method takes precedence.
 
 pub use crate::disjoint::{
     Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Striped, Tiles,

@@ -1,8 +1,8 @@
-//! `printf!`: text from a kernel, see [`printf!`](crate::printf!).
+//! Implementation of [`printf!`](crate::printf!): text output from a kernel.
 //!
-//! On the GPU it goes through `vprintf`, which writes to the context's buffer; the driver prints it when the host
-//! waits for the stream. On the emulated device the text is formatted by the C library, so that both give the
-//! same characters. The public items here are for the macro.
+//! On the GPU it uses `vprintf`, which writes to the context's buffer; the driver prints it when the host waits for the
+//! stream. On the emulated device the C library formats the text, so that both produce the same characters. The public
+//! items here are for the macro.
 
 use half::{bf16, f16};
 
@@ -13,15 +13,15 @@ pub use core::ffi::CStr;
 #[cfg(target_arch = "nvptx64")]
 pub use crate::nvvm::vprintf;
 
-/// An integer that a conversion such as `%d` or `%x` prints.
+/// An integer for a conversion such as `%d` or `%x`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an integer, which this conversion prints",
     note = "`%d` and `%i` print signed integers, `%u`, `%x`, `%X` and `%o` unsigned ones; use `%f`, `%e` or `%g` for floats"
 )]
 pub trait CInteger: Sealed {
-    /// The value; for `%d`.
+    /// Returns the value as a signed number, for `%d`.
     fn signed(self) -> i64;
-    /// The bits as an unsigned number of the same size; for `%u`, `%x`.
+    /// Returns the bits as an unsigned number of the same size, for `%u` and `%x`.
     fn unsigned(self) -> u64;
 }
 
@@ -42,13 +42,13 @@ macro_rules! integers {
 integers!(i8 as u8, u8 as u8, i16 as u16, u16 as u16, i32 as u32, u32 as u32, i64 as u64, u64 as u64);
 integers!(isize as usize, usize as usize, bool as u8);
 
-/// A float that a conversion such as `%f` prints.
+/// A float for a conversion such as `%f`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a float, which this conversion prints",
     note = "`%f`, `%e`, `%g` and `%a` print f32, f64, f16 and bf16; use `%d` or `%u` for integers"
 )]
 pub trait CFloat: Sealed {
-    /// The value.
+    /// Returns the value as an `f64`.
     fn float(self) -> f64;
 }
 
@@ -80,13 +80,13 @@ impl CFloat for bf16 {
     }
 }
 
-/// A character that `%c` prints.
+/// A character for `%c`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a character, which this conversion prints",
     note = "`%c` prints a `char` or a `u8`"
 )]
 pub trait CChar: Sealed {
-    /// One byte; `?` for what is not ASCII.
+    /// Returns one byte; `?` for non-ASCII characters.
     fn byte(self) -> u32;
 }
 
@@ -104,37 +104,37 @@ impl CChar for char {
     }
 }
 
-/// For `%d`.
+/// Converts an argument of `%d`.
 #[inline(always)]
 pub fn c_signed(value: impl CInteger) -> i64 {
     value.signed()
 }
 
-/// For `%u`.
+/// Converts an argument of `%u`.
 #[inline(always)]
 pub fn c_unsigned(value: impl CInteger) -> u64 {
     value.unsigned()
 }
 
-/// For `%f`.
+/// Converts an argument of `%f`.
 #[inline(always)]
 pub fn c_float(value: impl CFloat) -> f64 {
     value.float()
 }
 
-/// For `%c`.
+/// Converts an argument of `%c`.
 #[inline(always)]
 pub fn c_char(value: impl CChar) -> u32 {
     value.byte()
 }
 
-/// For `%s`.
+/// Converts an argument of `%s`.
 #[inline(always)]
 pub fn c_string(value: &CStr) -> *const core::ffi::c_char {
     value.as_ptr()
 }
 
-/// For `%p`.
+/// Converts an argument of `%p`.
 #[inline(always)]
 pub fn c_pointer<T: ?Sized>(value: *const T) -> *const core::ffi::c_void {
     value.cast()
@@ -152,7 +152,7 @@ mod host {
         fn snprintf(buffer: *mut c_char, size: usize, format: *const c_char, ...) -> c_int;
     }
 
-    /// An argument, as C's variable arguments have it.
+    /// An argument as a C variadic type.
     #[derive(Debug, Clone, Copy)]
     pub enum Argument {
         /// `long long`.
@@ -169,11 +169,11 @@ mod host {
         Pointer(*const c_void),
     }
 
-    /// Prints on the emulated device.
+    /// Formats and prints on the emulated device.
     ///
     /// # Safety
     ///
-    /// The conversions in `format` are those of `arguments`, in order, and strings are valid.
+    /// The conversions in `format` match `arguments`, in order, and strings are valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
         // SAFETY: the caller's promise.
         crate::host::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
@@ -181,7 +181,7 @@ mod host {
 
     /// # Safety
     ///
-    /// As for [`print`].
+    /// The conditions of [`print`].
     unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
         let mut rest = format.to_bytes();
@@ -211,14 +211,14 @@ mod host {
     ///
     /// # Safety
     ///
-    /// `conversion` is for the argument's kind, and a string is valid.
+    /// `conversion` matches the argument's type, and a string is valid.
     unsafe fn append(text: &mut Vec<u8>, conversion: &[u8], argument: Argument) {
         let conversion = CString::new(conversion).expect("a part of a C string has no NUL");
         let mut size = 64;
         loop {
             let mut buffer = vec![0_u8; size];
             let (out, format) = (buffer.as_mut_ptr().cast(), conversion.as_ptr());
-            // SAFETY: the buffer has `size` bytes; the conversion is for an argument of this kind.
+            // SAFETY: the buffer has `size` bytes; the conversion matches the type of the argument.
             let written = unsafe {
                 match argument {
                     Argument::Signed(value) => snprintf(out, size, format, value),

@@ -1,11 +1,11 @@
-//! Stable ranks of digits within a block: the step that radix sorts, partitions by key and bucketing have in common.
+//! Stable ranks of digits within a block, as radix sort, partition by key and bucketing need them.
 //!
-//! The items of a tile are in *warp-striped* order: warp w has `32 * ITEMS` neighbouring items, of which lane l has items
-//! l, l + 32, l + 64, … . The rank of an item is its place when the tile is sorted by digit and items of one digit keep
-//! their order.
+//! The items of a tile are in *warp-striped* order: warp w has `32 * ITEMS` consecutive items, and its lane l has items
+//! l, l + 32, l + 64, … of these. The rank of an item is its index after a stable sort of the tile by digit.
 //!
-//! After "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022): the lanes of a warp
-//! that have the same digit find each other by votes, and the highest counts them all in a counter of the warp.
+//! The algorithm follows "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). The
+//! lanes of a warp with the same digit find each other by votes. The highest of these lanes adds their number to a
+//! counter of the warp.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, scope};
@@ -35,18 +35,18 @@ use crate::vectorized::each;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
-/// What [`rank()`] finds.
+/// Result of [`rank()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks<const ITEMS: usize> {
-    /// The place of each of the thread's items in the sorted tile.
+    /// Rank of each of the thread's items: its index in the sorted tile.
     pub ranks: [u32; ITEMS],
-    /// Where digit d begins in the sorted tile, in thread d; 0 in threads beyond the last digit.
+    /// First index of digit d in the sorted tile, in thread d; 0 in threads beyond the last digit.
     pub start: u32,
-    /// Items of the tile with digit d, in thread d; 0 in threads beyond the last digit.
+    /// Number of items with digit d in the tile, in thread d; 0 in threads beyond the last digit.
     pub count: u32,
 }
 
-/// The place in the tile of the calling thread's item `item`, in warp-striped order.
+/// Returns the index in the tile of the calling thread's item `item`, in warp-striped order.
 #[inline(always)]
 pub fn place<const ITEMS: usize>(item: usize) -> usize {
     let thread = thread::linear_in_block();
@@ -54,17 +54,18 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
     (warp * WARP_SIZE) as usize * ITEMS + item * WARP_SIZE as usize + lane as usize
 }
 
-/// Ranks the digits of the block's items, which are in warp-striped order ([`place`]). Of each digit the lowest bits
-/// count, as many as `BINS`, a power of two, has values.
+/// Ranks the digits of the block's items, which are in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
+/// bits of each digit count; `BINS` is a power of two.
 ///
-/// Waits as the operations of [`Shared`] do, on the block's array `counters`, and at
-/// [`sync_threads`](crate::thread::sync_threads); a caller that writes what others read before it does so after a barrier
-/// of its own.
+/// It synchronizes like the operations of [`Shared`], on the block's array `counters`, and at
+/// [`sync_threads`](crate::thread::sync_threads). A caller that then writes memory that other threads read before this
+/// call must first use its own barrier.
 ///
 /// # Panics
 ///
-/// If the block has not 32 threads for each of `WARPS`, or fewer threads than `BINS`: require its shape by
-/// `#[kernel(block(…))]`. Does not compile if `BINS` is no power of two from 2 on, or for more than 32 items.
+/// If the block does not have 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`: require its shape
+/// with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2, or for more than 32
+/// items.
 #[inline(always)]
 #[track_caller]
 pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
@@ -81,16 +82,16 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     Ranks { ranks, start, count }
 }
 
-/// [`rank()`], of digits that `digit` gives by the item, more than once, so that they need not be kept. Calls `counted` in
-/// every thread as soon as the thread's `count` is known, for kernels that tell other blocks; then `ranked` with each of the
-/// thread's items and its rank, for kernels that do not keep the ranks either. Returns the thread's `start` and `count`, as
-/// [`Ranks`] has them.
+/// [`rank()`] of digits that `digit` returns per item. It is called more than once per item, so that the digits need
+/// not be stored. Calls `counted` in every thread once the thread's `count` is known, for kernels that publish it to
+/// other blocks. Then calls `ranked` with each of the thread's items and its rank, for kernels that do not store the
+/// ranks either. Returns the thread's `start` and `count`, as in [`Ranks`].
 ///
-/// When `counted` is called, all threads have passed a barrier since they called this.
+/// When `counted` is called, all threads have passed a barrier inside this function.
 ///
 /// # Panics
 ///
-/// As [`rank()`].
+/// The conditions of [`rank()`].
 #[inline(always)]
 #[track_caller]
 pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
@@ -113,7 +114,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     });
     thread::sync_threads();
 
-    // Thread d: the digit's items, and where those of each warp begin.
+    // In thread d: the number of items with digit d, and the start of each warp's items with that digit.
     let is_digit = (own as usize) < BINS;
     let mut count = 0;
     if is_digit {
@@ -138,7 +139,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
         let digit = digit(item);
         let same = match_digit::<BINS>(digit);
         let counter = &of_warp[digit as usize];
-        // The place of the next item with the digit, after this one.
+        // Position for the next item with this digit.
         let next = counter.load(Ordering::Relaxed) + (same & up_to_own).count_ones();
         warp::sync_warp(warp::FULL_MASK);
         store_if(same & !up_to_own == 0, counter, next);
@@ -148,12 +149,12 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     (if is_digit { start } else { 0 }, count)
 }
 
-/// Stores to a counter in shared memory if the condition holds: without a branch, after which the lanes of a warp would have to
-/// meet again.
+/// Stores to a counter in shared memory if the condition holds. It avoids a branch, after which the lanes of a warp
+/// would have to reconverge.
 #[inline(always)]
 fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the counter is valid, in shared memory, and used as an atomic alone.
+    // SAFETY: the counter is valid, in shared memory, and only accessed atomically.
     unsafe {
         core::arch::asm!(
             "{{ .reg .pred p; .reg .b64 a;",
@@ -172,7 +173,7 @@ fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     }
 }
 
-/// The lanes with the same digit below `BINS`.
+/// Returns the mask of lanes with the same digit below `BINS`.
 #[inline(always)]
 fn match_digit<const BINS: usize>(digit: u32) -> u32 {
     macro_rules! by_bits {

@@ -1,10 +1,10 @@
-//! Random numbers in kernels: the counter-based generator Philox 4x32-10, and the steps from its words to uniform and
-//! normal numbers.
+//! Random numbers in kernels: the counter-based generator Philox 4x32-10, and the conversion of its words to uniform
+//! and normal numbers.
 //!
-//! A number is a function of a seed, a subsequence and an offset, so threads need no state that is kept anywhere: each
-//! takes a subsequence of its own. Words and uniform numbers are the same, bit by bit, on a GPU and on the host, and
-//! those of cuRAND's device functions for Philox with the same three numbers. Normal numbers agree to a few units in
-//! the last place, see [`normal2`].
+//! A number is a function of a seed, a subsequence and an offset, so threads store no state: each uses its own
+//! subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal those of cuRAND's
+//! device functions for Philox with the same three parameters. Normal numbers agree to a few units in the last place,
+//! see [`normal2`].
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -28,15 +28,15 @@ use core::f32::consts::{LN_2, PI};
 
 use crate::math::{Math, fast};
 
-/// The multipliers of a round.
+/// Multipliers of a round.
 const FIRST: u32 = 0xD251_1F53;
 const SECOND: u32 = 0xCD9E_8D57;
-/// The increment of the key after a round.
+/// Increments of the key after a round.
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
-/// The four words of Philox 4x32-10 for a counter and a key (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-/// 3", 2011).
+/// Returns the four words of Philox 4x32-10 for a counter and a key (Salmon et al., "Parallel random numbers: as easy
+/// as 1, 2, 3", 2011).
 ///
 /// ```
 /// let words = gpu_std::random::philox4x32([0; 4], [0; 2]);
@@ -58,15 +58,15 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Both halves of the product, the lower first.
+/// Returns both halves of the product, low half first.
 ///
-/// On the GPU one instruction: of plain multiplications LLVM makes 64-bit arithmetic for the whole round.
+/// On the GPU it is one instruction: from plain multiplications LLVM would use 64-bit arithmetic for the whole round.
 #[inline(always)]
 fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     #[cfg(target_arch = "nvptx64")]
     {
         let (low, high): (u32, u32);
-        // SAFETY: arithmetic on registers.
+        // SAFETY: the instruction computes only on registers.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .b64 product; mul.wide.u32 product, {word}, {by}; mov.b64 {{{low}, {high}}}, product; }}",
@@ -86,7 +86,8 @@ fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     }
 }
 
-/// Philox 4x32-10 at a place of a subsequence, as `curand_init` counts: each of 2⁶⁴ subsequences of a seed has 2⁶⁶ words.
+/// Philox 4x32-10 at a position of a subsequence, with the parameters of `curand_init`: each of 2⁶⁴ subsequences of a
+/// seed has 2⁶⁶ words.
 ///
 /// ```
 /// use gpu_std::random::Philox;
@@ -104,19 +105,20 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// At word `offset` of a subsequence of the seed. Words come in blocks of four: the offset is rounded down to one.
+    /// Starts at word `offset` of a subsequence of the seed. Words come in blocks of four: the offset is rounded down
+    /// to a multiple of four.
     #[inline(always)]
     pub const fn new(seed: u64, subsequence: u64, offset: u64) -> Self {
         Self::at_block(seed, subsequence, offset / 4)
     }
 
-    /// At a block of four words of a subsequence of the seed.
+    /// Starts at a block of four words of a subsequence of the seed.
     #[inline(always)]
     pub const fn at_block(seed: u64, subsequence: u64, block: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], block, subsequence }
     }
 
-    /// The next four words.
+    /// Returns the next four words.
     #[inline(always)]
     pub fn next4(&mut self) -> [u32; 4] {
         let Self { key, block, subsequence } = *self;
@@ -131,21 +133,21 @@ const WORD: f32 = 1.0 / (1u64 << 32) as f32;
 /// 2⁻⁵³.
 const WORD53: f64 = 1.0 / (1u64 << 53) as f64;
 
-/// A uniform number in (0, 1]: `word` · 2⁻³² + 2⁻³³, rounded twice, as `curand_uniform` has it.
+/// Returns a uniform number in (0, 1]: `word` · 2⁻³² + 2⁻³³, rounded twice, like `curand_uniform`.
 #[inline(always)]
 pub fn uniform(word: u32) -> f32 {
     word as f32 * WORD + 0.5 * WORD
 }
 
-/// A uniform number in [0, 1), as `torch.rand` has it: [`uniform()`] with 0 for 1. There are a little more than 2²⁴ of
-/// them, and 0 comes with a probability of 2⁻²⁵.
+/// Returns a uniform number in [0, 1), like `torch.rand`: [`uniform()`] with 1 replaced by 0. There are slightly more
+/// than 2²⁴ different results, and 0 has a probability of 2⁻²⁵.
 #[inline(always)]
 pub fn uniform_below_one(word: u32) -> f32 {
     let value = uniform(word);
     if value == 1.0 { 0.0 } else { value }
 }
 
-/// A uniform number in (0, 1] with 53 bits of two words, as `curand_uniform2_double` has it.
+/// Returns a uniform number in (0, 1] with 53 bits from two words, like `curand_uniform2_double`.
 #[inline(always)]
 pub fn uniform_f64(words: [u32; 2]) -> f64 {
     bits53(words) as f64 * WORD53 + 0.5 * WORD53
@@ -156,34 +158,34 @@ fn bits53([low, high]: [u32; 2]) -> u64 {
     low as u64 ^ ((high as u64) << 21)
 }
 
-/// Two independent normal numbers of mean 0 and variance 1 from two words, by the method of Box and Muller, as
-/// `curand_normal2` has them.
+/// Returns two independent normal numbers of mean 0 and variance 1 from two words, by the Box-Muller method, like
+/// `curand_normal2`.
 ///
-/// On a GPU the logarithm, root, sine and cosine are the approximate ones of [`fast`]. With r = √(x² + y²), results differ
-/// from those of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r, and by 6·10⁻⁴ at most: near the origin, where the
-/// words make steps of that size themselves. r is 6.8 at most.
+/// On a GPU the logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² + y²),
+/// results differ from those of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most 6·10⁻⁴,
+/// near the origin, where the resolution of the words is of that size. r is at most 6.8.
 #[inline(always)]
 pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     const RADIANS: f32 = 2.0 * PI * WORD;
     let square = -2.0 * LN_2 * fast::log2(uniform(first));
-    // The logarithm may come out a little above 0 next to 1.
+    // The logarithm may be slightly above 0 for arguments near 1.
     let radius = -fast::sqrt(if square > 0.0 { square } else { 0.0 });
-    // The angle less π, where sine and cosine are most exact; the radius has the sign that this changes.
+    // Uses the angle minus π, where sine and cosine are most accurate; the negative radius compensates for it.
     let angle = Math::mul_add(second as f32, RADIANS, 0.5 * RADIANS - PI);
     [radius * fast::sin(angle), radius * fast::cos(angle)]
 }
 
-/// [`normal2`] of both halves of a block.
+/// Applies [`normal2`] to both halves of a block.
 #[inline(always)]
 pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
     let ([x, y], [z, w]) = (normal2([a, b]), normal2([c, d]));
     [x, y, z, w]
 }
 
-/// Two independent normal numbers of mean 0 and variance 1 with the accuracy of `f64` from four words, by the method of
-/// Box and Muller, as `curand_normal2_double` has them.
+/// Returns two independent normal numbers of mean 0 and variance 1 with the accuracy of `f64` from four words, by the
+/// Box-Muller method, like `curand_normal2_double`.
 ///
-/// Those of a GPU and of the host differ by what their logarithms do, some units in the last place.
+/// Results of GPU and host differ as much as their logarithms do, by some units in the last place.
 #[inline(always)]
 pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     let radius = (-2.0 * uniform_f64([a, b]).ln()).sqrt();
@@ -191,19 +193,19 @@ pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     [radius * sine, radius * cosine]
 }
 
-/// Sine and cosine of πx for x from 0 to 2, within 3·10⁻¹⁶, without the table in memory that a general sine needs.
+/// Sine and cosine of πx for x from 0 to 2, within 3·10⁻¹⁶, without the lookup table in memory of a general sine.
 #[inline(always)]
 fn sin_cos_pi(x: f64) -> (f64, f64) {
-    // The nearest quarter turn, and what is left of the angle: exact.
+    // The nearest quarter turn; the remaining angle is exact.
     let quarter = (2.0 * x + 0.5) as i32;
     let angle = (x - 0.5 * quarter as f64) * core::f64::consts::PI;
     let square = angle * angle;
-    // The Taylor series, whose next term is below 10⁻¹⁸ up to π / 4.
+    // Taylor series, whose next term is below 10⁻¹⁸ up to π / 4.
     let mut sine = 0.0;
     let mut cosine = 0.0;
     let mut n = 8;
     while n > 0 {
-        // Of index 2n + 1 and 2n, in the manner of Horner: 1 - x² / ((2n) (2n + 1)) (…).
+        // Terms of index 2n + 1 and 2n, by Horner's method: 1 - x² / ((2n) (2n + 1)) (…).
         let k = 2.0 * n as f64;
         sine = square * (-1.0 / (k * (k + 1.0))) * (1.0 + sine);
         cosine = square * (-1.0 / (k * (k - 1.0))) * (1.0 + cosine);
@@ -214,13 +216,13 @@ fn sin_cos_pi(x: f64) -> (f64, f64) {
     if quarter & 2 == 0 { (sine, cosine) } else { (-sine, -cosine) }
 }
 
-/// `f32` and `f64`: what random numbers of the float types are made of.
+/// Float types of random numbers: `f32` and `f64`.
 pub trait Draw: Math {
-    /// Numbers that a block of four words makes: 4 or 2.
+    /// Numbers per block of four words: 4 or 2.
     const LANES: usize;
-    /// Uniform numbers in (0, 1], the first [`LANES`](Self::LANES) of these.
+    /// Returns uniform numbers in (0, 1]; only the first [`LANES`](Self::LANES) are valid.
     fn uniform(words: [u32; 4]) -> [Self; 4];
-    /// Normal numbers of mean 0 and variance 1, the first [`LANES`](Self::LANES) of these.
+    /// Returns normal numbers of mean 0 and variance 1; only the first [`LANES`](Self::LANES) are valid.
     fn normal(words: [u32; 4]) -> [Self; 4];
 }
 

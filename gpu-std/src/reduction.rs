@@ -1,15 +1,14 @@
-//! Reductions of whole arrays: one launch, the last block finishes, the same bits every run.
+//! Single-launch, deterministic reductions of whole arrays: the last block to finish combines the partial results.
 //!
-//! [`#[reduction]`](macro@crate::reduction) makes an associative operator such a kernel, in one line. [`reduce`] is what its
-//! kernels consist of, for kernels that do more, with a [`Reduction`] written by hand.
+//! [`#[reduction]`](macro@crate::reduction) makes such a kernel from an associative operator. Its kernels call
+//! [`reduce`], which kernels that do more can call with a hand-written [`Reduction`].
 //!
-//! The order in which values are combined depends only on the length, the address of the first element modulo
-//! `VECTOR`, and the launch configuration. Each block folds a strided share of the input, thread by thread into
-//! several independent values, one for each lane of a vector; the threads' values are combined by a fixed tree of warp
-//! shuffles and shared memory; thread 0 of each block writes the block's value to the workspace and counts its block as
-//! done. The block that completes the count combines all values in index order, whichever block it is. Lanes and threads
-//! do not follow the order of the elements: the operator has to be commutative as well as associative, or to look at the
-//! index.
+//! The order in which values are combined depends only on the length, the address of the first element modulo `VECTOR`,
+//! and the launch configuration. Each block folds a strided share of the input. Each thread folds into several
+//! independent values, one per lane of a vector. A fixed tree of warp shuffles and shared memory combines the threads'
+//! values. Thread 0 of each block writes the block's value to the workspace and counts the block as finished. The block
+//! that completes the count combines all values in index order. Lanes and threads do not follow the order of the
+//! elements, so the operator must be commutative as well as associative, or use the index.
 
 use core::mem::size_of;
 
@@ -21,9 +20,9 @@ use crate::{shared_array, thread, warp};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Reduce;
 
-/// The running value of a reduction: any [`KernelType`] without padding, of at most [`MAX_BYTES`].
+/// The partial value (accumulator) of a reduction: any [`KernelType`] without padding, of at most [`MAX_BYTES`].
 pub trait Partial: Copy {
-    /// The value that the thread `delta` lanes up holds; all lanes in `mask` call it.
+    /// Returns the value of the lane `delta` above; all lanes in `mask` call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
@@ -34,50 +33,51 @@ impl<T: KernelType> Partial for T {
     }
 }
 
-/// A reduction: its values and operation.
+/// A reduction: its types and operation.
 pub trait Reduction {
-    /// An element.
+    /// Type of an element.
     type Item: Copy;
-    /// The running value.
+    /// Type of a partial value.
     type Partial: Partial;
-    /// The result.
+    /// Type of the result.
     type Output: Copy;
 
-    /// The running value of no elements.
+    /// Returns the identity: the partial value of no elements.
     fn identity() -> Self::Partial;
-    /// Takes in element `index`; called with increasing indices on one running value.
+    /// Accumulates element `index`; called with increasing indices per partial value.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
-    /// Takes in the elements of a vector from `index` on, by default each in a running value of its own. It may leave some of the
-    /// values as they are: all of them are joined in the end.
+    /// Accumulates the elements of a vector whose first element is `index`, by default each into its own partial value.
+    /// It may leave some partial values unchanged: all of them are combined in the end.
     #[inline(always)]
     fn fold_vector<const N: usize>(partials: &mut [Self::Partial; N], vector: [Self::Item; N], index: u64) {
         each::<N>(|lane| partials[lane] = Self::fold(partials[lane], vector[lane], index + lane as u64));
     }
-    /// Joins the running values of two disjoint sets of elements.
+    /// Combines the partial values of two disjoint sets of elements.
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
-    /// The result, from the running value of all elements.
+    /// Converts the partial value of all elements to the result.
     fn finish(partial: Self::Partial) -> Self::Output;
 }
 
-/// The most bytes of a running value.
+/// Maximum size of a partial value, in bytes.
 pub const MAX_BYTES: usize = 256;
 
-/// Bytes of workspace that a reduction with running values of `value_bytes` needs in a grid of `blocks`. The workspace is
-/// aligned to 16 bytes, or to the value if that is more. Its first 16 bytes are zero before the first use; every launch
-/// leaves them zero, so that launches on one stream can share it. Launches that may overlap must not.
+/// Returns the workspace size in bytes of a reduction with partial values of `value_bytes` in a grid of `blocks`. The
+/// workspace is aligned to 16 bytes, or to the value if its alignment is larger. Its first 16 bytes must be zero before
+/// the first use. Every launch leaves them zero, so launches on one stream can share the workspace. Launches that may
+/// overlap must not.
 pub const fn workspace_bytes(value_bytes: usize, blocks: usize) -> usize {
     HEADER_BYTES + value_bytes.next_multiple_of(16) * blocks
 }
 
-/// Bytes of workspace before the blocks' partials; the counter of finished blocks is at the start.
+/// Header bytes of the workspace before the blocks' partial values; the counter of finished blocks is at the start.
 const HEADER_BYTES: usize = 16;
 
-/// Reduces `input`; `Some` in exactly one thread of the launch, which has the value.
+/// Reduces `input`; returns `Some` with the value in exactly one thread of the launch.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional. `workspace` is as [`workspace_bytes`] says, for the blocks of the grid; nothing else uses
-/// it until the launch ends.
+/// The launch is one-dimensional. `workspace` is as [`workspace_bytes`] describes, for the blocks of the grid. Nothing
+/// else uses it until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -93,22 +93,22 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     }
 
     let mut is_last = false;
-    // SAFETY: by this function's contract the header is ours.
+    // SAFETY: by this function's contract only this launch uses the header.
     let finished = unsafe { Atomic::<u32, Device>::from_ptr(workspace.cast()) };
-    // SAFETY: the partials follow the header and are aligned to 16 bytes.
+    // SAFETY: the partial values follow the header and are aligned to 16 bytes.
     let partials: *mut R::Partial = unsafe { workspace.byte_add(HEADER_BYTES).cast() };
     if first_thread {
-        // SAFETY: slot `block_idx_x` is this block's.
+        // SAFETY: slot `block_idx_x` belongs to this block.
         unsafe { partials.add(thread::block_idx_x() as usize).write(share) };
-        // Releases this block's partial, and acquires those of the blocks that counted before.
+        // Releases this block's partial value, and acquires those of the blocks that were counted before.
         is_last = finished.fetch_add(1, Ordering::AcqRel) == blocks - 1;
     }
-    // The barrier passes on to the whole block what thread 0 acquired, and keeps the slots of shared memory
-    // that `block_combine` uses again from being overwritten while they are read.
+    // The barrier makes the writes that thread 0 acquired visible to the whole block. It also keeps `block_combine`
+    // from overwriting the slots of shared memory while they are read.
     if !thread::sync_threads_or(is_last) {
         return None;
     }
-    // SAFETY: every block has written its partial, as the counter says.
+    // SAFETY: the counter shows that every block has written its partial value.
     let total = unsafe { combine_partials::<R>(partials) };
     if first_thread {
         finished.store(0, Ordering::Relaxed);
@@ -116,11 +116,11 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     first_thread.then_some(total)
 }
 
-/// Writes what [`reduce`] gives, [finished](Reduction::finish), to `result`.
+/// Writes the [finished](Reduction::finish) result of [`reduce`] to `result`.
 ///
 /// # Safety
 ///
-/// As [`reduce`]; `result` is valid for one value, and nothing else uses it until the launch ends.
+/// The conditions of [`reduce`]; `result` is valid for one value, and nothing else uses it until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -134,13 +134,13 @@ pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>
     }
 }
 
-/// Combines the partials of all blocks of the grid, within the calling block; its thread 0 has the result. The caller
-/// puts a barrier between this and [`block_combine`].
+/// Combines the partial values of all blocks of the grid, within the calling block; its thread 0 has the result. The
+/// caller must put a barrier between this and [`block_combine`].
 ///
 /// # Safety
 ///
-/// `partials` has one for each block of a one-dimensional grid, all of them written, and what wrote them is ordered
-/// before.
+/// `partials` has one value for each block of a one-dimensional grid. All of them are written, and the writes are
+/// ordered before this call.
 #[inline(always)]
 unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Partial {
     let mut total = R::identity();
@@ -153,7 +153,7 @@ unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Part
     block_combine::<R>(total)
 }
 
-/// This thread's part of the input, folded: all threads of the launch divide the input among them.
+/// Folds this thread's share of the input: all threads of the launch divide the input among them.
 #[inline(always)]
 fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::Item]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
@@ -172,7 +172,7 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
     partial
 }
 
-/// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller puts a
+/// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller must put a
 /// barrier between two calls.
 #[inline(always)]
 fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
@@ -185,11 +185,11 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
         return total;
     }
     if lane == 0 {
-        // SAFETY: a slot of at least the partial's size and alignment for each of at most 32 warps.
+        // SAFETY: each of at most 32 warps has a slot of at least the size and alignment of a partial value.
         unsafe { slots.byte_add(index as usize * slot_bytes::<R::Partial>()).write(total) };
     }
     thread::sync_threads();
-    // Every warp goes on, so that none waits for another at a branch; the result of the first one counts.
+    // Every warp continues, so that no warp diverges; only the result of the first warp is used.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.
@@ -200,7 +200,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of the first `lanes` lanes of a warp, which are all that it has; lane 0 has the result.
+/// Combines the values of the first `lanes` lanes of a warp, which has only these lanes; lane 0 has the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };
@@ -215,16 +215,16 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Bytes of the slot of a warp: no fewer than 16.
+/// Bytes per warp slot: at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }
 }
 
-/// Shared memory for a value of each of 32 warps.
+/// Shared memory for one value of each of 32 warps.
 #[inline(always)]
 fn slots<P>() -> *mut P {
-    // A static cannot depend on `P`. Of these, a kernel has the one that it uses.
+    // A static cannot depend on `P`. The kernel contains only the array that it uses.
     match slot_bytes::<P>() {
         16 => shared_array![u128; 32].cast(),
         32 => shared_array![[u128; 2]; 32].cast(),

@@ -1,15 +1,15 @@
-//! All kernels of the program, collected by the linker: what the runtime, the tuner and the command line list.
+//! Registry of all kernels of the program, collected by the linker. The runtime, the tuner and the command line list
+//! it.
 //!
-//! A kernel crate counts as part of the program when something in the program uses it; `use my_kernels as _;`
-//! is enough.
+//! A kernel crate is part of the program if the program uses anything of it; `use my_kernels as _;` is enough.
 
 use gpu_spec::KernelInfo;
 
-/// Every kernel instance, in no particular order; `#[kernel]` adds to it.
+/// Every kernel instance, in unspecified order; `#[kernel]` adds to it.
 #[linkme::distributed_slice]
 pub static KERNELS: [&'static KernelInfo];
 
-/// Every kernel instance in the program.
+/// Returns every kernel instance in the program.
 ///
 /// ```
 /// for kernel in gpu_std::registry::kernels() {

@@ -1,7 +1,7 @@
-//! Numbers as kernels need them: one trait for twelve types, so that a kernel is written once.
+//! Numeric traits for generic kernels, over twelve types.
 //!
-//! [`Scalar`] is every plain number; [`Float`] the four that have a fraction. 16-bit floats are computed in
-//! `f32`: their [`Scalar::Accumulator`].
+//! [`Scalar`] is implemented for every plain number, [`Float`] for the four floating-point types. 16-bit floats are
+//! computed in `f32`: their [`Scalar::Accumulator`].
 
 use core::fmt::Debug;
 use core::ops::{Add, Div, Mul, Neg, Sub};
@@ -13,7 +13,7 @@ use crate::element::KernelType;
 use crate::math::Math;
 use crate::sealed::Sealed;
 
-/// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`. No other type can implement it.
+/// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`. The trait is sealed.
 ///
 /// ```
 /// use gpu_std::scalar::Scalar;
@@ -26,41 +26,41 @@ use crate::sealed::Sealed;
 pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + Send + Sync + From64 {
     /// The type's name, for example `"f32"`.
     const NAME: &'static str;
-    /// Its bytes.
+    /// Size in bytes.
     const SIZE: usize = size_of::<Self>();
-    /// 0.
+    /// The number 0.
     const ZERO: Self;
-    /// 1.
+    /// The number 1.
     const ONE: Self;
-    /// The start of a minimum: +∞, or the greatest integer.
+    /// Identity of the minimum: +∞, or the largest integer.
     const MIN_IDENTITY: Self;
-    /// The start of a maximum: −∞, or the least integer.
+    /// Identity of the maximum: −∞, or the smallest integer.
     const MAX_IDENTITY: Self;
 
-    /// The type in which sums are computed: `f32` for `f16` and `bf16`, the type itself for all others.
+    /// The type for accumulation: `f32` for `f16` and `bf16`, the type itself for all others.
     type Accumulator: Scalar<Accumulator = Self::Accumulator>;
 
-    /// The same number in the accumulator's type.
+    /// Converts to the accumulator type, exactly.
     fn to_acc(self) -> Self::Accumulator;
-    /// The nearest number to `value`.
+    /// Converts to the nearest number to `value`.
     fn from_acc(value: Self::Accumulator) -> Self;
 
-    /// The sum; integers wrap.
+    /// Returns the sum; integers wrap.
     fn wrapping_add(self, other: Self) -> Self;
-    /// The product; integers wrap.
+    /// Returns the product; integers wrap.
     fn wrapping_mul(self, other: Self) -> Self;
 
-    /// The lesser; NaN if either is. −0 is less than +0.
+    /// Returns the minimum; NaN if either is NaN. −0 is less than +0.
     fn min_propagate(self, other: Self) -> Self;
-    /// The greater; NaN if either is. +0 is greater than −0.
+    /// Returns the maximum; NaN if either is NaN. +0 is greater than −0.
     fn max_propagate(self, other: Self) -> Self;
 
-    /// Converts as `as` does: integers wrap; floats round to nearest even; a float becomes an integer by
-    /// truncation, the nearest end of its range when it is out of it, and 0 when it is NaN.
+    /// Converts as `as` does: integers wrap, and floats round to nearest even. Float to integer truncates and
+    /// saturates, and NaN becomes 0.
     fn cast<U: Scalar>(self) -> U;
 }
 
-/// Conversion from the widest types, by which any number becomes any other.
+/// Conversion from the widest types, through which any number converts to any other.
 #[doc(hidden)]
 pub trait From64: Sized {
     fn from_i64(value: i64) -> Self;
@@ -69,7 +69,7 @@ pub trait From64: Sized {
     fn from_f64(value: f64) -> Self;
 }
 
-/// A number with a fraction: `f32 f64 f16 bf16`.
+/// A floating-point number: `f32 f64 f16 bf16`.
 ///
 /// ```
 /// use gpu_std::math::Math;
@@ -89,7 +89,8 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// `self` · y + z, rounded once: of f16 and bf16 too, for which one in the accumulator's type would be rounded again.
+    /// Returns `self` · y + z, rounded once. This also holds for f16 and bf16, for which a computation in the
+    /// accumulator type would round twice.
     ///
     /// ```
     /// use gpu_std::f16;
@@ -115,12 +116,12 @@ macro_rules! wide_floats {
 }
 wide_floats! { f32 f64 }
 
-/// x · y + z of 16-bit floats, to be rounded to such a one: the product is exact, and a sum that is not is odd in its last bit.
+/// Returns x · y + z for rounding to a 16-bit float: the product is exact, and an inexact sum is rounded to odd.
 #[inline(always)]
 fn odd_mul_add(x: f64, y: f64, z: f64) -> f64 {
     let product = x * y;
     let sum = product + z;
-    // What the rounding lost (Knuth's two-sum).
+    // Rounding error of the sum (Knuth's two-sum).
     let of_z = sum - product;
     let lost = (product - (sum - of_z)) + (z - of_z);
     if lost == 0.0 || lost.is_nan() || sum.to_bits() & 1 == 1 {
@@ -138,7 +139,7 @@ macro_rules! fused_narrow_floats {
                 #[cfg(target_arch = "nvptx64")]
                 if crate::arch() >= $least_arch {
                     let out: u16;
-                    // SAFETY: arithmetic on registers.
+                    // SAFETY: the instruction computes only on registers.
                     unsafe {
                         core::arch::asm!(
                             concat!($instruction, " {0}, {1}, {2}, {3};"),
@@ -159,7 +160,7 @@ fused_narrow_floats! {
     bf16: 80, "fma.rn.bf16";
 }
 
-/// The IEEE 754 minimum and maximum as stable Rust can say them.
+/// Defines the IEEE 754 minimum and maximum in stable Rust.
 macro_rules! extremes {
     ($($name:ident: $t:ident, $op:tt, $first_of_equals:ident;)*) => { $(
         #[inline(always)]
@@ -314,7 +315,7 @@ macro_rules! narrow_floats {
         impl From64 for $t {
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                // Without an absolute value: of the least `i32` ptxas 13.0 has a negative one.
+                // Without an absolute value: ptxas 13.0 computes a negative one for the smallest `i32`.
                 let exact = if value >> 53 == value >> 63 { value } else { spared(value as u64) as i64 };
                 $t::from_f32(round_to_odd(exact as f64))
             }
@@ -336,17 +337,18 @@ macro_rules! narrow_floats {
 }
 narrow_floats! { f16; bf16; }
 
-/// A number of more than 53 bits without its lowest 12, so that `f64` holds it exactly: they are replaced by one that says whether
-/// any of them was set. It rounds to the same 16-bit float, also as a number in two's complement.
+/// Clears the lowest 12 bits of a number of more than 53 bits, so that `f64` represents it exactly. A sticky bit, ORed
+/// into bit 12, records whether any of them was set. The result rounds to the same 16-bit float, also as a two's
+/// complement number.
 #[inline(always)]
 fn spared(value: u64) -> u64 {
     const SPARE: u64 = (1 << 12) - 1;
     value & !SPARE | ((value & SPARE != 0) as u64) << 12
 }
 
-/// The `f32` next to `value` that is odd in its last bit, unless `value` is an `f32` itself. It rounds to the same
-/// 16-bit float as `value`: it is on the same side of every tie. (`half`'s own conversion from `f64` ignores the
-/// lower half of the mantissa.)
+/// Rounds `value` to `f32` by round-to-odd: unless `value` is an `f32`, the result is the adjacent `f32` with an odd
+/// last bit. It rounds to the same 16-bit float as `value`, because it is on the same side of every tie. (`half`'s own
+/// conversion from `f64` ignores the lower half of the mantissa.)
 #[inline(always)]
 fn round_to_odd(value: f64) -> f32 {
     let near = value as f32;

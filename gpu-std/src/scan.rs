@@ -1,16 +1,16 @@
-//! Scans of whole arrays in one launch: what scans, scans by key and a user's own consist of.
+//! Single-pass scans of whole arrays, for scans, scans by key and user-written kernels.
 //!
-//! [`#[scan]`](macro@crate::scan) makes an associative operator such a kernel, in one line. [`scan_slice`] is what its
-//! kernels consist of; [`scan()`] is for kernels that do more, of several arrays.
+//! [`#[scan]`](macro@crate::scan) makes such a kernel from an associative operator. Its kernels call [`scan_slice`];
+//! [`scan()`] is for kernels that do more, such as scans of several arrays.
 //!
-//! A scan reads each element once and writes each result once. A tile is `ITEMS` rows of vectors of `N` elements a
-//! thread, warp after warp: a row of a warp is 32 neighbouring vectors, so that all accesses are of whole lines. A thread
-//! adds up its vectors, the lanes of the warp scan their rows by shuffles, the warps of the block their totals in shared
-//! memory, and the blocks theirs by [look-back](crate::look_back).
+//! A scan reads each element once and writes each result once. A tile is `ITEMS` rows of vectors of `N` elements per
+//! thread, warp after warp. A row of a warp is 32 adjacent vectors, so that all accesses cover whole cache lines. A
+//! thread adds up its vectors. The lanes of the warp scan their rows by shuffles, and the warps of the block scan their
+//! totals in shared memory. The blocks scan theirs by [decoupled look-back](crate::look_back).
 //!
-//! The order in which elements are combined depends only on the length, the alignment of the first element, the threads of
-//! a block, `ITEMS` and `N`: so do the bits of the result. It is a tree in which neighbours are joined: an operation that
-//! is associative, or nearly as sums of floats are, need not commute.
+//! The order in which elements are combined, and so the bits of the result, depend only on a few parameters. These are
+//! the length, the alignment of the first element, the threads of a block, `ITEMS` and `N`. The order is a tree that
+//! joins neighbors. An operation that is associative (or nearly, as float addition is) need not be commutative.
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -25,105 +25,106 @@ pub use crate::family::Scan;
 
 /// An associative operation.
 pub trait Operation {
-    /// An element as it is loaded.
+    /// Type of an element as it is loaded.
     type Item: Copy;
-    /// What elements are combined in.
+    /// Type in which elements are combined.
     type Value: KernelType;
-    /// A result.
+    /// Type of a result.
     type Output: Copy;
 
-    /// An item of which [`value`](Self::value) makes [`identity`](Self::identity), for the ends of the array.
+    /// Returns an item whose [`value`](Self::value) is [`identity`](Self::identity), for the ends of the array.
     fn absent() -> Self::Item;
-    /// The value with which every other combines to itself, every bit of it.
+    /// Returns the identity: combined with it, every value stays the same, bit for bit.
     fn identity() -> Self::Value;
-    /// The element's value.
+    /// Returns the value of an element.
     fn value(item: Self::Item) -> Self::Value;
-    /// Combines neighbours, in their order.
+    /// Combines adjacent values, in their order.
     fn combine(a: Self::Value, b: Self::Value) -> Self::Value;
-    /// The result that a value stands for.
+    /// Converts a value to a result.
     fn output(value: Self::Value) -> Self::Output;
 }
 
-/// The array that a [`scan()`] reads, and the one that it writes.
+/// Input and output arrays of a [`scan()`].
 ///
-/// Elements are counted from `head` elements before the first one: where `N` of them from there on are aligned to a vector.
+/// Positions are counted from `head` elements before the first element, where vectors of `N` elements are aligned.
 ///
 /// # Safety
 ///
-/// The methods need no more than the preconditions that they state.
+/// The methods have no preconditions other than those that they state.
 pub unsafe trait Arrays<O: Operation, const N: usize> {
-    /// Elements of the array.
+    /// Number of elements.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Elements between an aligned address and the first one; less than `N`.
+    /// Number of elements between an aligned address and the first element; less than `N`.
     fn head(&self) -> usize;
 
-    /// Elements `i` to `i + N`.
+    /// Loads elements `i` to `i + N`.
     ///
     /// # Safety
     ///
-    /// They are below the length, and `i + head` is a multiple of `N`.
+    /// The elements are below the length, and `i + head` is a multiple of `N`.
     unsafe fn load_vector(&self, i: usize) -> [O::Item; N];
 
-    /// Element `i`.
+    /// Loads element `i`.
     ///
     /// # Safety
     ///
-    /// It is below the length.
+    /// `i` is below the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
     /// Writes results `i` to `i + N`.
     ///
     /// # Safety
     ///
-    /// As [`load_vector`](Self::load_vector); no other thread reads or writes these elements.
+    /// The conditions of [`load_vector`](Self::load_vector); no other thread reads or writes these elements.
     unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
 
     /// Writes result `i`.
     ///
     /// # Safety
     ///
-    /// It is below the length; no other thread reads or writes this element.
+    /// `i` is below the length; no other thread reads or writes this element.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Elements of a tile of a [`scan()`] by blocks of `threads`.
+/// Number of elements per tile of a [`scan()`] with blocks of `threads`.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes
 }
 
-/// Tiles of a [`scan()`]: see [`tile_len`].
+/// Number of tiles of a [`scan()`]: see [`tile_len`].
 #[inline(always)]
 pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
 }
 
-/// How an array is cut into tiles that begin where vectors do: places are counted from `head` elements before the first, as many as
-/// the address of that has beyond a multiple of a vector's size.
+/// Division of an array into tiles that start at aligned vectors. Positions are counted from `head` elements before the
+/// first element. `head` is the number of elements by which the address of the first exceeds a multiple of the vector
+/// size.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiling {
-    /// Elements.
+    /// Number of elements.
     pub len: usize,
-    /// Places before the first.
+    /// Positions before the first element.
     pub head: usize,
-    /// Places of a tile: see [`tile_len`].
+    /// Positions per tile: see [`tile_len`].
     pub tile_len: u32,
 }
 
 impl Tiling {
-    /// How many there are.
+    /// Number of tiles.
     #[inline(always)]
     pub const fn tiles(&self) -> usize {
         tiles(self.len, self.head, self.tile_len as usize)
     }
 
-    /// The places of a tile that have elements, from the tile's begin: the first, and the one behind the last.
+    /// Returns the positions of a tile that have elements, relative to its start: the first, and one past the last.
     #[inline(always)]
     pub const fn bounds(&self, tile: u32) -> (u32, u32) {
         let (head, tile_len) = (self.head, self.tile_len);
@@ -134,42 +135,42 @@ impl Tiling {
         )
     }
 
-    /// Whether all places of a tile with these bounds have elements.
+    /// Returns true if all positions of a tile with these bounds have elements.
     #[inline(always)]
     pub const fn is_whole(&self, bounds: (u32, u32)) -> bool {
         bounds.0 == 0 && bounds.1 == self.tile_len
     }
 
-    /// The element at the begin of a tile; that of the first tile wraps to before the array.
+    /// Returns the element at the start of a tile; for the first tile it wraps to before the array.
     #[inline(always)]
     pub const fn first(&self, tile: u32) -> usize {
         (tile as usize * self.tile_len as usize).wrapping_sub(self.head)
     }
 }
 
-/// Tiles of a scan of `len` elements of `bytes` at any alignment, by accesses of `vector` bytes.
+/// Maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of `vector` bytes.
 pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Accesses of a thread in a tile of [`scan_slice`], of `ITEMS`: half as many of elements of less and of more than 4 bytes, where
-/// they can be halved. These take more registers, and blocks would not fit.
+/// Number of accesses per thread and tile of [`scan_slice`], from `ITEMS`. It is halved, if possible, for elements of
+/// less or more than 4 bytes. These take more registers, and fewer blocks would fit.
 const fn rows(bytes: usize, items: usize) -> usize {
     if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
 
-/// One array, and one of results that is as long.
+/// An input array and an output array of the same length.
 struct Slices<O: Operation> {
     x: *const O::Item,
     out: *mut O::Output,
     len: usize,
     head: usize,
-    /// Whether the output is aligned to vectors where the input is.
+    /// True if the output is aligned to vectors where the input is.
     out_fits: bool,
 }
 
-// SAFETY: `scan_slice` makes it of arrays of `len` elements.
+// SAFETY: `scan_slice` makes it from arrays of `len` elements.
 unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -197,7 +198,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
                 results[lane] = O::output(values[lane]);
             }
         });
-        // SAFETY: the caller's promise; the address is aligned where `i + head` is a multiple of `N`.
+        // SAFETY: the caller's promise; the address is aligned if `i + head` is a multiple of `N`.
         unsafe {
             if self.out_fits {
                 store(self.out.add(i), results);
@@ -213,16 +214,16 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter: the results are those of [`scan()`], of `initial` too where they are
-/// exclusive. `workspace` is its begin and its words.
+/// Scans `x` to `out`, up to the length of the shorter. The results are those of [`scan()`]; exclusive results include
+/// `initial`. `workspace` is a pointer to the workspace and its number of words.
 ///
-/// All threads of all blocks call it, once in a launch; blocks have a multiple of 32 threads.
+/// All threads of all blocks call it once per launch; blocks have a multiple of 32 threads.
 ///
 /// # Safety
 ///
-/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with
-/// the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`; nothing else uses it or `out`
-/// until the launch ends.
+/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the
+/// length. It has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`. Nothing
+/// else uses the workspace or `out` until the launch ends.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
@@ -258,18 +259,19 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// Writes `initial` combined with the elements up to and including each one, or, if `exclusive`, before it.
+/// Scans an array: combines `initial` with the elements up to and including each one, or, if `exclusive`, before it.
 ///
-/// All threads of all blocks call it, once in a launch; blocks have a multiple of 32 threads. `queue` is of the
-/// [`tiles`] of the array, and no tile of it was taken.
+/// All threads of all blocks call it once per launch; blocks have a multiple of 32 threads. `queue` covers the
+/// [`tiles`] of the array, and no tile has been taken from it.
 ///
 /// # Safety
 ///
-/// Blocks have at most 256 threads. The queue's workspace has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
+/// Blocks have at most 256 threads. The queue's workspace has the words of
+/// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
 ///
 /// # Panics
 ///
-/// On the emulated device, if the block has not a multiple of 32 threads up to 256, or the workspace is too small.
+/// On the emulated device, if the block's threads are not a multiple of 32 up to 256, or the workspace is too small.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
@@ -294,7 +296,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         each::<ITEMS>(|row| {
             let in_row = row * row_len;
             if tiling.is_whole(bounds) {
-                // SAFETY: the whole tile lies within the array; the thread's place and rows are multiples of `N`.
+                // SAFETY: the whole tile lies within the array; the thread's position and the rows are multiples of
+                // `N`.
                 rows[row] = unsafe { arrays.load_vector(first + in_row) };
             } else {
                 each::<N>(|i| {
@@ -308,11 +311,11 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         });
         rows
     };
-    // The thread's first element of a tile; that of the first may be before the array.
+    // The thread's first element of a tile; in the first tile it may lie before the array.
     let first = |tile: u32| tiling.first(tile).wrapping_add(of_thread as usize);
 
-    // Where a thread keeps a row of its elements, so that they take no registers while the block waits for others, and are not read
-    // from memory twice: of the tile that waits, and of the next one.
+    // Shared memory in which a thread keeps its rows of elements, for the waiting tile and the next one. The rows then
+    // take no registers while the block waits for others, and are not read from memory twice.
     let stages: *mut u128 = if const { is_kept::<O, ITEMS, N>() } {
         shared_array![u128; 2 * MOST_ROWS * MOST_THREADS]
     } else {
@@ -323,10 +326,11 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     };
     let mut stage = 0;
 
-    // A tile whose total is published, and whose results are not written: what it waits for comes while the next one is read.
+    // The tile whose total is published and whose results are not yet written. Its prefix arrives while the next tile
+    // is read.
     let mut waiting: Option<Found<O::Value, ITEMS>> = None;
     loop {
-        // There is no memory for 2^32 tiles.
+        // No array has 2^32 tiles.
         let next = queue.next().map(|tile| tile as u32);
         let mut rows = [[O::absent(); N]; ITEMS];
         if let Some(tile) = next {
@@ -340,7 +344,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         let mut found = None;
         if let Some(tile) = next {
             if const { is_kept::<O, ITEMS, N>() } {
-                // SAFETY: the slots are the thread's own, and there are some for `MOST_ROWS` of `MOST_THREADS`.
+                // SAFETY: the slots belong to this thread, and there are slots for `MOST_ROWS` of `MOST_THREADS`.
                 each::<ITEMS>(|row| unsafe { store(slot(stage, row), rows[row]) });
             }
             let scanned = Found::of::<O, N>(tile, rows);
@@ -363,7 +367,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
             let mut rows = [[O::absent(); N]; ITEMS];
             if const { is_kept::<O, ITEMS, N>() } {
                 each::<ITEMS>(|row| {
-                    // SAFETY: the thread's own slot, which it has written.
+                    // SAFETY: the slot belongs to this thread, which has written it.
                     rows[row] = unsafe { load(slot(1 - stage, row)) };
                 });
             } else {
@@ -385,13 +389,13 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                 });
                 let in_row = row * row_len;
                 if tiling.is_whole(bounds) {
-                    // SAFETY: as for the loads; the tile is the block's alone.
+                    // SAFETY: as for the loads; the tile belongs only to this block.
                     unsafe { arrays.store_vector(first + in_row, values) };
                 } else {
                     each::<N>(|i| {
                         let place = of_thread + (in_row + i) as u32;
                         if place >= bounds.0 && place < bounds.1 {
-                            // SAFETY: just checked; the tile is the block's alone.
+                            // SAFETY: just checked; the tile belongs only to this block.
                             unsafe { arrays.store(first.wrapping_add(in_row + i), values[i]) };
                         }
                     });
@@ -406,26 +410,26 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// The most threads of a block, and the most rows of a thread that are kept in shared memory.
+/// Maximum threads per block, and maximum rows per thread that are kept in shared memory.
 const MOST_THREADS: usize = 256;
 const MOST_ROWS: usize = 4;
 
-/// Whether rows are kept in shared memory; others are read again.
+/// Returns true if rows are kept in shared memory; otherwise they are read again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
     size_of::<[O::Item; N]>() <= 16 && ITEMS <= MOST_ROWS
 }
 
-/// What a thread knows of a tile.
+/// A thread's results for a tile.
 struct Found<V, const ITEMS: usize> {
     tile: u32,
-    /// What the tile combines to.
+    /// Combined value of the tile.
     total: V,
-    /// What comes in the tile before the thread's vector in each row.
+    /// Exclusive prefix, within the tile, of the thread's vector in each row.
     befores: [V; ITEMS],
 }
 
 impl<V: KernelType, const ITEMS: usize> Found<V, ITEMS> {
-    /// Of the rows of a tile, by all threads of the block.
+    /// Scans the rows of a tile, with all threads of the block.
     #[inline(always)]
     #[track_caller]
     fn of<O: Operation<Value = V>, const N: usize>(tile: u32, rows: [[O::Item; N]; ITEMS]) -> Self {

@@ -1,4 +1,4 @@
-//! [`Sealed`]: what the traits ask for that no other crate may implement, since `unsafe` code relies on them.
+//! [`Sealed`]: supertrait of traits that no other crate may implement, since `unsafe` code relies on them.
 
 use half::{bf16, f16};
 

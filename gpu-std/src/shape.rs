@@ -1,10 +1,10 @@
-//! [`Shape`]: what the host knows of a kernel's slices and views.
+//! [`Shape`]: host-side shapes of a kernel's slices and views.
 
 use core::ffi::c_void;
 
 use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 
-/// The shape of a slice or view that a launch passes. It stands for the parameter in the expression of
+/// The shape of a slice or view that a launch passes. It represents the parameter in the expression of
 /// `#[kernel(bytes = …)]`, which runs on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -15,50 +15,50 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The number of elements, without those between the rows of a view.
+    /// Number of elements, excluding the padding between the rows of a view.
     pub fn len(self) -> usize {
         self.width * self.height * self.depth
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of the elements.
+    /// Size of the elements in bytes.
     pub fn bytes(self) -> usize {
         self.len() * self.element
     }
 
-    /// Elements of a row; all elements of a slice.
+    /// Number of elements per row; for a slice, its length.
     pub fn width(self) -> usize {
         self.width
     }
 
-    /// Rows of a plane; 1 for a slice.
+    /// Number of rows per plane; 1 for a slice.
     pub fn height(self) -> usize {
         self.height
     }
 
-    /// Planes; 1 for a slice or a view in two dimensions.
+    /// Number of planes; 1 for a slice or a 2-D view.
     pub fn depth(self) -> usize {
         self.depth
     }
 }
 
-/// Machine parameter `index`.
+/// Reads kernel parameter `index`.
 ///
 /// # Safety
-/// `args` has more than `index` pointers, and that one points to a `T`.
+/// `args` has more than `index` pointers, and the one at `index` points to a `T`.
 pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
     // SAFETY: the caller's promise.
     unsafe { (*args.add(index)).cast::<T>().read_unaligned() }
 }
 
-/// The shape of a slice or view of `T` whose machine parameters begin at `index`.
+/// Reads the shape of a slice or view of `T` whose kernel parameters start at `index`.
 ///
 /// # Safety
-/// As [`read_argument`], for what this kind of parameter consists of.
+/// The conditions of [`read_argument`], for each kernel parameter of this kind of parameter.
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
     // SAFETY: the caller's promise.
@@ -78,10 +78,10 @@ pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: Para
     Shape { width, height, depth, element }
 }
 
-/// As [`read_shape`], of a parameter that need not be there.
+/// Reads the shape of an optional parameter, as [`read_shape`] does.
 ///
 /// # Safety
-/// As [`read_shape`].
+/// The conditions of [`read_shape`].
 pub unsafe fn read_optional_shape<T>(
     args: *const *const c_void,
     index: usize,
@@ -93,10 +93,11 @@ pub unsafe fn read_optional_shape<T>(
     }
 }
 
-/// The length of a slice or view as [`read_shape`] reads it, of a plane where it has several; `None` of one that is not there.
+/// Reads the length of a slice or view as [`read_shape`] does; for a planes view, that of one plane; `None` if it is
+/// absent.
 ///
 /// # Safety
-/// As [`read_shape`].
+/// The conditions of [`read_shape`].
 pub unsafe fn length<T>(
     args: *const *const c_void,
     index: usize,
@@ -119,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// What a launch was made for, as a length.
+/// Converts the extent that a launch was made for to a length.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

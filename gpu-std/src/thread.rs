@@ -1,7 +1,7 @@
 //! Indices of a thread, barriers of its block, and memory fences.
 //!
-//! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA; linear
-//! indices count x fastest, then y, then z.
+//! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA. Linear indices
+//! count x fastest, then y, then z.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::{collective, thread as emulated};
@@ -24,29 +24,29 @@ macro_rules! coordinates {
 }
 
 coordinates! {
-    /// The thread's x index in its block.
+    /// The thread's x index in its block (CUDA `threadIdx.x`).
     thread_idx_x = tid_x, thread_index[0];
     /// The thread's y index in its block.
     thread_idx_y = tid_y, thread_index[1];
     /// The thread's z index in its block.
     thread_idx_z = tid_z, thread_index[2];
-    /// The block's x index in the grid.
+    /// The block's x index in the grid (CUDA `blockIdx.x`).
     block_idx_x = ctaid_x, block_index[0];
     /// The block's y index in the grid.
     block_idx_y = ctaid_y, block_index[1];
     /// The block's z index in the grid.
     block_idx_z = ctaid_z, block_index[2];
-    /// Threads of a block along x.
+    /// Number of threads per block along x.
     block_dim_x = ntid_x, block_dim[0];
-    /// Threads of a block along y.
+    /// Number of threads per block along y.
     block_dim_y = ntid_y, block_dim[1];
-    /// Threads of a block along z.
+    /// Number of threads per block along z.
     block_dim_z = ntid_z, block_dim[2];
-    /// Blocks of the grid along x.
+    /// Number of blocks in the grid along x.
     grid_dim_x = nctaid_x, grid_dim[0];
-    /// Blocks of the grid along y.
+    /// Number of blocks in the grid along y.
     grid_dim_y = nctaid_y, grid_dim[1];
-    /// Blocks of the grid along z.
+    /// Number of blocks in the grid along z.
     grid_dim_z = nctaid_z, grid_dim[2];
 }
 
@@ -62,13 +62,13 @@ pub fn block_idx() -> [u32; 3] {
     [block_idx_x(), block_idx_y(), block_idx_z()]
 }
 
-/// The threads of a block along x, y, z.
+/// Number of threads per block along x, y, z.
 #[inline(always)]
 pub fn block_dim() -> [u32; 3] {
     [block_dim_x(), block_dim_y(), block_dim_z()]
 }
 
-/// The blocks of the grid along x, y, z.
+/// Number of blocks in the grid along x, y, z.
 #[inline(always)]
 pub fn grid_dim() -> [u32; 3] {
     [grid_dim_x(), grid_dim_y(), grid_dim_z()]
@@ -82,15 +82,15 @@ pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] is a claim to the
-/// element in row y and column x.
+/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row y and
+/// column x.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] is a claim to the
-/// element in plane z, row y and column x.
+/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in plane
+/// z, row y and column x.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();
@@ -103,19 +103,19 @@ pub fn linear_in_block() -> u32 {
     thread_idx_x() + block_dim_x() * (thread_idx_y() + block_dim_y() * thread_idx_z())
 }
 
-/// All threads of the launch.
+/// Number of threads in the launch.
 #[inline(always)]
 pub fn launch_size() -> usize {
     let blocks = grid_dim_x() as usize * grid_dim_y() as usize * grid_dim_z() as usize;
     blocks * (block_dim_x() * block_dim_y() * block_dim_z()) as usize
 }
 
-/// Waits until every thread of the block is here. What any of them wrote to shared or global memory before, all
-/// can read after.
+/// Waits until every thread of the block has arrived (CUDA `__syncthreads`). Writes to shared or global memory before
+/// the barrier are visible to all threads of the block after it.
 ///
-/// Every thread of the block that has not returned must come to a barrier; on the emulated device a thread that does not
-/// is reported as a deadlock, and a GPU hangs. The threads of a warp may come apart: it is PTX's `barrier.sync` without
-/// `.aligned`, which is defined in divergent code too.
+/// Every thread of the block that has not returned must reach a barrier. If one does not, the emulated device reports a
+/// deadlock and a GPU hangs. The threads of a warp may diverge: it is PTX's `barrier.sync` without `.aligned`, which is
+/// defined in divergent code too.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
@@ -125,21 +125,21 @@ pub fn sync_threads() {
     collective::barrier(false);
 }
 
-/// [`sync_threads`], and in how many threads `predicate` was true.
+/// [`sync_threads`] that returns the number of threads with a true `predicate`.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: bool) -> u32 {
     gpu_or_host!(nvvm::barrier_count(0, predicate), collective::barrier(predicate).count)
 }
 
-/// [`sync_threads`], and whether `predicate` was true in all threads.
+/// [`sync_threads`] that returns whether `predicate` was true in all threads.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_and(0, predicate), collective::barrier(predicate).and)
 }
 
-/// [`sync_threads`], and whether `predicate` was true in any thread.
+/// [`sync_threads`] that returns whether `predicate` was true in any thread.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: bool) -> bool {
@@ -154,8 +154,8 @@ pub fn block_fence() {
 }
 
 /// Orders this thread's earlier memory accesses before its later ones, as all threads of the device see them:
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. A store to an atomic after it
-/// publishes what was written before it.
+/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. An atomic store after the fence publishes the
+/// writes before it.
 #[inline(always)]
 pub fn device_fence() {
     crate::atomic::fence::<crate::atomic::scope::Device>(core::sync::atomic::Ordering::AcqRel);
@@ -168,8 +168,8 @@ pub fn system_fence() {
     crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Suspends the calling thread for about `nanoseconds`, between zero and twice that, a millisecond at most: for the loops
-/// that wait for another thread. On the emulated device it lets other threads run.
+/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. It is for
+/// loops that poll for another thread. On the emulated device it lets other threads run.
 #[inline(always)]
 #[track_caller]
 pub fn nanosleep(nanoseconds: u32) {
@@ -182,8 +182,8 @@ pub fn nanosleep(nanoseconds: u32) {
     }
 }
 
-/// For loops that wait for another device or for the host, beside those that read an atomic: on the emulated device the host
-/// thread sleeps for a moment, because what it waits for may need the processor. Nothing on the GPU.
+/// Pauses in a loop that polls another device or the host. Call it in addition to reading the atomic. On the emulated
+/// device the host thread sleeps briefly, because the awaited work may need the CPU. It does nothing on the GPU.
 #[inline(always)]
 #[track_caller]
 pub fn system_pause() {

@@ -1,7 +1,7 @@
-//! Tiles: groups of 1, 2, 4, 8, 16 or 32 neighbouring lanes of a warp, which work together without the others.
+//! Tiles: sub-warp groups of 1, 2, 4, 8, 16 or 32 adjacent lanes, as CUDA's `thread_block_tile`.
 //!
-//! Every function except those that return the thread's rank must be called by all threads of the tile; they wait for
-//! each other. Tiles of one warp need not do the same.
+//! All threads of the tile must call every function, except those that return the thread's rank; they wait for each
+//! other. Different tiles of a warp can execute different code.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -26,26 +26,26 @@ use crate::scalar::Scalar;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
-/// The calling thread's tile: `N` lanes whose numbers differ only below `N`.
+/// The calling thread's tile: `N` adjacent lanes, the first of which is a multiple of `N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tile<const N: u32> {
-    /// It is that of one thread, and means nothing to another.
+    /// Neither `Send` nor `Sync`: a tile is meaningful only to the thread that made it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<const N: u32> Tile<N> {
-    /// The lanes of the lowest tile.
+    /// Mask of the lanes of the lowest tile.
     const LANES: u32 = {
         assert!(N.is_power_of_two() && N <= WARP_SIZE, "a tile has 1, 2, 4, 8, 16 or 32 threads");
         u32::MAX >> (WARP_SIZE - N)
     };
 
-    /// The tile of the calling thread.
+    /// Returns the calling thread's tile.
     ///
     /// # Panics
     ///
-    /// If the number of threads of a block is no multiple of `N`. Does not compile for any other `N` than 1, 2, 4, 8, 16
-    /// or 32.
+    /// If the number of threads of a block is not a multiple of `N`. `N` other than 1, 2, 4, 8, 16 or 32 does not
+    /// compile.
     #[inline(always)]
     #[track_caller]
     pub fn current() -> Self {
@@ -54,7 +54,7 @@ impl<const N: u32> Tile<N> {
         Self { _of_this_thread: PhantomData }
     }
 
-    /// Threads of the tile.
+    /// Number of threads in the tile.
     #[inline(always)]
     pub fn size(&self) -> u32 {
         N
@@ -66,13 +66,13 @@ impl<const N: u32> Tile<N> {
         warp::lane_id() & (N - 1)
     }
 
-    /// The tile's index among those of its block.
+    /// The tile's index in its block.
     #[inline(always)]
     pub fn index(&self) -> u32 {
         thread::linear_in_block() / N
     }
 
-    /// Its lanes, as a mask for the functions of [`warp`].
+    /// Mask of the tile's lanes, for the functions of [`warp`].
     #[inline(always)]
     pub fn mask(&self) -> u32 {
         Self::LANES << self.first_lane()
@@ -83,80 +83,83 @@ impl<const N: u32> Tile<N> {
         warp::lane_id() & !(N - 1)
     }
 
-    /// Waits until all threads of the tile are here; what they wrote to memory before, all of them can read after.
+    /// Waits until all threads of the tile have arrived. Their memory writes before it are visible to all of them after
+    /// it.
     #[inline(always)]
     #[track_caller]
     pub fn sync(&self) {
         warp::sync_warp(self.mask());
     }
 
-    /// The value that the thread `rank` (modulo the size) passes.
+    /// The value that the thread of rank `rank` (modulo the size) passes.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle<T: KernelType>(&self, value: T, rank: u32) -> T {
         warp::shuffle_width(self.mask(), value, rank, N)
     }
 
-    /// The value of the thread `delta` ranks below; the lowest `delta` threads get their own. `delta` is less than 32.
+    /// The value of the thread `delta` ranks below; the lowest `delta` threads get their own value. `delta` must be
+    /// less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_up<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_up_width(self.mask(), value, delta, N)
     }
 
-    /// The value of the thread `delta` ranks above; the highest `delta` threads get their own. `delta` is less than 32.
+    /// The value of the thread `delta` ranks above; the highest `delta` threads get their own value. `delta` must be
+    /// less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_down<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_down_width(self.mask(), value, delta, N)
     }
 
-    /// The value of the thread whose rank differs in the bits of `rank_mask`, which is less than the size.
+    /// The value of the thread whose rank is the caller's XOR `rank_mask`, which must be less than the size.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_xor<T: KernelType>(&self, value: T, rank_mask: u32) -> T {
         warp::shuffle_xor_width(self.mask(), value, rank_mask & (N - 1), N)
     }
 
-    /// Whether `predicate` is true in all threads.
+    /// Returns whether `predicate` is true in all threads.
     #[inline(always)]
     #[track_caller]
     pub fn all(&self, predicate: bool) -> bool {
         warp::all(self.mask(), predicate)
     }
 
-    /// Whether `predicate` is true in any thread.
+    /// Returns whether `predicate` is true in any thread.
     #[inline(always)]
     #[track_caller]
     pub fn any(&self, predicate: bool) -> bool {
         warp::any(self.mask(), predicate)
     }
 
-    /// The threads in which `predicate` is true: bit `r` for the thread of rank `r`.
+    /// Mask of the threads in which `predicate` is true: bit `r` stands for the thread of rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn ballot(&self, predicate: bool) -> u32 {
         warp::ballot(self.mask(), predicate) >> self.first_lane()
     }
 
-    /// The threads whose `value` has the same bits as the caller's: bit `r` for the thread of rank `r`.
+    /// Mask of the threads whose `value` has the same bits as the caller's: bit `r` stands for the thread of rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn match_any<T: KernelType>(&self, value: T) -> u32 {
         warp::match_any(self.mask(), value) >> self.first_lane()
     }
 
-    /// Whether `value` has the same bits in all threads.
+    /// Returns whether `value` has the same bits in all threads.
     #[inline(always)]
     #[track_caller]
     pub fn match_all<T: KernelType>(&self, value: T) -> bool {
         warp::match_all(self.mask(), value)
     }
 
-    /// Combines the values of all threads by `combine`, which is commutative and associative (or nearly: sums of
-    /// floats are); every thread gets the result, with the same bits.
+    /// Combines the values of all threads. `combine` must be commutative and associative (or nearly, as float addition
+    /// is). Every thread gets the same result, bit for bit.
     ///
-    /// The values are combined in a tree, of which each level joins threads `N / 2`, …, 2, 1 apart.
+    /// The values are combined in a tree whose levels join threads `N / 2`, …, 2, 1 apart.
     #[inline(always)]
     #[track_caller]
     pub fn reduce<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -179,7 +182,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::wrapping_add)
     }
 
-    /// The least value, in every thread; NaN if there is one.
+    /// The smallest value, in every thread; NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_min<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -189,7 +192,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::min_propagate)
     }
 
-    /// The greatest value, in every thread; NaN if there is one.
+    /// The largest value, in every thread; NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_max<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -199,14 +202,14 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::max_propagate)
     }
 
-    /// Whether a GPU reduces such values in one instruction, in a warp or a part of it.
+    /// Returns true if a GPU can reduce values of type `T` in one instruction, in a warp or a part of it.
     #[inline(always)]
     fn is_one_instruction<T: KernelType>() -> bool {
         T::INTEGER != 0 && size_of::<T>() == 4
     }
 
-    /// Combines the values of the threads up to and including the caller, in the order of their ranks, by `combine`,
-    /// which is associative (or nearly).
+    /// Combines the values of the threads up to and including the caller, in the order of their ranks. `combine` must
+    /// be associative (or nearly).
     #[inline(always)]
     #[track_caller]
     pub fn inclusive_scan<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -223,8 +226,8 @@ impl<const N: u32> Tile<N> {
         total
     }
 
-    /// Combines `identity` and the values of the threads below the caller, in the order of their ranks, by `combine`,
-    /// which is associative (or nearly).
+    /// Combines `identity` and the values of the threads below the caller, in the order of their ranks. `combine` must
+    /// be associative (or nearly).
     #[inline(always)]
     #[track_caller]
     pub fn exclusive_scan<T: KernelType>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {

@@ -4,9 +4,9 @@ use core::ops::{Index, IndexMut};
 
 /// `N` elements that are loaded and stored at once: `Vector<f32, 4>` is one 16-byte access on the GPU.
 ///
-/// Vectors of 1, 2, 4, 8 and 16 bytes take one access, multiples of 16 several of 16; those of any other size
-/// are moved by elements. The alignment of the type itself is that of `T`: only [`Vector::load`] and
-/// [`Vector::store`] ask for more.
+/// Vectors of 1, 2, 4, 8 and 16 bytes take one access, multiples of 16 bytes several accesses of 16. Vectors of any
+/// other size are moved element by element. The type itself has the alignment of `T`: only [`Vector::load`] and
+/// [`Vector::store`] require more.
 ///
 /// ```
 /// use gpu_std::Vector;
@@ -25,49 +25,49 @@ use core::ops::{Index, IndexMut};
 pub struct Vector<T, const N: usize>([T; N]);
 
 impl<T: Copy, const N: usize> Vector<T, N> {
-    /// Bytes of one vector.
+    /// Size of the vector in bytes.
     pub const BYTES: usize = N * size_of::<T>();
 
-    /// The alignment that [`load`](Self::load) and [`store`](Self::store) need: that of one access.
+    /// Alignment that [`load`](Self::load) and [`store`](Self::store) require: that of one access.
     pub const ALIGN: usize = match Self::BYTES {
         1 | 2 | 4 | 8 => Self::BYTES,
         bytes if bytes > 0 && bytes % 16 == 0 => 16,
         _ => align_of::<T>(),
     };
 
-    /// The vector of these elements.
+    /// Makes a vector of these elements.
     #[inline(always)]
     pub const fn from_array(array: [T; N]) -> Self {
         Self(array)
     }
 
-    /// `value` in every element.
+    /// Makes a vector with `value` in every element.
     #[inline(always)]
     pub const fn splat(value: T) -> Self {
         Self([value; N])
     }
 
-    /// The elements.
+    /// Returns the elements.
     #[inline(always)]
     pub const fn to_array(self) -> [T; N] {
         self.0
     }
 
-    /// `f` of every element.
+    /// Applies `f` to every element.
     #[inline(always)]
     pub fn map<U: Copy>(self, f: impl FnMut(T) -> U) -> Vector<U, N> {
         Vector(self.0.map(f))
     }
 
-    /// Reads `N` elements at once.
+    /// Loads `N` elements in one vector access.
     ///
     /// # Safety
     ///
-    /// `ptr` is valid for reads of `N` elements, all initialised, and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    /// `ptr` is valid for reads of `N` elements, all initialized, and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if `ptr` is not aligned so.
+    /// On the emulated device, if `ptr` is not so aligned.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load(ptr: *const T) -> Self {
@@ -91,7 +91,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         }
     }
 
-    /// Writes `N` elements at once.
+    /// Stores `N` elements in one vector access.
     ///
     /// # Safety
     ///
@@ -99,7 +99,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Panics
     ///
-    /// On the emulated device, if `ptr` is not aligned so.
+    /// On the emulated device, if `ptr` is not so aligned.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store(self, ptr: *mut T) {
@@ -125,16 +125,16 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 }
 
 impl<T: Copy, const N: usize> Vector<T, N> {
-    /// Writes `N` elements at once to global memory, to be the first that the L2 cache gives up (PTX's `st.cs`): for more
-    /// than the cache holds, written by all blocks at several places at once.
+    /// Stores `N` elements to global memory with a streaming hint: evict-first in the L2 cache (PTX's `st.cs`). It is
+    /// for outputs larger than the cache that all blocks write at several places at once.
     ///
     /// # Safety
     ///
-    /// As [`store`](Self::store); `ptr` points to global memory, as arguments of kernels do.
+    /// The conditions of [`store`](Self::store); `ptr` points to global memory, as kernel arguments do.
     ///
     /// # Panics
     ///
-    /// As [`store`](Self::store).
+    /// The conditions of [`store`](Self::store).
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store_streaming(self, ptr: *mut T) {
@@ -142,8 +142,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         if Self::BYTES > 0 && Self::BYTES % 16 == 0 {
             let mut access = 0;
             while access < Self::BYTES / 16 {
-                // SAFETY: the caller's promise; the local variable may be aligned to less than an access, whose bytes are
-                // within the vector.
+                // SAFETY: the caller's promise. The local variable may be aligned to less than an access, whose bytes
+                // are within the vector.
                 unsafe {
                     let [a, b, c, d] = (&raw const self).cast::<[u32; 4]>().add(access).read_unaligned();
                     core::arch::asm!(
@@ -168,37 +168,41 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 
 #[cfg(target_arch = "nvptx64")]
 impl<T: Copy, const N: usize> Vector<T, N> {
-    /// Reads the vector in accesses of an `A`.
+    /// Loads the vector in accesses of type `A`.
     ///
     /// # Safety
     ///
-    /// As [`Vector::load`]; every bit pattern is an `A`, and a whole number of them is the vector's size.
+    /// The conditions of [`Vector::load`]; every bit pattern is a valid `A`, and the size of `A` divides the vector's
+    /// size.
     #[inline(always)]
     unsafe fn load_as<A>(ptr: *const T) -> Self {
         let mut vector = core::mem::MaybeUninit::<Self>::uninit();
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`.
+            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`, so its access is
+            // unaligned.
             unsafe {
                 let part = ptr.cast::<A>().add(access).read();
                 vector.as_mut_ptr().cast::<A>().add(access).write_unaligned(part);
             }
             access += 1;
         }
-        // SAFETY: all bytes are written, with those of `N` elements.
+        // SAFETY: all bytes are written, from `N` valid elements.
         unsafe { vector.assume_init() }
     }
 
-    /// Writes the vector in accesses of an `A`.
+    /// Stores the vector in accesses of type `A`.
     ///
     /// # Safety
     ///
-    /// As [`Vector::store`]; every bit pattern is an `A`, and a whole number of them is the vector's size.
+    /// The conditions of [`Vector::store`]; every bit pattern is a valid `A`, and the size of `A` divides the vector's
+    /// size.
     #[inline(always)]
     unsafe fn store_as<A>(self, ptr: *mut T) {
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`.
+            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`, so its access is
+            // unaligned.
             unsafe {
                 let part = (&raw const self).cast::<A>().add(access).read_unaligned();
                 ptr.cast::<A>().add(access).write(part);
@@ -208,7 +212,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     }
 }
 
-/// A GPU stops with a misaligned-address error; so does the emulated device.
+/// Panics on a misaligned address, as a GPU stops with a misaligned-address error.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 #[track_caller]

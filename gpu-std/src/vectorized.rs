@@ -1,8 +1,9 @@
-//! How the threads of a launch share an array: whole vectors in tiles, single elements at the edges.
+//! Vectorized distribution of an array over the threads of a launch: whole vectors in tiles, single elements at the
+//! edges.
 //!
-//! The blocks that [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are made of, for kernels of
-//! another form. Every element of `0..len` is visited by exactly one thread of the first row ([`in_first_row`]), for any
-//! grid and block.
+//! These are the building blocks of [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction),
+//! for kernels of another form. Exactly one thread of the first row ([`in_first_row`]) visits each element of `0..len`,
+//! for any grid and block.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -37,13 +38,13 @@ use core::mem::{size_of, transmute_copy};
 
 use crate::{Vector, thread};
 
-/// The elements of type `T` in one access of `vector` bytes, 1, 2, 4, 8 or 16; one where the size of `T` is no power of
-/// two or larger than the access.
+/// Number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of `T` is not
+/// a power of two or exceeds the access.
 pub const fn lanes<T>(vector: usize) -> usize {
     lanes_of(size_of::<T>(), vector)
 }
 
-/// The elements of `size` bytes in one access of `vector` bytes, as [`lanes`].
+/// Number of elements of `size` bytes per access of `vector` bytes, as [`lanes`].
 pub const fn lanes_of(size: usize, vector: usize) -> usize {
     let lanes = if size.is_power_of_two() && size < vector { vector / size } else { 1 };
     if lanes > 16 { 16 } else { lanes }
@@ -66,12 +67,12 @@ macro_rules! __with_lanes {
         $body
     }};
 }
-/// `with_lanes!(lanes, N => body)`: runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16), a constant
-/// expression that may depend on type and const parameters, which an array length may not.
+/// `with_lanes!(lanes, N => body)`: runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16). `lanes` is a
+/// constant expression that may depend on type and const parameters, which an array length may not.
 pub use crate::__with_lanes as with_lanes;
 
-/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop: indexed arrays become registers however large `f`
-/// is, while LLVM leaves a loop with a large body as it is, and the arrays in memory.
+/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop. Indexed arrays then become registers even if `f` is
+/// large. LLVM does not unroll a loop with a large body, and keeps the arrays in memory.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 32, "an unrolled loop has at most 32 rounds") };
@@ -85,13 +86,14 @@ pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
-/// `value`, a number of 4 or 8 bytes, of which the compiler does not know that: what is computed of it is computed here, each time
-/// that a loop comes to it, and not merged with what is computed of the same value elsewhere, which would be kept in registers.
+/// Hides `value`, a number of 4 or 8 bytes, from the optimizer. Computations on the result happen here, in each
+/// iteration of a loop. They are not merged with other computations on the same value, which would be kept in
+/// registers.
 #[inline(always)]
 pub fn opaque<T: Copy>(value: T) -> T {
     const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register has 4 or 8 bytes") };
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the text is a comment; the register holds the bytes of the value.
+    // SAFETY: the assembly is only a comment; the register holds the bytes of the value.
     unsafe {
         if size_of::<T>() == 4 {
             let mut bits: u32 = transmute_copy(&value);
@@ -107,26 +109,26 @@ pub fn opaque<T: Copy>(value: T) -> T {
     value
 }
 
-/// Whether this thread and its block have y and z of 0. The others have nothing to do.
+/// Returns true if y and z of this thread and its block are 0. Other threads have no work.
 #[inline(always)]
 pub fn in_first_row() -> bool {
     thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
 }
 
-/// Whether `ptr` is aligned to a vector of `N` elements.
+/// Returns true if `ptr` is aligned to a vector of `N` elements.
 #[inline(always)]
 pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
     ptr.addr().is_multiple_of(N * size_of::<T>())
 }
 
-/// Reads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+/// Loads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
 ///
-/// [`Vector`] itself refuses other sizes when it is compiled; [`with_lanes`] names such sizes in branches that are
-/// never taken, which must compile all the same.
+/// [`Vector`] itself rejects other sizes at compile time. [`with_lanes`] names such sizes in branches that are never
+/// taken but must compile.
 ///
 /// # Safety
 ///
-/// `ptr` is valid for reads of `N` elements and aligned to their size together.
+/// `ptr` is valid for reads of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     // SAFETY: by this function's contract; a vector of integers of the same size holds the same bytes.
@@ -142,13 +144,14 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     }
 }
 
-/// As [`load`] if `is_there`, or else `otherwise`: on a GPU one instruction without a branch, so that the loads of several
-/// accesses are issued one after the other. For memory that nothing writes during the launch. Unless it is to be `KEPT`, what it
-/// reads in accesses of 16 bytes takes no place in the L1 cache.
+/// [`load`] if `is_there`, otherwise returns `otherwise`. On a GPU it is one predicated instruction without a branch,
+/// so that several loads are issued back to back. It is for memory that nothing writes during the launch. Unless
+/// `KEPT`, 16-byte accesses do not allocate in the L1 cache.
 ///
 /// # Safety
 ///
-/// If `is_there`, as [`load`]; nothing writes the elements while the kernel runs, and `ptr` points to global memory.
+/// If `is_there`, the conditions of [`load`]. Nothing writes the elements while the kernel runs, and `ptr` points to
+/// global memory.
 #[inline(always)]
 pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     ptr: *const T,
@@ -215,11 +218,11 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     }
 }
 
-/// Writes `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+/// Stores `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
 ///
 /// # Safety
 ///
-/// `ptr` is valid for writes of `N` elements and aligned to their size together.
+/// `ptr` is valid for writes of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
     // SAFETY: as in `load`.
@@ -235,19 +238,19 @@ pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
     }
 }
 
-/// An array cut at the addresses where whole vectors of `N` elements begin and end.
+/// An array split at the addresses where aligned vectors of `N` elements start and end.
 #[derive(Clone, Copy)]
 pub struct Split {
     /// Elements before the first aligned address.
     pub head: usize,
-    /// Whole vectors after them.
+    /// Number of whole vectors after the head.
     pub vectors: usize,
-    /// The first element after the vectors.
+    /// Index of the first element after the vectors.
     pub tail: usize,
 }
 
 impl Split {
-    /// Cuts `len` elements at `ptr`.
+    /// Splits `len` elements at `ptr`.
     #[inline(always)]
     pub fn new<T, const N: usize>(ptr: *const T, len: usize) -> Self {
         let bytes = N * size_of::<T>();
@@ -258,7 +261,7 @@ impl Split {
         Self { head, vectors, tail: head + vectors * N }
     }
 
-    /// Calls `visit` for the elements outside the vectors, one each for the first threads of the launch.
+    /// Calls `visit` for the elements outside the vectors, one per thread, in the first threads of the launch.
     #[inline(always)]
     pub fn edges(self, len: usize, mut visit: impl FnMut(usize)) {
         let count = self.head + (len - self.tail);
@@ -271,9 +274,9 @@ impl Split {
     }
 }
 
-/// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block takes positions t, t + block size, …
-/// of each tile; all its loads of a full tile are issued before the first value is used. Calls come in
-/// increasing order of index within a thread.
+/// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block takes positions t, t + block size, … of each
+/// tile. In a full tile it issues all loads before it uses the first value. Within a thread, calls come in increasing
+/// order of index.
 #[inline(always)]
 pub fn for_each<V: Copy, const ITEMS: usize>(
     count: usize,
@@ -303,7 +306,7 @@ pub fn for_each<V: Copy, const ITEMS: usize>(
     }
 }
 
-/// The vector of `f(i)` for each lane i.
+/// Makes a vector of `f(i)` for each lane i.
 #[inline(always)]
 pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -315,9 +318,9 @@ pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     out
 }
 
-/// Visits `0..len` in runs, by their first index and number of elements: vectors of `N` at the aligned addresses of `ptr`,
-/// and what is left before and after them. Unlike [`for_each`] and [`Split::edges`], there is one place in the code for
-/// all of them, which keeps a kernel small; and one run at a time in each thread.
+/// Visits `0..len` in runs, given by first index and number of elements: aligned vectors of `N` of `ptr`, and the
+/// elements before and after them. Unlike [`for_each`] and [`Split::edges`], it has a single call site of `visit`,
+/// which keeps a kernel small. Each thread has only one run in flight.
 #[inline(always)]
 pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
     let split = Split::new::<T, N>(ptr, len);
@@ -338,7 +341,8 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
     }
 }
 
-/// Writes the first `count` of `values` to `ptr` from element `first` on: in one access if they are `N` and aligned.
+/// Stores the first `count` of `values` to `ptr` at element `first`: in one access if there are `N` and they are
+/// aligned.
 ///
 /// # Safety
 ///
@@ -358,12 +362,12 @@ pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, coun
     });
 }
 
-/// The 16 bytes from byte `shift` on, which is below 16, of two accesses of 16 bytes that follow each other: what lies at
-/// an address that is not aligned. It costs 15 instructions where `shift` is the same in all threads.
+/// Extracts the 16 bytes that start at byte `shift` (below 16) of two consecutive 16-byte accesses, for data at an
+/// unaligned address. It costs 15 instructions if `shift` is the same in all threads.
 #[inline(always)]
 pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
     let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];
-    // By whole words first, two and one, then by the bytes within one.
+    // Shifts by whole words first, two and one, then by bytes within a word.
     if shift & 8 != 0 {
         words = [words[2], words[3], words[4], words[5], words[6], words[7], 0, 0];
     }

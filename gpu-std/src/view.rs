@@ -1,17 +1,17 @@
-//! Views of rows and columns that all threads read: [`Slice2`] and [`Slice3`].
+//! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
-//! Width, height, depth and pitch are parameters of the launch and part of the view, so that they are equal in all
-//! threads. An index of any integer type is in range exactly when it is at least 0 and below the side: `row - 1` of an
-//! unsigned index may wrap, and is then out of range.
+//! Width, height, depth and pitch are launch parameters and part of the view, so they are equal in all threads. An
+//! index of any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index
+//! may wrap and is then out of range.
 //!
-//! # The order of indices and sizes
+//! # Order of indices and sizes
 //!
-//! *Elements* have indices as those of Rust's arrays: `[row, column]`, and `[plane, row, column]` in three dimensions. It
-//! is so in [`Slice2`] and [`Slice3`], in the claims of [`unique_2d`](crate::thread::unique_2d) and
-//! [`unique_3d`](crate::thread::unique_3d), in [`Shared`](crate::Shared) arrays, and in the tiles of a
+//! *Elements* are indexed like Rust arrays: `[row, column]`, and `[plane, row, column]` in three dimensions. This holds
+//! for [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
+//! [`unique_3d`](crate::thread::unique_3d), [`Shared`](crate::Shared) arrays, and the tiles of a
 //! [`DisjointMut2`](crate::DisjointMut2). *Sizes* have the width first, as in CUDA: `as_2d(width, height)`,
 //! `Launch::cover((width, height))`, `block(x, y)`, `Tiles<WIDTH, HEIGHT>`. A thread's own indices, such as
-//! [`index_2d`](crate::thread::index_2d), are CUDA's, x first: x runs along columns, y along rows.
+//! [`index_2d`](crate::thread::index_2d), have x first, as in CUDA: x is the column, y the row.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -38,16 +38,16 @@ use gpu_spec::{Extents2, Extents3};
 
 use crate::disjoint::{Unique2d, Unique3d};
 
-/// An integer that can be an index along a side of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16`, `u8`.
+/// An integer type that can index a side of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16`, `u8`.
 pub trait Coordinate: sealed::Coordinate {}
 
 mod sealed {
     use core::fmt::Display;
 
     pub trait Coordinate: Copy + Display {
-        /// Whether the index is in range for `side`, which is at most `i32::MAX`.
+        /// Returns whether the index is in range for `side`, which is at most `i32::MAX`.
         fn is_below(self, side: u32) -> bool;
-        /// The index, if it is in range for a side.
+        /// Returns the index, which must be in range for a side.
         fn get(self) -> u32;
     }
 }
@@ -70,10 +70,11 @@ macro_rules! coordinates {
 }
 coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, isize as usize, u64 as u64, i64 as u64 }
 
-/// Rows of elements that all threads read: a parameter of kernels. Copies are of the view, not of the elements.
+/// Read-only 2-D view, as a kernel parameter. Copies copy the view, not the elements.
 ///
-/// A launch passes `buffer.as_2d(width, height)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all threads
-/// read and change; for a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(width, height)?` of a buffer of `T`.
+/// A launch passes `buffer.as_2d(width, height)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all
+/// threads read and change. For a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(width, height)?` of a buffer of
+/// `T`.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};
@@ -104,47 +105,47 @@ impl<T> Clone for Slice2<'_, T> {
 
 impl<T> Copy for Slice2<'_, T> {}
 
-// SAFETY: it is a shared reference to the elements.
+// SAFETY: the view is a shared reference to the elements.
 unsafe impl<T: Sync> Send for Slice2<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Slice2<'_, T> {}
 
 impl<'a, T> Slice2<'a, T> {
-    /// The view of elements from `data` on.
+    /// Makes a view of the elements that start at `data`.
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements, as a shared reference to each is:
-    /// nothing changes them but by operations of atomics.
+    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements. As for a shared
+    /// reference to each element, nothing changes the elements except through atomics.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
-        // SAFETY: the caller's promise. It leaves no comparison of an `Option<&T>` with null.
+        // SAFETY: the caller's promise. It removes the null comparison of an `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Elements of a row.
+    /// Number of elements per row.
     #[inline(always)]
     pub fn width(self) -> usize {
         self.extents.width() as usize
     }
 
-    /// Rows.
+    /// Number of rows.
     #[inline(always)]
     pub fn height(self) -> usize {
         self.extents.height() as usize
     }
 
-    /// Elements from the beginning of a row to that of the next: at least the width.
+    /// Distance between the starts of adjacent rows, in elements: at least the width.
     #[inline(always)]
     pub fn pitch(self) -> usize {
         self.extents.pitch() as usize
     }
 
-    /// The element at `[row, column]`, or `None` outside.
+    /// Returns the element at `[row, column]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn get<I: Coordinate>(self, [row, column]: [I; 2]) -> Option<&'a T> {
-        // Both comparisons are made, so that one branch is left.
+        // Both comparisons are evaluated, so that only one branch remains.
         if !(column.is_below(self.extents.width()) & row.is_below(self.extents.height())) {
             return None;
         }
@@ -152,7 +153,7 @@ impl<'a, T> Slice2<'a, T> {
         Some(unsafe { &*self.data.add(self.extents.offset([row.get(), column.get()])) })
     }
 
-    /// The element at `[row, column]`.
+    /// Returns the element at `[row, column]` without a bounds check.
     ///
     /// # Safety
     ///
@@ -163,13 +164,13 @@ impl<'a, T> Slice2<'a, T> {
         unsafe { &*self.data.add(self.extents.offset([row as u32, column as u32])) }
     }
 
-    /// Row `row`, or `None` outside.
+    /// Returns row `row`, or `None` if it is out of range.
     #[inline(always)]
     pub fn row(self, row: impl Coordinate) -> Option<&'a [T]> {
         if !row.is_below(self.extents.height()) {
             return None;
         }
-        // SAFETY: the row is within the span; a row without elements has an address of its own or that of the first.
+        // SAFETY: the row is within the span; a row without elements has its own address or that of the first row.
         Some(unsafe {
             core::slice::from_raw_parts(
                 self.data.wrapping_add(self.extents.offset([row.get(), 0])),
@@ -178,7 +179,7 @@ impl<'a, T> Slice2<'a, T> {
         })
     }
 
-    /// The first element; the pointer is valid for `(height - 1) * pitch + width` elements.
+    /// Returns a pointer to the first element, valid for `(height - 1) * pitch + width` elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data
@@ -187,7 +188,7 @@ impl<'a, T> Slice2<'a, T> {
 
 /// # Panics
 ///
-/// When the element is outside.
+/// If the element is out of range.
 impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
     type Output = T;
 
@@ -207,7 +208,7 @@ impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
 
 /// # Panics
 ///
-/// When the element is outside.
+/// If the element is out of range.
 impl<T> Index<Unique2d> for Slice2<'_, T> {
     type Output = T;
 
@@ -224,7 +225,7 @@ impl<T> fmt::Debug for Slice2<'_, T> {
     }
 }
 
-/// Planes of rows of elements that all threads read: a parameter of kernels.
+/// Read-only 3-D view, as a kernel parameter.
 ///
 /// A launch passes `buffer.as_3d(width, height, depth)?`.
 pub struct Slice3<'a, T> {
@@ -242,43 +243,43 @@ impl<T> Clone for Slice3<'_, T> {
 
 impl<T> Copy for Slice3<'_, T> {}
 
-// SAFETY: it is a shared reference to the elements.
+// SAFETY: the view is a shared reference to the elements.
 unsafe impl<T: Sync> Send for Slice3<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Slice3<'_, T> {}
 
 impl<'a, T> Slice3<'a, T> {
-    /// The view of elements from `data` on.
+    /// Makes a view of the elements that start at `data`.
     ///
     /// # Safety
     ///
-    /// As [`Slice2::from_raw_parts`].
+    /// The conditions of [`Slice2::from_raw_parts`].
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
-        // SAFETY: the caller's promise. It leaves no comparison of an `Option<&T>` with null.
+        // SAFETY: the caller's promise. It removes the null comparison of an `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Elements of a row.
+    /// Number of elements per row.
     #[inline(always)]
     pub fn width(self) -> usize {
         self.extents.width() as usize
     }
 
-    /// Rows of a plane.
+    /// Number of rows per plane.
     #[inline(always)]
     pub fn height(self) -> usize {
         self.extents.height() as usize
     }
 
-    /// Planes.
+    /// Number of planes.
     #[inline(always)]
     pub fn depth(self) -> usize {
         self.extents.depth() as usize
     }
 
-    /// The element at `[plane, row, column]`, or `None` outside.
+    /// Returns the element at `[plane, row, column]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn get<I: Coordinate>(self, [plane, row, column]: [I; 3]) -> Option<&'a T> {
         let Self { extents, .. } = self;
@@ -292,7 +293,7 @@ impl<'a, T> Slice3<'a, T> {
         Some(unsafe { &*self.data.add(extents.offset([plane.get(), row.get(), column.get()])) })
     }
 
-    /// The row at `[plane, row]`, or `None` outside.
+    /// Returns the row at `[plane, row]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn row<I: Coordinate>(self, [plane, row]: [I; 2]) -> Option<&'a [T]> {
         if !(row.is_below(self.extents.height()) & plane.is_below(self.extents.depth())) {
@@ -307,7 +308,7 @@ impl<'a, T> Slice3<'a, T> {
         })
     }
 
-    /// Plane `plane`, or `None` outside.
+    /// Returns plane `plane`, or `None` if it is out of range.
     #[inline(always)]
     pub fn plane(self, plane: impl Coordinate) -> Option<Slice2<'a, T>> {
         if !plane.is_below(self.extents.depth()) {
@@ -320,7 +321,7 @@ impl<'a, T> Slice3<'a, T> {
         })
     }
 
-    /// The first element.
+    /// Returns a pointer to the first element.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data
@@ -329,7 +330,7 @@ impl<'a, T> Slice3<'a, T> {
 
 /// # Panics
 ///
-/// When the element is outside.
+/// If the element is out of range.
 impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
     type Output = T;
 
@@ -350,7 +351,7 @@ impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
 
 /// # Panics
 ///
-/// When the element is outside.
+/// If the element is out of range.
 impl<T> Index<Unique3d> for Slice3<'_, T> {
     type Output = T;
 

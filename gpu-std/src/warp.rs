@@ -1,17 +1,16 @@
-//! Collective operations of the 32 threads (lanes) of a warp, without shared memory.
+//! Warp-level collective operations among 32 threads (lanes), without shared memory.
 //!
-//! The lanes of a block are counted by [`linear_in_block`](crate::thread::linear_in_block): lane is that
-//! modulo 32.
+//! The lane of a thread is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
 //!
-//! Every function here but [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in the
-//! mask must call it, with the same mask, and the caller must be one of them; they wait for each other. The
-//! emulated device reports lanes that disagree or never come; a GPU hangs or gives unspecified values.
+//! Every function here except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in the mask
+//! must call it with the same mask, and the caller must be in the mask; they wait for each other. If lanes disagree or
+//! never arrive, the emulated device reports it. A GPU hangs or returns unspecified values.
 //!
-//! The functions are safe all the same, and that is the one exception to the guarantees of safe code: PTX leaves a call
-//! by lanes that disagree, or by a lane outside of its mask, undefined. On existing GPUs it behaves as described above,
-//! for the calling warp; a check in each call would cost as much as the call.
+//! The functions are nevertheless safe, which is the one exception to the guarantees of safe code. PTX leaves a call
+//! undefined if lanes disagree or a lane is outside its mask. On existing GPUs such a call behaves as described above,
+//! for the calling warp. A check in each call would cost as much as the call.
 //!
-//! Lanes exchange any [`KernelType`] without padding, structs too: one instruction for each 32 bits of it.
+//! Lanes exchange any [`KernelType`] without padding, including structs: one instruction per 32 bits.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -44,10 +43,10 @@ use crate::scalar::Scalar;
 use crate::words;
 use core::ops::{BitAnd, BitOr, BitXor};
 
-/// Lanes of a warp.
+/// Number of lanes in a warp.
 pub const WARP_SIZE: u32 = 32;
 
-/// The mask of all lanes.
+/// Mask of all 32 lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
 /// The lane of the calling thread, 0 to 31.
@@ -56,21 +55,21 @@ pub fn lane_id() -> u32 {
     gpu_or_host!(nvvm::laneid(), emulated::lane())
 }
 
-/// The lanes that execute this together with the caller right now. Which those are is up to the hardware, so it
-/// is no substitute for knowing the mask.
+/// Mask of the lanes that execute this together with the caller right now. The hardware determines them, so this does
+/// not replace knowing the mask.
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {
     gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
-/// Whether the caller is the lowest lane in `mask`: true in exactly one of its lanes. Does not wait.
+/// Returns true if the caller is the lowest lane in `mask`, so for exactly one lane of the mask. Does not wait.
 #[inline(always)]
 pub fn elect(mask: u32) -> bool {
     lane_id() == mask.trailing_zeros()
 }
 
-/// Waits until all lanes in `mask` are here; what they wrote to memory before, all of them can read after.
+/// Waits until all lanes in `mask` have arrived. Their memory writes before it are visible to all of them after it.
 #[inline(always)]
 #[track_caller]
 pub fn sync_warp(mask: u32) {
@@ -120,30 +119,31 @@ shuffles! {
     /// The value that lane `lane` (modulo 32) passes. Unspecified if that lane is not in the mask.
     shuffle, shuffle_width(lane) = shfl_idx, 0x1f, |_, lane, first, width| Some(first | lane & (width - 1));
 
-    /// The value of the lane `delta` below; the lowest `delta` lanes get their own. `delta` is less than 32.
+    /// The value of the lane `delta` below; the lowest `delta` lanes get their own value. `delta` must be less than 32.
     shuffle_up, shuffle_up_width(delta) = shfl_up, 0, |lane, delta, first, _| {
         lane.checked_sub(delta).filter(|&source| source >= first)
     };
 
-    /// The value of the lane `delta` above; the highest `delta` lanes get their own. `delta` is less than 32.
+    /// The value of the lane `delta` above; the highest `delta` lanes get their own value. `delta` must be less
+    /// than 32.
     shuffle_down, shuffle_down_width(delta) = shfl_down, 0x1f, |lane, delta, first, width| {
         Some(lane + delta).filter(|&source| source < first + width)
     };
 
-    /// The value of the lane whose index differs in the bits of `lane_mask`.
+    /// The value of the lane whose index is the caller's XOR `lane_mask`.
     shuffle_xor, shuffle_xor_width(lane_mask) = shfl_bfly, 0x1f, |lane, lane_mask, first, width| {
         Some(lane ^ lane_mask).filter(|&source| source < first + width)
     };
 }
 
-/// Whether `predicate` is true in all lanes of the mask.
+/// Returns whether `predicate` is true in all lanes of the mask.
 #[inline(always)]
 #[track_caller]
 pub fn all(mask: u32, predicate: bool) -> bool {
     gpu_or_host!(nvvm::vote_all(mask, predicate), matching(mask, "all", predicate as u64, 1) == mask)
 }
 
-/// Whether `predicate` is true in any lane of the mask.
+/// Returns whether `predicate` is true in any lane of the mask.
 #[inline(always)]
 #[track_caller]
 pub fn any(mask: u32, predicate: bool) -> bool {
@@ -157,8 +157,8 @@ pub fn ballot(mask: u32, predicate: bool) -> u32 {
     gpu_or_host!(nvvm::vote_ballot(mask, predicate), matching(mask, "ballot", predicate as u64, 1))
 }
 
-/// The lanes of the mask whose `value` has the same bits as the caller's. (So NaN matches the same NaN, and +0
-/// does not match −0.)
+/// The lanes of the mask whose `value` has the same bits as the caller's. A NaN therefore matches the same NaN, and +0
+/// does not match −0.
 #[inline(always)]
 #[track_caller]
 pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
@@ -182,15 +182,15 @@ pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
     }
 }
 
-/// Whether `value` has the same bits in all lanes of the mask.
+/// Returns whether `value` has the same bits in all lanes of the mask.
 #[inline(always)]
 #[track_caller]
 pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
-    // The lanes with the caller's value are all there are for one caller if and only if they are for every one.
+    // If all lanes of the mask match one caller's value, they match every caller's value.
     match_any(mask, value) == mask
 }
 
-/// The value of `lane`, as [`gather`] gives it.
+/// The value of `lane`, as returned by [`gather`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u32) -> T {
@@ -204,7 +204,7 @@ fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u3
     found
 }
 
-/// The values of all lanes of the mask. Those of other lanes, which are unspecified on a GPU, have bytes of 0xA5.
+/// The values of all lanes of the mask. The values of other lanes, unspecified on a GPU, are filled with 0xA5 bytes.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WARP_SIZE as usize] {
@@ -218,7 +218,7 @@ fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WA
     values
 }
 
-/// The lanes of the mask that pass `wanted` as their `bits`.
+/// The lanes of the mask whose `bits` equal `wanted`.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
@@ -228,18 +228,18 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
         .fold(0, |found, lane| found | 1 << lane)
 }
 
-/// Combines the values of all lanes of the mask by `combine`, which is commutative and associative (or nearly: sums of
-/// floats are); every lane gets the result, with the same bits.
+/// Combines the values of all lanes of the mask. `combine` must be commutative and associative (or nearly, as float
+/// addition is). Every lane gets the same result, bit for bit.
 ///
-/// The full mask: in a tree, of which each level joins lanes 16, 8, 4, 2, 1 apart. Any other: from the lowest
-/// lane to the highest.
+/// For the full mask, values are combined in a tree whose levels join lanes 16, 8, 4, 2 and 1 apart. For any other
+/// mask, they are combined from the lowest lane to the highest.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
     reduce_named(mask, value, "reduce", combine)
 }
 
-/// As [`reduce`]; `operation` is a name for messages.
+/// [`reduce`] with an `operation` name for messages.
 #[inline(always)]
 #[track_caller]
 fn reduce_named<T: KernelType>(
@@ -288,12 +288,12 @@ fn reduce_named<T: KernelType>(
     }
 }
 
-/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes, by `combine`, which is associative (or
-/// nearly); every lane gets the result, with the same bits. All 32 lanes call it with the same `count`, from 1 to 32;
-/// what the others pass does not count.
+/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative (or nearly).
+/// Every lane gets the same result, bit for bit. All 32 lanes call it with the same `count`, from 1 to 32; the values
+/// of the other lanes are ignored.
 ///
-/// In five steps: a tree of neighbours, of which each level joins values 1, 2, 4, 8, 16 lanes apart. [`reduce`] asks for
-/// an operation that is commutative too.
+/// It takes five steps: a tree of neighbors whose levels join values 1, 2, 4, 8 and 16 lanes apart. Unlike [`reduce`],
+/// the operation need not be commutative.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -310,8 +310,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// The lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's: [`match_any`] of a few bits, in a
-/// vote for each, which a GPU does faster.
+/// The lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's. It is [`match_any`] for a few
+/// bits, with one vote per bit, which is faster on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
@@ -321,8 +321,8 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
         let mut same = mask;
         let mut bit = 0;
         while bit < BITS {
-            // LLVM would shift the value for each bit, and test it twice.
-            // SAFETY: the lanes of the mask vote together; nothing but registers is changed.
+            // In assembly, because LLVM would shift the value for each bit and test it twice.
+            // SAFETY: the lanes of the mask vote together; only registers change.
             unsafe {
                 core::arch::asm!(
                     "{{ .reg .pred p; .reg .b32 set, other;",
@@ -346,10 +346,10 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
     match_any(mask, value & (u32::MAX >> (32 - BITS)))
 }
 
-/// Combines the values of the lanes of the mask up to and including the caller, from the lowest on, by `combine`, which
-/// is associative (or nearly).
+/// Combines the values of the lanes of the mask up to and including the caller, from the lowest on. `combine` must be
+/// associative (or nearly).
 ///
-/// Five steps where the mask is all lanes below some number, a step for each lane where it has gaps.
+/// It takes five steps if the mask is all lanes below some number, and one step per lane if the mask has gaps.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -379,8 +379,8 @@ pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T)
     total
 }
 
-/// Combines `identity` and the values of the lanes of the mask below the caller, from the lowest on, by `combine`, which
-/// is associative (or nearly).
+/// Combines `identity` and the values of the lanes of the mask below the caller, from the lowest on. `combine` must be
+/// associative (or nearly).
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -390,20 +390,20 @@ pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: 
     let before = if has_no_gaps(mask) {
         shuffle_up(mask, within, 1)
     } else {
-        // The lowest lane reads its own value, which it does not use.
+        // The lowest lane reads its own value and ignores it.
         shuffle(mask, within, if lower == 0 { lane } else { 31 - lower.leading_zeros() })
     };
     if lower == 0 { identity } else { combine(identity, before) }
 }
 
-/// Whether the mask is all lanes below some number.
+/// Returns true if the mask is all lanes below some number.
 #[inline(always)]
 fn has_no_gaps(mask: u32) -> bool {
     mask & mask.wrapping_add(1) == 0
 }
 
-/// The sum over the lanes of the mask, in every lane. Integers wrap; floats are added in a fixed order, so the
-/// same values give the same bits. f16 and bf16 are rounded after every addition.
+/// The sum over the lanes of the mask, in every lane. Integers wrap. Floats are added in a fixed order, so the same
+/// values give bit-identical sums. f16 and bf16 are rounded after every addition.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -414,7 +414,7 @@ pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_add", T::wrapping_add)
 }
 
-/// The least value over the lanes of the mask, in every lane; NaN if there is one.
+/// The smallest value over the lanes of the mask, in every lane; NaN if any value is NaN.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -427,7 +427,7 @@ pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_min", T::min_propagate)
 }
 
-/// The greatest value over the lanes of the mask, in every lane; NaN if there is one.
+/// The largest value over the lanes of the mask, in every lane; NaN if any value is NaN.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_max<T: KernelType + Scalar>(mask: u32, value: T) -> T {

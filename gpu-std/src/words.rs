@@ -1,13 +1,13 @@
-//! Values as words of 32 bits, by which threads exchange them.
+//! Values as 32-bit words, in which threads exchange them.
 //!
-//! Only values without padding: the bytes of padding are uninitialised, and reading them as a number is undefined.
+//! Only values without padding: padding bytes are uninitialized, and reading them as a number is undefined.
 
 use core::mem::MaybeUninit;
 use core::ptr::copy_nonoverlapping;
 
 use crate::element::KernelType;
 
-/// Does not compile for types whose bytes are not all initialised.
+/// Does not compile for types whose bytes are not all initialized.
 const fn check<T: KernelType>() {
     assert!(
         !T::HAS_PADDING,
@@ -16,12 +16,12 @@ const fn check<T: KernelType>() {
     );
 }
 
-/// The value of which each word is what `f` makes of the word of `value`, from the first to the last. Bytes of the last
-/// word that are past the value's end are 0, and those of the result count for nothing.
+/// Applies `f` to each 32-bit word of `value`, from the first to the last. Bytes of the last word past the value's end
+/// are 0 in the argument, and ignored in the result.
 #[inline(always)]
 pub(crate) fn map<T: KernelType>(value: T, mut f: impl FnMut(u32) -> u32) -> T {
     const { check::<T>() };
-    // These are the same to LLVM as what follows, in fewer steps.
+    // These special cases are equivalent to the code below, but take LLVM fewer steps.
     if size_of::<T>() == 8 {
         let bits = bits(value);
         let low = f(bits as u32) as u64;
@@ -33,7 +33,7 @@ pub(crate) fn map<T: KernelType>(value: T, mut f: impl FnMut(u32) -> u32) -> T {
     let target = result.as_mut_ptr().cast::<u8>();
     let mut i = 0;
     while i < whole {
-        // SAFETY: `i` is below the number of whole words in both; without padding, all bytes are initialised.
+        // SAFETY: `i` is below the number of whole words in both; without padding, all bytes are initialized.
         unsafe {
             let word = source.add(4 * i).cast::<u32>().read_unaligned();
             target.add(4 * i).cast::<u32>().write_unaligned(f(word));
@@ -42,74 +42,74 @@ pub(crate) fn map<T: KernelType>(value: T, mut f: impl FnMut(u32) -> u32) -> T {
     }
     if rest > 0 {
         let mut word = 0_u32;
-        // SAFETY: `rest` bytes follow the whole words in both, fewer than a word has.
+        // SAFETY: `rest` bytes, fewer than a word, follow the whole words in both.
         unsafe {
             copy_nonoverlapping(source.add(4 * whole), (&raw mut word).cast(), rest);
             word = f(word);
             copy_nonoverlapping((&raw const word).cast(), target.add(4 * whole), rest);
         }
     }
-    // SAFETY: all bytes were written, and any are a value.
+    // SAFETY: all bytes were written, and every bit pattern is valid.
     unsafe { result.assume_init() }
 }
 
-/// The bits of a value of at most 8 bytes; the others are 0.
+/// Returns the bits of a value of at most 8 bytes; the remaining bits are 0.
 #[inline(always)]
 pub(crate) fn bits<T: KernelType>(value: T) -> u64 {
     const { check::<T>() };
     let mut bits = 0_u64;
     let len = if size_of::<T>() < 8 { size_of::<T>() } else { 8 };
-    // SAFETY: both have `len` bytes, and without padding those of the value are initialised.
+    // SAFETY: both have `len` bytes, and without padding those of the value are initialized.
     unsafe { copy_nonoverlapping((&raw const value).cast::<u8>(), (&raw mut bits).cast::<u8>(), len) };
     bits
 }
 
-/// The value of at most 8 bytes with the lowest of these bits; zeros follow in a larger one.
+/// Makes a value from its lowest bits; bytes past the first 8 are 0.
 #[inline(always)]
 pub(crate) fn of_bits<T: KernelType>(bits: u64) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     let len = if size_of::<T>() < 8 { size_of::<T>() } else { 8 };
-    // SAFETY: both have `len` bytes, and any bytes are a value.
+    // SAFETY: both have `len` bytes, and every bit pattern is valid.
     unsafe {
         copy_nonoverlapping((&raw const bits).cast::<u8>(), value.as_mut_ptr().cast::<u8>(), len);
         value.assume_init()
     }
 }
 
-/// A value of which every byte is `byte`.
+/// Makes a value in which every byte is `byte`.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn filled<T: KernelType>(byte: u8) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the bytes are the value's own, and any are a value.
+    // SAFETY: the bytes belong to the value, and every bit pattern is valid.
     unsafe {
         value.as_mut_ptr().cast::<u8>().write_bytes(byte, size_of::<T>());
         value.assume_init()
     }
 }
 
-/// The 8 bytes of `value` from `8 * part` on; those past its end are 0.
+/// Returns the 8 bytes of `value` at `8 * part`; bytes past its end are 0.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn part<T: KernelType>(value: T, part: usize) -> u64 {
     const { check::<T>() };
     let (start, mut bits) = (8 * part, 0_u64);
     let len = size_of::<T>().saturating_sub(start).min(8);
     let source = (&raw const value).cast::<u8>().wrapping_add(start);
-    // SAFETY: `len` bytes of the value are there, and without padding initialised.
+    // SAFETY: `len` bytes of the value exist, and without padding they are initialized.
     unsafe { copy_nonoverlapping(source, (&raw mut bits).cast(), len) };
     bits
 }
 
-/// Replaces what [`part`] gives.
+/// Replaces the bytes that [`part`] returns.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn set_part<T: KernelType>(value: &mut T, part: usize, bits: u64) {
     let start = 8 * part;
     let len = size_of::<T>().saturating_sub(start).min(8);
     let target = (&raw mut *value).cast::<u8>().wrapping_add(start);
-    // SAFETY: `len` bytes of the value are there, and any bytes are a value.
+    // SAFETY: `len` bytes of the value exist, and every bit pattern is valid.
     unsafe { copy_nonoverlapping((&raw const bits).cast(), target, len) };
 }
 
-/// Whether two values have the same bits.
+/// Returns true if two values have the same bits.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn same<T: KernelType>(a: T, b: T) -> bool {
     (0..size_of::<T>().div_ceil(8)).all(|i| part(a, i) == part(b, i))

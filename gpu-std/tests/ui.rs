@@ -5,7 +5,7 @@ fn wrong_kernels_are_explained() {
     trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
 }
 
-/// What the compiler finds when it makes code, and not before. A case that passes has trybuild build all of them.
+/// Errors that the compiler finds only during code generation. If any case must pass, trybuild builds all of them.
 #[test]
 fn errors_of_instances_name_the_line_of_the_kernel() {
     let cases = trybuild::TestCases::new();

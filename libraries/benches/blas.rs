@@ -1,8 +1,8 @@
-//! How fast matrices are multiplied, and what a call costs the host beside cuBLAS's own.
+//! GEMM throughput, and the host time of a call compared with cuBLAS's own.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Each figure is the
-//! median of 9 rounds, each of enough products for some 20 ms, timed by events after a warm-up.
-//! `benches/peers/gemm.py` does the same with PyTorch and prints the same lines.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Each value is the median of 9
+//! rounds of about 20 ms each, timed by events after a warm-up. `benches/peers/gemm.py` does the same with PyTorch and
+//! prints the same lines.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use half::bf16;
 use warpsmith_libraries::blas::{self, Float, Gemm, Math, Matmul, Matrix, MatrixMut};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
-/// m, n, k: squares, layers of transformers, thin and flat ones, odd ones.
+/// m, n, k: square, transformer layers, skinny and flat, and odd sizes.
 const SHAPES: [[usize; 3]; 20] = [
     [512, 512, 512],
     [1024, 1024, 1024],
@@ -63,13 +63,13 @@ fn report(name: &str, [m, n, k]: [usize; 3], time_us: f64) {
     println!("{name:5} {m:6} {n:6} {k:6} {time_us:10.2} us {rate:8.2} TFLOP/s");
 }
 
-/// Numbers in -1..1.
+/// Returns random numbers in -1..1.
 fn numbers(seed: u64, len: usize) -> impl Iterator<Item = f32> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(move |_| random.f32() * 2.0 - 1.0)
 }
 
-/// The time of a product in microseconds.
+/// Returns the time of a GEMM in microseconds.
 fn products<T: Float>(
     stream: &Stream,
     math: Math,
@@ -107,7 +107,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What a call costs the host: ours and cuBLAS's with the same arguments, in turn.
+/// Measures the host time of a call: ours and cuBLAS's with the same arguments, interleaved.
 fn host_cost(stream: &Stream) -> Result<()> {
     const SIZE: usize = 128;
     const CALLS: usize = 200;
@@ -171,7 +171,7 @@ fn host_cost(stream: &Stream) -> Result<()> {
     let [raw, ours, planned] = times.map(median);
     println!("host cost of a call: cuBLAS {raw:.2} us, gemm {ours:.2} us, difference {:.2} us", ours - raw);
     println!("host cost of a call: matmul, whose plan is kept, {planned:.2} us");
-    // SAFETY: it is exclusive, and its work has been waited for.
+    // SAFETY: it is exclusive, and its work has completed.
     unsafe { sys::cublasDestroy_v2(handle) };
     drop(workspace);
     Ok(())

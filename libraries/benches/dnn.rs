@@ -1,9 +1,9 @@
-//! Ten convolutions of ResNet-50 by cuDNN, forward and backward, and what a call costs the host.
-//! `benches/peers/convolution.py` does and prints the same with PyTorch.
+//! Ten convolutions of ResNet-50 with cuDNN, forward and backward, and the host time of a call.
+//! `benches/peers/convolution.py` does the same with PyTorch and prints the same lines.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is; an argument picks rows that contain it. Each row
-//! is the median of 20 samples of 10 calls between two events, of the plan that was fastest when it was timed. Batch 32;
-//! on the emulated device batch 1 of the smallest shape.
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best available; an argument selects rows that contain it.
+//! Each row is the median of 20 samples of 10 calls between two events, with the plan that was fastest when timed. The
+//! batch size is 32; the emulated device runs batch size 1 of the smallest shape.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -107,7 +107,7 @@ fn bench<T: Float>(stream: &Stream, row: Row, layout: Layout, name: &str, option
     }
 }
 
-/// The median time of a call on the device, in microseconds.
+/// Returns the median time of a call on the device, in microseconds.
 fn time(stream: &Stream, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let (samples, calls) = if stream.device().is_emulated() { (1, 1) } else { (20, 10) };
     (0..calls).try_for_each(|_| call())?;
@@ -123,7 +123,7 @@ fn time(stream: &Stream, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// What a call with a plan that is kept costs the host: the whole of it, the plan's look-up included.
+/// Measures the host time of a call with a cached plan, including the plan's look-up.
 fn host_cost(stream: &Stream, picked: &str) -> std::result::Result<(), Error> {
     let name = "host/forward/f32/1x8x8x8-1x1-8";
     if !name.contains(picked) {

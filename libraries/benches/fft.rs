@@ -1,8 +1,8 @@
-//! Transforms and what a call of one costs the host. `benches/peers/fft.py` does the same with PyTorch.
+//! FFT throughput, and the host time of a call. `benches/peers/fft.py` does the same with PyTorch.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one, where only the host's cost is measured. Each row of
-//! transforms is the median of 20 samples of 10 calls between two events; GB/s are those read and written once. An
-//! argument picks rows that contain it.
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one, on which only the host time is measured. Each
+//! row is the median of 20 samples of 10 calls between two events; GB/s counts the data read and written once. An
+//! argument selects rows that contain it.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     host(&stream, &picked)
 }
 
-/// The median of some figures.
+/// Returns the median.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -66,13 +66,13 @@ fn transforms(stream: &Stream, batch: usize, size: usize, picked: &str) -> Resul
     Ok(())
 }
 
-/// What a call costs the host with its plan in the cache.
+/// Measures the host time of a call with a cached plan.
 fn host(stream: &Stream, picked: &str) -> Result<()> {
     let device = stream.device();
     let cache = fft::plan_cache(device);
     let mut x = DeviceBuffer::<Complex<f32>>::zeros(stream, 4096)?;
     let sizes = |plans: usize| move |at: usize| 16 + at % plans;
-    // Making one takes cuFFT some 20 ms.
+    // Creating a plan takes cuFFT about 20 ms.
     let many = if device.is_emulated() { 4096 } else { 100 };
     for plans in [1, many] {
         let row = format!("host, {plans} plans in the cache");

@@ -1,10 +1,10 @@
-//! [`Element`]: the numbers that all libraries know.
+//! [`Element`]: the element types common to all libraries.
 
 use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// A type of elements.
+/// An element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataType {
     F32,
@@ -18,7 +18,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// By Rust's name.
+    /// Returns Rust's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -33,12 +33,12 @@ impl DataType {
     }
 }
 
-/// A number, which the emulated device converts to `f64` and back.
+/// A number that the emulated device converts to `f64` and back.
 pub trait Element: DeviceCopy {
     const TYPE: DataType;
-    /// Exactly.
+    /// Converts exactly to `f64`.
     fn to_f64(self) -> f64;
-    /// The nearest value.
+    /// Rounds to the nearest value.
     fn from_f64(value: f64) -> Self;
 }
 
@@ -70,7 +70,7 @@ elements! {
     bf16, Bf16, |x| x.to_f64(), |x| bf16::from_f64(x);
 }
 
-/// A factor as a library reads it: `f64` for products in `f64`, else `f32`.
+/// A scalar as a library reads it: `f64` for computation in `f64`, otherwise `f32`.
 #[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Factor {
@@ -85,13 +85,13 @@ impl Factor {
         Self { single: value as f32, double: value, is_double: T::TYPE == DataType::F64 }
     }
 
-    /// The address of the value, which must live while it is used.
+    /// Returns the address of the value, which must outlive its use.
     pub fn as_ptr(&self) -> *const std::ffi::c_void {
         if self.is_double { (&raw const self.double).cast() } else { (&raw const self.single).cast() }
     }
 }
 
-/// NVIDIA's number of a type, in the bindings of each library.
+/// NVIDIA's type codes, in the bindings of each library.
 #[cfg(feature = "blas")]
 macro_rules! codes {
     ($($(#[$feature:meta])? $library:ident),*) => { $(

@@ -1,4 +1,4 @@
-//! [`LibraryError`]: what goes wrong with NVIDIA's libraries, and [`VendorVersion`], which it names.
+//! [`LibraryError`]: errors of NVIDIA's libraries, and [`VendorVersion`], which they report.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use warpsmith_runtime::stream::Stream;
 /// A library's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VendorVersion {
-    /// The number before the first dot.
+    /// Major version.
     pub major: u32,
-    /// The second number.
+    /// Minor version.
     pub minor: u32,
-    /// The third number.
+    /// Patch version.
     pub patch: u32,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for VendorVersion {
     }
 }
 
-/// An error of one of NVIDIA's libraries, or of the request to it.
+/// An error of one of NVIDIA's libraries, or of a request to it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -47,86 +47,86 @@ pub enum LibraryError {
          toolkit's package) and name its folder in WARPSMITH_LIBRARY_PATH, or use the emulated device `cpu`"
     )]
     Missing {
-        /// Its name.
+        /// Library name.
         library: &'static str,
-        /// The file's name between `lib` and `.so`.
+        /// File name between `lib` and `.so`.
         file: &'static str,
-        /// The package of PyPI that has it.
+        /// PyPI package that contains it.
         package: &'static str,
     },
 
-    /// The library is older than what the bindings were made for.
+    /// The library is older than the bindings require.
     #[error(
         "{library} {version} is too old: install version {least} or newer, where the system finds it first (LD_LIBRARY_PATH)"
     )]
     TooOld {
-        /// Its name.
+        /// Library name.
         library: &'static str,
-        /// The version that was found.
+        /// Version that was found.
         version: VendorVersion,
-        /// The least major version.
+        /// Minimum major version.
         least: u32,
     },
 
-    /// A call of a library failed.
+    /// A library call failed.
     #[error("{call} of {library} failed with {status}{}", context.as_deref().map(|c| format!(": {c}")).unwrap_or_default())]
     Call {
-        /// The library's name.
+        /// Library name.
         library: &'static str,
-        /// The function.
+        /// Function name.
         call: &'static str,
-        /// The status that it returned, by NVIDIA's name.
+        /// Returned status, by NVIDIA's name.
         status: String,
-        /// The request, and what may be done about it.
+        /// The request, and a possible remedy.
         context: Option<String>,
     },
 
-    /// Shapes, strides or lengths that do not fit each other.
+    /// Shapes, strides or lengths do not match.
     #[error("{operation}: {problem}")]
     Shape {
-        /// The request.
+        /// Requested operation.
         operation: &'static str,
-        /// The mismatch, with the figures, and what would fit.
+        /// The mismatch, with the values, and what would match.
         problem: String,
     },
 
-    /// The library, or this GPU, does not do this.
+    /// The library, or this GPU, does not support the request.
     #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
     Unsupported {
-        /// The request.
+        /// Requested operation.
         operation: &'static str,
-        /// The type, layout or option.
+        /// Unsupported type, layout or option.
         what: String,
-        /// An alternative.
+        /// A supported alternative.
         needs: Option<String>,
     },
 
-    /// The emulated device has no such operation.
+    /// The emulated device does not support the operation.
     #[error(
         "{operation} needs a GPU: the emulated device does not have it; open a CUDA device, `Device::cuda(0)`"
     )]
     NeedsGpu {
-        /// The request.
+        /// Requested operation.
         operation: &'static str,
     },
 
-    /// No algorithm gets by with the workspace that is allowed.
+    /// No algorithm works within the workspace limit.
     #[error(
         "{operation}: no algorithm gets by with {} of workspace; the smallest that works needs {}",
         Bytes(*limit), Bytes(*least)
     )]
     WorkspaceTooSmall {
-        /// The request.
+        /// Requested operation.
         operation: &'static str,
-        /// The limit, in bytes.
+        /// Workspace limit, in bytes.
         limit: u64,
-        /// The need of the least demanding algorithm, in bytes.
+        /// Smallest workspace that any algorithm needs, in bytes.
         least: u64,
     },
 }
 
 impl LibraryError {
-    /// The error of a call that failed; an empty context is none.
+    /// Creates the error of a failed call; an empty context becomes `None`.
     #[cold]
     pub(crate) fn of_call(
         library: &'static str,
@@ -150,7 +150,7 @@ impl LibraryError {
     }
 }
 
-/// Fails unless what an operation uses is on the stream's device.
+/// Fails unless all operands are on the stream's device.
 pub(crate) fn check_devices<const N: usize>(
     stream: &Stream,
     operation: &'static str,

@@ -1,12 +1,13 @@
-//! [`functions`]: functions of a library, found by name when they are first called.
+//! [`functions`]: library functions, looked up by name on the first call.
 //!
-//! The bindings have an enumeration for what functions return, of the codes of one version. Later versions add codes, and a
-//! value that an enumeration does not have is undefined behaviour; so here they return numbers.
+//! The bindings declare return codes as an enumeration of one version's codes. Later versions add codes, and an
+//! enumeration value that is not declared is undefined behavior. The functions here therefore return plain numbers.
 
-/// Declares functions of a loaded library, which `$library` returns. One that this version does not have returns `$missing`.
+/// Declares functions of a loaded library, which `$library` returns. A function that the library's version does not
+/// have returns `$missing`.
 macro_rules! functions {
     ($library:path, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
-        /// The library's function of this name, under its conditions.
+        /// Calls the library function of this name; its safety conditions apply.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "as in the library")]
         pub(super) unsafe fn $name($($argument: $type),*) -> $status {
             type Function = unsafe extern "C" fn($($type),*) -> $status;
@@ -16,7 +17,7 @@ macro_rules! functions {
                 unsafe { $library().get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|found| *found) }
             });
             match function {
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 Some(function) => unsafe { function($($argument),*) },
                 None => $missing,
             }

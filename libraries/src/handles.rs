@@ -1,7 +1,8 @@
 //! [`HandlePool`]: handles of a library on one device, each used by one thread at a time.
 //!
-//! A handle is made when none is free and goes back when its guard is dropped. One that was last used on the same
-//! stream is preferred, since it need not be set up again. There are never more than the most calls that were active at once. They are destroyed with the device.
+//! A handle is created if none is free, and returned when its guard is dropped. A handle last used on the same stream
+//! is preferred, because it needs no setup. The number of handles never exceeds the maximum number of concurrent calls.
+//! They are destroyed with the device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -11,11 +12,11 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// A handle of a library. The device's context is current when one is made, used or dropped.
+/// A library handle. The device's context is current when one is created, used or dropped.
 pub(crate) trait LibraryHandle: Sized + Send {
-    /// Makes one.
+    /// Creates a handle.
     fn create() -> Result<Self>;
-    /// Has later calls enqueue their work on a stream.
+    /// Sets the stream on which later calls enqueue their work.
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()>;
 }
 
@@ -33,7 +34,7 @@ impl<H> Default for HandlePool<H> {
 }
 
 impl<H: LibraryHandle> HandlePool<H> {
-    /// A handle whose calls go to `stream`. The device's context is current.
+    /// Acquires a handle set to `stream`. The device's context is current.
     pub fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, H>> {
         let id = stream.id();
         let spare = {
@@ -59,12 +60,12 @@ impl<H: LibraryHandle> HandlePool<H> {
     }
 }
 
-/// A handle that goes back to its pool.
+/// A handle that returns to its pool on drop.
 #[derive(Debug)]
 pub(crate) struct HandleGuard<'a, H> {
     pool: &'a HandlePool<H>,
     stream: u64,
-    /// There until it is dropped.
+    /// Present until the guard is dropped.
     handle: Option<H>,
 }
 

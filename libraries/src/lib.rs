@@ -1,35 +1,36 @@
-//! NVIDIA's libraries, called the way the rest of the runtime works: on streams, with buffers that cannot be freed or
-//! overwritten meanwhile, with workspaces from the caching allocator.
+//! NVIDIA's libraries, with the conventions of the runtime. Calls run on streams, buffers cannot be freed or
+//! overwritten while in use, and workspaces come from the caching allocator.
 //!
 //! | module | library | on the emulated device |
 //! | --- | --- | --- |
-//! | [`blas`] | cuBLAS, cuBLASLt | all of it |
-//! | [`dnn`] | cuDNN: convolutions, pooling, softmax, batch normalisation | plain Rust |
-//! | [`fft`] | cuFFT | the same, through `rustfft` |
-//! | [`sparse`] | cuSPARSE | the same, one element after the other |
+//! | [`blas`] | cuBLAS, cuBLASLt | all operations |
+//! | [`dnn`] | cuDNN: convolution, pooling, softmax, batch normalization | plain Rust |
+//! | [`fft`] | cuFFT | all operations, with `rustfft` |
+//! | [`sparse`] | cuSPARSE | all operations, sequentially |
 //! | [`rand`] | cuRAND | an error |
 //!
-//! On the emulated device captured work of a library is a function of the host. So a graph that has some cannot be a part
-//! that runs on a condition ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and the like) there: as in CUDA, such a part has no
-//! functions of the host.
+//! On the emulated device, captured library work is a host function. A graph with such work cannot be the body of a
+//! conditional node there ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and the like). As in CUDA, such a body
+//! cannot contain host functions.
 //!
-//! Each module is a cargo feature of its name; a program that turns none on compiles none of them.
+//! Each module is a cargo feature of the same name; a program that enables none compiles none of them.
 //!
-//! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
-//! needs one which is not fails with [`LibraryError::Missing`] and does nothing. The system's own places come
-//! first, then folders named by `WARPSMITH_LIBRARY_PATH` (several with `:` between them), then `CUDA_HOME`, `CUDA_PATH`,
-//! `/usr/local/cuda` and the packages of the active Python environment.
-//! Folders that are not absolute are ignored, and in a set-uid program the variables are.
+//! The libraries are loaded on first use. [`Vendor::version`] reports whether one is installed; a call that needs a
+//! missing library fails with [`LibraryError::Missing`] and does nothing. The search order is: the system's default
+//! paths; the folders in `WARPSMITH_LIBRARY_PATH` (separated by `:`); `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`; the
+//! packages of the active Python environment. Relative folders are ignored, and so are the variables in a set-uid
+//! program.
 //!
-//! Every operation checks shapes, strides and types before anything is enqueued, returns before it has run, and may be
-//! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
-//! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
+//! Every operation checks shapes, strides and types before anything is enqueued. It returns before it has run, and can
+//! be captured in a graph unless its documentation says otherwise. Library handles are kept per device, are used by one
+//! thread at a time, and are preferably reused on the same stream. Two streams never share a workspace.
 //!
-//! A library's first use makes a handle, and that may wait for the whole device, which CUDA forbids while a stream of it is
-//! captured: another thread's capture then ends with an error. The thread that captures may use a library for the first time.
+//! The first use of a library creates a handle, which may wait for the whole device. CUDA forbids that while a stream
+//! of the device is captured, so a capture in another thread then fails with an error. The capturing thread itself may
+//! use a library for the first time.
 
 #![deny(missing_docs)]
-// Without a library only `Vendor` is used.
+// If no library is enabled, only `Vendor` is used.
 #![cfg_attr(
     not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),
     allow(dead_code)

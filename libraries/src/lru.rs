@@ -1,11 +1,11 @@
-//! [`PlanCache`]: the plans that a device keeps for a library; the least recently used are evicted.
+//! [`PlanCache`]: a device's cached plans of a library, with LRU eviction.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// The plans that a device keeps for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn) or for
-/// [`fft`](crate::fft): what was chosen or computed for each shape.
+/// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn) or
+/// for [`fft`](crate::fft). A plan holds what was chosen or computed for one shape.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -23,27 +23,27 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 pub struct PlanCache<'a>(pub(crate) &'a dyn Kept);
 
 impl PlanCache<'_> {
-    /// The number of plans.
+    /// Number of plans.
     pub fn size(&self) -> usize {
         self.0.sizes().0
     }
 
-    /// The most plans that are kept: 1024 for `blas`, 4096 for `fft`, 10 000 for `dnn`.
+    /// Maximum number of plans: by default 1024 for `blas`, 4096 for `fft`, 10 000 for `dnn`.
     pub fn max_size(&self) -> usize {
         self.0.sizes().1
     }
 
-    /// Keeps at most this number of plans. With 0, each call makes a plan of its own.
+    /// Sets the maximum number of plans. With 0, each call makes its own plan.
     pub fn set_max_size(&self, max: usize) {
         self.0.set_max_size(max);
     }
 
-    /// Drops all plans. Those that calls or graphs use live on.
+    /// Drops all plans. Plans in use by calls or graphs stay alive.
     pub fn clear(&self) {
         self.0.clear();
     }
 
-    /// Hits and misses of the cache since the device was opened.
+    /// Returns the cache hits and misses since the device was opened.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         self.0.hits_and_misses()
     }
@@ -51,7 +51,7 @@ impl PlanCache<'_> {
 
 /// A cache of plans.
 pub(crate) trait Kept: fmt::Debug + Sync {
-    /// The size, and the largest that is allowed.
+    /// Returns the size and the maximum size.
     fn sizes(&self) -> (usize, usize);
     fn set_max_size(&self, max: usize);
     fn clear(&self);
@@ -83,12 +83,13 @@ mod plans {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Whether there is one. It does not count as a use.
+        /// Returns true if there is a plan for the key. This does not count as a use.
         pub fn has(&self, key: &K) -> bool {
             self.lock().plans.entries.contains_key(key)
         }
 
-        /// The plan for a key. `make` is called without the lock: two threads may both make one, of which one is kept.
+        /// Returns the plan for a key. `make` is called without the lock: two threads may both make one, and one of the
+        /// two is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {
@@ -141,9 +142,9 @@ mod plans {
 #[cfg(feature = "blas")]
 pub(crate) use self::plans::Plans;
 
-/// A map that evicts what was not used for longest.
+/// A map with LRU eviction.
 pub(crate) struct Lru<K, V> {
-    /// Each with the time of its last use.
+    /// Values with the time of their last use.
     entries: HashMap<K, (u64, V), BuildHasherDefault<Words>>,
     max: usize,
     now: u64,
@@ -155,7 +156,7 @@ impl<K, V> fmt::Debug for Lru<K, V> {
     }
 }
 
-/// Returned values are evicted: drop them where no lock is held.
+/// Methods return evicted values: drop them where no lock is held.
 impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     pub fn new(max: usize) -> Self {
         Self { entries: HashMap::default(), max, now: 0 }
@@ -205,8 +206,8 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// The hash of the keys, some times as fast as the standard library's: a rotation and a product for each word of keys that
-/// no adversary chooses.
+/// Hash function of the keys, several times as fast as the standard library's: one rotation and one multiplication per
+/// word. The keys are not chosen by an adversary.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 
@@ -232,7 +233,7 @@ impl Hasher for Words {
     }
 
     fn finish(&self) -> u64 {
-        // The map looks at the lowest bits, which products mix least.
+        // The map uses the lowest bits, which multiplication mixes least.
         self.0 ^ (self.0 >> 32)
     }
 }

@@ -1,4 +1,4 @@
-//! [`OnDevice`]: plans and generators of a library, which need the device's context when they are dropped.
+//! [`OnDevice`]: library plans and generators, which need the device's context when they are dropped.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,10 +6,10 @@ use warpsmith_runtime::device::Device;
 use warpsmith_runtime::seam::{WeakDevice, drop_elsewhere, in_host_function};
 
 /// A library's state on a device, dropped with the device's context current, on any thread. It does not keep the device
-/// alive, which may own it as an extension.
+/// alive, because the device may own it as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {
-    /// There until it is dropped.
+    /// Present until this is dropped.
     value: Option<T>,
     device: WeakDevice,
 }
@@ -39,15 +39,15 @@ impl<T: Send> DerefMut for OnDevice<T> {
 impl<T: Send> Drop for OnDevice<T> {
     fn drop(&mut self) {
         let value = self.value.take();
-        // Without one, the device is closing, and has made its context current.
+        // If the upgrade fails, the device is closing and has made its context current.
         let Some(device) = self.device.upgrade() else { return drop(value) };
         if in_host_function() && !device.is_forked() {
-            // The value goes first.
+            // The value is dropped first.
             return drop_elsewhere(Box::new((Self { value, device: self.device.clone() }, device)));
         }
         match device.bind() {
             Ok(_calls) => drop(value),
-            // The device is another process's, and what the library has there with it.
+            // The device belongs to another process (after a fork), and so does the library's state on it.
             Err(_) => std::mem::forget(value),
         }
     }

@@ -1,16 +1,16 @@
-//! [`with_memory`]: room on the device for memory that a library allocates itself.
+//! [`with_memory`]: frees device memory for allocations made by a library itself.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::{Error, Result};
 
-/// Calls `make`. If it fails because a library found no memory on the device, and the caching allocator frees some that
-/// is unused, calls it once more.
+/// Calls `make`. If a library ran out of device memory and the caching allocator can release unused memory, calls it
+/// once more.
 pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> Result<R> {
     let made = make();
     match made.as_ref().err().and_then(Error::downcast_ref) {
         Some(error) if lacks_memory(error) => {
-            // Where that cannot be, while a graph is captured for one, the library's error says more.
+            // If releasing fails, for example during a graph capture, the library's error is more informative.
             let freed = device.memory().empty_cache().unwrap_or(0);
             if freed > 0 { make() } else { made }
         }
@@ -18,7 +18,8 @@ pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> R
     }
 }
 
-/// Whether it reports that: `CUFFT_ALLOC_FAILED`, `CURAND_STATUS_ALLOCATION_FAILED` and the like.
+/// Returns true if the status reports an allocation failure: `CUFFT_ALLOC_FAILED`, `CURAND_STATUS_ALLOCATION_FAILED`
+/// and the like.
 fn lacks_memory(error: &LibraryError) -> bool {
     matches!(error, LibraryError::Call { status, .. } if status.contains("ALLOC"))
 }
@@ -42,7 +43,7 @@ mod tests {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
         let stream = Stream::new(&device)?;
         let calls = Cell::new(0);
-        // Works when nothing is cached or in use any more.
+        // Succeeds once nothing is cached or in use.
         let run = |status: &str| {
             with_memory(&device, || {
                 calls.set(calls.get() + 1);

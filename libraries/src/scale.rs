@@ -1,4 +1,4 @@
-//! Multiplying elements by a number, with cuBLAS: for libraries that leave that to their callers.
+//! Scaling elements by a factor, with cuBLAS, for libraries that do not scale themselves.
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 
@@ -10,21 +10,21 @@ use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// Rows of the matrix as which most of a long array is scaled.
+/// Number of rows of the matrix as which most of a long array is scaled.
 const ROWS: usize = 8192;
-/// From this number of elements on, `geam` is the faster call by more than its launch costs.
+/// Minimum number of elements for `geam`: from here on it saves more time than its extra launch costs.
 const LONG: usize = 1 << 18;
 
-/// Fails if there is no cuBLAS where it is needed.
+/// Fails if cuBLAS is needed but missing.
 pub(super) fn check_library(device: &Device) -> Result<()> {
     if device.is_emulated() { Ok(()) } else { Vendor::Cublas.version().map(|_| ()) }
 }
 
-/// Enqueues the multiplication of `len` elements on a GPU's stream. [`check_library`] has succeeded, and the device's
-/// context is current.
+/// Enqueues the scaling of `len` elements on a GPU's stream. [`check_library`] has succeeded, and the device's context
+/// is current.
 ///
 /// # Safety
-/// There are `len` elements at the address, whose use is ordered.
+/// There are `len` elements at the address, and their use is ordered.
 pub(super) unsafe fn enqueue<T: Element>(
     stream: &Stream,
     at: DevicePtr,
@@ -33,7 +33,7 @@ pub(super) unsafe fn enqueue<T: Element>(
 ) -> Result<()> {
     let mut handle = crate::blas::State::of(stream.device()).handles.acquire(stream)?;
     handle.set_device_scalars(false)?;
-    // `ScalEx` moves 2.6 TB/s on an H200, `geam` 4.1.
+    // `ScalEx` reaches 2.6 TB/s on an H200, `geam` 4.1 TB/s.
     let columns = if len >= LONG { len / ROWS } else { 0 };
     // SAFETY: there are at least `ROWS * columns` elements of this type.
     let is_scaled = columns > 0 && unsafe { scale_rows::<T>(&handle, at, columns, factor) }?;
@@ -47,20 +47,19 @@ pub(super) unsafe fn enqueue<T: Element>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Half the number of complex numbers would take two thirds of the time (H200), but what stands beside an infinite
-    // number comes out wrong.
-    // SAFETY: the factor is a local variable of the type that it is computed in, which is read before the call returns; the
-    // elements are as the caller says.
+    // Scaling half as many complex numbers would take two thirds of the time (H200), but the neighbor of an infinite
+    // number would be wrong. SAFETY: the factor is a local variable of the computation type, read before the call
+    // returns; the elements are as the caller guarantees.
     check("cublasScalEx_64", unsafe {
         sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
     })
 }
 
-/// Multiplies `columns` times [`ROWS`] elements by cuBLAS's fastest call, if it has one for the type; else it gives false.
+/// Scales `columns` times [`ROWS`] elements with cuBLAS's fastest call; returns false if there is none for the type.
 ///
 /// # Safety
-/// There are `rows * columns` elements at the address, whose use is ordered on the handle's stream; the handle takes
-/// factors from the host.
+/// There are `rows * columns` elements at the address, and their use is ordered on the handle's stream; the handle
+/// takes factors from the host.
 unsafe fn scale_rows<T: Element>(
     handle: &Handle,
     at: DevicePtr,
@@ -71,8 +70,8 @@ unsafe fn scale_rows<T: Element>(
     macro_rules! geam {
         ($function:ident, $type:ty) => {{
             let (factor, none, at) = (factor as $type, 0.0, at.0 as *mut $type);
-            // SAFETY: the elements are as the caller says, and cuBLAS takes one matrix for input and output; the second
-            // input is not read where its factor is 0. Both factors are local variables, which are read before the call
+            // SAFETY: the elements are as the caller guarantees. cuBLAS accepts one matrix for input and output; the
+            // second input is not read if its factor is 0. Both factors are local variables, read before the call
             // returns.
             unsafe {
                 sys::$function(

@@ -1,7 +1,7 @@
-//! [`Vendor`]: which of NVIDIA's libraries are there, and in which version.
+//! [`Vendor`]: NVIDIA's libraries, with their availability and version.
 //!
-//! A library is searched for once in a process. Nothing here panics: the bindings' own loader, which does when a library
-//! is missing, is called only for one that is known to be loaded.
+//! Each library is searched for once per process. Nothing here panics: the bindings' own loader, which panics if a
+//! library is missing, is called only for a library that is known to be loaded.
 
 use std::sync::OnceLock;
 
@@ -9,17 +9,17 @@ use crate::error::{LibraryError, VendorVersion};
 use warpsmith_runtime::driver::library_paths::LibraryPaths;
 use warpsmith_runtime::error::{Error, Result};
 
-/// A library's names and versions.
+/// Names and versions of a library.
 struct Entry {
     name: &'static str,
-    /// The file's name between `lib` and `.so`.
+    /// File name between `lib` and `.so`.
     file: &'static str,
-    /// The package of PyPI that has it.
+    /// PyPI package that contains it.
     package: &'static str,
-    /// The oldest major version whose functions and types are those of the bindings.
+    /// Oldest major version whose functions and types match the bindings.
     least: u32,
     is_loaded: unsafe fn() -> bool,
-    /// Major, minor and patch, of a library that is loaded.
+    /// Returns major, minor and patch of a loaded library.
     version: fn() -> Option<[i32; 3]>,
 }
 
@@ -33,7 +33,7 @@ macro_rules! vendors {
         }
 
         impl Vendor {
-            /// All of them.
+            /// All libraries.
             pub const ALL: &'static [Vendor] = &[$(#[cfg(feature = $feature)] Self::$vendor,)*];
 
             fn entry(self) -> Entry {
@@ -87,12 +87,12 @@ vendors! {
 }
 
 impl Vendor {
-    /// Its name as NVIDIA writes it.
+    /// Returns NVIDIA's name of the library.
     pub fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// The version that this process uses. The first call of a process loads the library.
+    /// Returns the version that this process uses. The first call in a process loads the library.
     ///
     /// ```
     /// use warpsmith_libraries::Vendor;
@@ -106,7 +106,7 @@ impl Vendor {
     /// ```
     ///
     /// # Errors
-    /// [`LibraryError::Missing`] when it is not installed or cannot be loaded, [`LibraryError::TooOld`].
+    /// [`LibraryError::Missing`] if it is not installed or cannot be loaded, [`LibraryError::TooOld`].
     pub fn version(self) -> Result<VendorVersion> {
         static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
             [const { OnceLock::new() }; 6];
@@ -116,7 +116,7 @@ impl Vendor {
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
         let Entry { name, file, package, least, is_loaded, version } = self.entry();
-        // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
+        // SAFETY: it loads a library of NVIDIA, whose initializers may run at any time.
         let found = unsafe { is_loaded() } || {
             preload(file, &LibraryPaths::of_process());
             // SAFETY: as above.
@@ -131,8 +131,8 @@ impl Vendor {
     }
 }
 
-/// Loads the newest version of a library from the first of the folders that has it. The system then finds it by the name
-/// that it gives itself.
+/// Loads the newest version of a library from the first of the folders that has it. The system then finds it by its
+/// soname.
 #[cfg(unix)]
 fn preload(file: &str, paths: &LibraryPaths) {
     use std::os::unix::ffi::OsStrExt;
@@ -151,7 +151,7 @@ fn preload(file: &str, paths: &LibraryPaths) {
         versions.sort();
         versions.into_iter().rev().map(|(_, path)| path).find(|path| {
             let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-            // SAFETY: the string ends with a zero. A library of NVIDIA's is loaded, whose initialisers may run at any
+            // SAFETY: the string is zero-terminated. A library of NVIDIA is loaded, whose initializers may run at any
             // time; it is never unloaded.
             let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
             !loaded.is_null()

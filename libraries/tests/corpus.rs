@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target that makes sparse matrices.
+//! Replays the corpus of the fuzz target for sparse matrices.
 
 #[path = "../../runtime/tests/common/fuzzed_csr.rs"]
 mod fuzzed;

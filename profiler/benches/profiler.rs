@@ -1,9 +1,11 @@
-//! What the profiler costs: launches, graphs and kernels before it, with it, and after it, in one run.
+//! Overhead of the profiler: launches, graphs and kernels before, during and after profiling, in one run.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so that what
-//! recording adds to the host is seen, in processor time of the launching thread where the system says it. On a CUDA device the kernels are empty, or wait as long as they are asked to.
+//! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none. The
+//! difference is then the recording overhead on the host, in CPU time of the launching thread where the system provides
+//! it. On a CUDA device the kernels are empty, or wait for a given time.
 //!
-//! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end, 25 million by default.
+//! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end; 25 million by
+//! default.
 
 #[path = "../../runtime/tests/common/bench_kernels.rs"]
 mod kernels;
@@ -23,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LAUNCHES: usize = 100_000;
 const NODES: usize = 1000;
-/// Times that each is measured; the least counts.
+/// Number of measurements; the minimum counts.
 const ROUNDS: usize = 7;
 
 struct Rig {
@@ -50,13 +52,13 @@ impl Rig {
         Ok(Self { stream, empty, spin, graph })
     }
 
-    /// The time. Where the device is emulated and idle, all is done by this thread: then its processor time, in which other
-    /// programs do not count.
+    /// Returns the time. If the device is emulated and idle, this thread does all the work; the time is then its CPU
+    /// time, which excludes other programs.
     fn now(&self) -> Duration {
         #[cfg(target_os = "linux")]
         if self.stream.device().is_emulated() {
             let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: the time is written to a place for it.
+            // SAFETY: the pointer refers to a local variable for the time.
             unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
             return Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
         }
@@ -64,7 +66,7 @@ impl Rig {
         START.get_or_init(Instant::now).elapsed()
     }
 
-    /// The least time of a few rounds, in nanoseconds for each of `count`.
+    /// Returns the minimum time over several rounds, in nanoseconds per item of `count`.
     fn time(&self, count: usize, work: impl Fn() -> Result<()>) -> Result<f64> {
         let mut least = f64::INFINITY;
         for _ in 0..ROUNDS {
@@ -114,7 +116,7 @@ fn main() -> Result<()> {
     if std::env::args().any(|argument| argument == "soak") {
         return soak();
     }
-    // Cargo runs benches with this argument alone; tests do not measure.
+    // Cargo passes this argument only to benches; tests do not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -144,15 +146,15 @@ fn main() -> Result<()> {
     println!("{records} records joined in {:.2} s, {loss:?}", joined.as_secs_f64());
     files(&rig)?;
     drop(rig);
-    // In a process of its own, whose memory is that of this alone.
+    // Runs in a separate process, so that its memory is only that of this run.
     let status = std::process::Command::new(std::env::current_exe()?).arg("soak").status()?;
     if status.success() { Ok(()) } else { Err(format!("soak: {status}").into()) }
 }
 
-/// The cost of a launch while no profiler records: every second round repeats the check for observers some more times, and the
-/// difference of the rounds is the cost of the repeated checks.
+/// Measures the overhead of a launch while no profiler records. Every second round repeats the check for observers
+/// several times; the difference of the rounds is the cost of the repeated checks.
 fn off(rig: &Rig) -> Result<()> {
-    /// Of a launch: for its source line, and for the operation.
+    /// Number of checks per launch: for its source line, and for the operation.
     const QUESTIONS: f64 = 2.0;
     const MORE: usize = 64;
     let launch = Launch::grid_block(1, 32);
@@ -179,7 +181,7 @@ fn off(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The records of many nodes, joined into a file in bounded memory: none is missing without being counted.
+/// Joins the records of many nodes into a file in bounded memory: no record is missing without being counted.
 fn soak() -> Result<()> {
     let nodes: usize = std::env::var("WARPSMITH_BENCH_SOAK").map_or(Ok(25_000_000), |nodes| nodes.parse())?;
     let rig = Rig::new()?;
@@ -211,7 +213,7 @@ fn soak() -> Result<()> {
     Ok(())
 }
 
-/// The most bytes of memory that this process has had; 0 where the system does not say.
+/// Returns the peak memory of this process in bytes; 0 where the system does not provide it.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -219,7 +221,7 @@ fn peak_memory() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// What a file costs: bytes and time for each record.
+/// Measures the cost of a file: bytes and time per record.
 fn files(rig: &Rig) -> Result<()> {
     for name in ["profiler-bench.json", "profiler-bench.json.gz"] {
         let path = std::env::temp_dir().join(format!("{}-{name}", std::process::id()));

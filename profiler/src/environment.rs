@@ -1,11 +1,11 @@
-//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`: a program that was not changed is recorded, or its kernels are counted,
-//! from the moment at which it opens its first device to its end.
+//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`: record an unchanged program, or count its kernels, from the
+//! opening of its first device to its end.
 //!
-//! This happens in every program of which the profiler is a part, but for one with rights that the user who started it does not
-//! have (set-user-id): the environment must not choose which files it writes. `%p` in the name stands for the number of the process, for
-//! programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of launches of each kernel to count, or `all`;
-//! `WARPSMITH_COUNTERS_KERNELS` has parts of the names of kernels to count, with `;` between them. A forked process is not
-//! recorded.
+//! This applies to every program that links the profiler, with one exception. A program with elevated rights
+//! (set-user-id) ignores the variables, since the environment must not choose the files that it writes. `%p` in the
+//! name stands for the process ID, for programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of
+//! launches to count per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of parts of kernel names to count,
+//! separated by `;`. A forked process is not recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
@@ -22,13 +22,13 @@ const COUNTERS: &str = "WARPSMITH_COUNTERS";
 const LAUNCHES: &str = "WARPSMITH_COUNTERS_LAUNCHES";
 const KERNELS: &str = "WARPSMITH_COUNTERS_KERNELS";
 
-/// What the environment asks for.
+/// Recorder that the environment requested.
 enum Started {
     Profiler(FileProfiler),
     Counters(Counters, PathBuf),
 }
 
-/// What goes on in the process.
+/// Active recorder of the process.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 
 #[linkme::distributed_slice(DRIVER_HOOKS)]
@@ -40,14 +40,14 @@ fn hook(driver: &Arc<dyn Driver>) {
     driver_opens(driver);
 }
 
-/// The file that a variable names.
+/// Returns the file that a variable names.
 fn file(variable: &str) -> Option<PathBuf> {
     let name = std::env::var_os(variable).filter(|name| !name.is_empty() && !is_privileged())?;
     let Some(text) = name.to_str() else { return Some(name.into()) };
     Some(text.replace("%p", &std::process::id().to_string()).into())
 }
 
-/// The number of launches to count, if the variable says one.
+/// Returns the number of launches to count, if the variable is set.
 fn launches() -> Result<Option<u64>, String> {
     let Some(value) = std::env::var_os(LAUNCHES).filter(|value| !value.is_empty()) else { return Ok(None) };
     let value = value.to_string_lossy();
@@ -60,7 +60,7 @@ fn launches() -> Result<Option<u64>, String> {
         .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
-/// What the names of the kernels to count contain.
+/// Returns the parts of the names of kernels to count.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -108,7 +108,7 @@ fn finish_at_exit() -> bool {
         // A panic must not leave this function.
         let _ = std::panic::catch_unwind(finish);
     }
-    // SAFETY: the function takes nothing, and is there as long as the program.
+    // SAFETY: the function takes no arguments, and exists as long as the program.
     unsafe { libc::atexit(at_exit) == 0 }
 }
 
@@ -118,7 +118,7 @@ fn finish_at_exit() -> bool {
 }
 
 fn finish() {
-    // In a forked process the lock may be held for good.
+    // In a forked process the lock may be held forever.
     match STARTED.try_lock().ok().and_then(|mut kept| kept.take()) {
         None => {}
         Some(Started::Profiler(profiler)) => finish_profile(profiler),

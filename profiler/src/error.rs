@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use warpsmith_runtime::driver::activity::ActivityError;
 use warpsmith_runtime::driver::counters::CounterError;
 
-/// Why nothing is recorded, or a trace is not complete.
+/// Error of the profiler: nothing is recorded, or a trace is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {
-    /// A profiler records in this process, or hardware counters are read.
+    /// The process already records, or reads hardware counters.
     #[error(
         "a profiler is already recording in this process, or hardware counters are being read; stop it first"
     )]
@@ -32,7 +32,7 @@ pub enum ProfilerError {
     Driver {
         /// The driver.
         driver: &'static str,
-        /// The cause, and the remedy.
+        /// Cause and remedy.
         error: ActivityError,
     },
     /// The hardware counters of a device cannot be read.
@@ -40,21 +40,21 @@ pub enum ProfilerError {
     Counters {
         /// The device.
         device: String,
-        /// The cause, and the remedy.
+        /// Cause and remedy.
         error: CounterError,
     },
-    /// The file cannot be written. What was written before stays and can be read.
+    /// The file cannot be written. Data written so far stays readable.
     #[error("the trace {} cannot be written: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The cause, and the remedy.
+        /// Cause and remedy.
         reason: String,
     },
-    /// The system has no thread for the profiler.
+    /// The system could not create a thread for the profiler.
     #[error("no thread for the profiler: {reason}")]
     Thread {
-        /// The system's explanation.
+        /// Error of the operating system.
         reason: String,
     },
     /// A schedule records no step.
@@ -78,5 +78,5 @@ impl ProfilerError {
     }
 }
 
-/// The result of a call of the profiler.
+/// Result type of the profiler.
 pub type Result<T> = std::result::Result<T, ProfilerError>;

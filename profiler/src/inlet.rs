@@ -1,4 +1,4 @@
-//! [`Inlet`]: takes the records of a driver, from the moment at which that [starts](start) to record.
+//! [`Inlet`]: receives the records of a driver, once the driver [starts](start) to record.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use crate::raw::{Call, DriverIndex, Raw};
 use crate::recording::Recording;
 use crate::recording::log::with_local;
 
-/// See the [module's documentation](self).
+/// Receives the records of a driver. See the [module's documentation](self).
 pub(crate) struct Inlet {
     recording: Arc<Recording>,
     driver: DriverIndex,
 }
 
-/// Records a driver from now on, unless it is recorded already or is not to be, or the recording ends. One driver at a time.
+/// Starts recording a driver, unless it is already recorded, is excluded, or the recording is ending. One driver at a
+/// time.
 pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Result<()> {
     let Some(_starting) = recording.begin_starting() else { return Ok(()) };
     let Some(index) = recording.add_driver(driver)? else { return Ok(()) };
@@ -27,7 +28,7 @@ pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Res
             Ok(())
         }
         Err(error) => {
-            // The host's part is recorded all the same.
+            // The host side is still recorded.
             recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
             Err(ProfilerError::Driver { driver: driver.name(), error })
         }
@@ -73,7 +74,7 @@ impl ActivitySink for Inlet {
                 Activity::Overhead { start, end, what } => {
                     Raw::Overhead { start, end, what: local.name(recording, what) }
                 }
-                // Ranges are known by the operations inside them.
+                // Ranges are attributed through the operations inside them.
                 _ => return,
             };
             local.push(recording, raw);

@@ -1,4 +1,4 @@
-//! Records what devices and host did, and makes traces of it.
+//! Profiler: records device and host activity, and creates traces.
 //!
 //! ```
 //! use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -15,13 +15,13 @@
 //! # }
 //! ```
 //!
-//! | wanted | use |
+//! | task | use |
 //! | --- | --- |
-//! | the trace of a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
-//! | a file, whatever its size | [`Profiler::to_file`] |
-//! | some steps of a loop | [`Schedule`] |
-//! | what the hardware counts: bytes, hits, occupancy, stalls | [`Counters`] |
-//! | a program that was not changed | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |
+//! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
+//! | write a trace of any size to a file | [`Profiler::to_file`] |
+//! | record some steps of a loop | [`Schedule`] |
+//! | read hardware counters: bytes, hit rates, occupancy, stalls | [`Counters`] |
+//! | record an unchanged program | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |
 #![deny(missing_docs)]
 
 mod counters;

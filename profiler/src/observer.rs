@@ -1,4 +1,4 @@
-//! [`HostObserver`]: takes the operations of the runtime.
+//! [`HostObserver`]: receives the operations of the runtime.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,20 +11,20 @@ use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};
 use crate::recording::{Recording, address_of};
 
-/// See the [module's documentation](self).
+/// Receives runtime operations. See the [module's documentation](self).
 pub(crate) struct HostObserver(pub(crate) Arc<Recording>);
 
 impl HostObserver {
-    /// The operation's driver, if it is recorded.
+    /// Returns the operation's driver, if it is recorded.
     #[inline]
     fn driver(&self, local: &mut Local, observed: &Observed<'_>) -> Option<DriverIndex> {
-        // SAFETY: nothing is done with it but to compare its address.
+        // SAFETY: the driver is only used for its address.
         let (driver, _) = unsafe { observed.device.driver() };
         let address = address_of(driver);
         local.driver(address, || self.0.driver_at(address))
     }
 
-    /// The number of a stream in records.
+    /// Returns the number of a stream in records.
     fn number(
         &self,
         local: &mut Local,
@@ -33,7 +33,7 @@ impl HostObserver {
         handle: StreamHandle,
     ) -> u32 {
         local.stream(driver, handle.0, || {
-            // SAFETY: the device is held by who does the operation, and so is the stream.
+            // SAFETY: the caller of the operation holds the device and the stream.
             let (driver, context) = unsafe { observed.device.driver() };
             driver.activity_stream(context, handle).unwrap_or(handle.0 as u32)
         })

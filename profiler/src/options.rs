@@ -3,7 +3,7 @@
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::activity::ActivityOptions;
 
-/// What is recorded, and how.
+/// Options of a recording.
 ///
 /// ```no_run
 /// use warpsmith_profiler::ProfilerOptions;
@@ -23,35 +23,35 @@ pub struct ProfilerOptions {
 }
 
 impl Default for ProfilerOptions {
-    /// All devices of the process, with 20 samples a second.
+    /// Returns the default: all devices of the process, with 20 samples per second.
     fn default() -> Self {
         Self { devices: Vec::new(), activity: ActivityOptions::default(), samples_hz: 20 }
     }
 }
 
 impl ProfilerOptions {
-    /// Records the devices of this one's driver, and of those that further calls name. Without a call, all devices of the
-    /// process are recorded, those that are opened later too.
+    /// Records every device of this device's driver. Can be called repeatedly. Without a call, all devices of the
+    /// process are recorded, including those opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
     }
 
-    /// Records driver calls too that neither enqueue work nor wait.
+    /// Also records driver calls that neither enqueue work nor wait.
     pub fn all_calls(mut self) -> Self {
         self.activity.all_calls = true;
         self
     }
 
-    /// Bytes of host memory for records that are not in the trace or its file yet: 256 MiB by default, for the driver and
-    /// for the profiler each. When they are full, records are dropped and counted.
+    /// Sets the host memory for records that are not yet in the trace or its file, in bytes. The default is 256 MiB
+    /// each for the driver and the profiler. When it is full, records are dropped and counted.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.activity.memory = bytes;
         self
     }
 
-    /// How often in a second clocks, power, temperature and memory of CUDA devices are sampled: 20 by default, at most 100;
-    /// 0 for never.
+    /// Sets the sampling rate of clocks, power, temperature and memory of CUDA devices, in samples per second. The
+    /// default is 20, the maximum 100; 0 disables sampling.
     pub fn samples_hz(mut self, hz: u32) -> Self {
         self.samples_hz = hz.min(100);
         self

@@ -1,4 +1,4 @@
-//! [`Output`]: where joined records go, a trace in memory or a file.
+//! [`Output`]: destination of joined records: a trace in memory or a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,7 +10,7 @@ use warpsmith_trace::{ChromeWriter, Record, Sink, Trace, check_name};
 
 use crate::error::{ProfilerError, Result};
 
-/// See the [module's documentation](self).
+/// Destination of joined records. See the [module's documentation](self).
 pub(crate) enum Output {
     Memory(Box<Trace>),
     Chrome(Box<ChromeWriter<BufWriter<File>>>),
@@ -18,7 +18,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Begins a file of JSON, compressed when its name ends in `.gz`.
+    /// Creates a JSON file, compressed if its name ends in `.gz`.
     pub(crate) fn file(path: &Path) -> Result<Output> {
         check_name(path)
             .map_err(|reason| ProfilerError::File { path: path.to_path_buf(), reason: reason.to_owned() })?;
@@ -44,7 +44,7 @@ impl Output {
         self.sink().record(record)
     }
 
-    /// Writes what it holds to the file, so that it can be read if the program ends here.
+    /// Writes buffered data to the file, which is then readable even if the program ends here.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Output::Memory(_) => Ok(()),
@@ -53,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Ends the file. The trace, if it is in memory.
+    /// Ends the file. Returns the trace if it is in memory.
     pub(crate) fn finish(self) -> io::Result<Option<Trace>> {
         match self {
             Output::Memory(trace) => return Ok(Some(*trace)),

@@ -21,13 +21,13 @@ use crate::ranges::RangeInlet;
 use crate::recording::{Recording, address_of};
 use crate::samples;
 
-/// How often a file gets what was recorded.
+/// Interval at which records are written to a file.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The process in which something records or counts; 0 if nothing does.
+/// ID of the process that records or counts; 0 for none.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
-/// The right to record or count in this process, which one at a time has.
+/// Exclusive right to record or count in this process.
 #[derive(Debug)]
 pub(crate) struct Claim(u32);
 
@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// Whether it was taken in this process, rather than in one that this was forked from.
+    /// Returns whether it was taken in this process, rather than in a parent that forked it.
     pub(crate) fn is_own(&self) -> bool {
         self.0 == std::process::id()
     }
@@ -55,10 +55,10 @@ impl Drop for Claim {
     }
 }
 
-/// The recording, for drivers that are opened while it goes on.
+/// The current recording, for drivers that are opened during it.
 static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 
-/// Records devices and host until it is stopped, and keeps the trace in memory. One at a time in a process.
+/// Records devices and host until it is stopped, and keeps the trace in memory. Only one can run per process.
 ///
 /// ```
 /// use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -80,8 +80,9 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Profiler(Running);
 
-/// Records devices and host until it is finished or dropped, and writes a file meanwhile. What is not written yet takes at most
-/// [`ProfilerOptions::memory`]; each track and each different text, of which the names of ranges are bounded, takes some more.
+/// Records devices and host until it is finished or dropped, while writing a file. Unwritten records take at most
+/// [`ProfilerOptions::memory`]. Each track and each distinct text takes some more; the number of range names is
+/// bounded.
 ///
 /// ```
 /// use warpsmith_profiler::Profiler;
@@ -109,55 +110,55 @@ pub struct FileProfiler {
     path: PathBuf,
 }
 
-/// Hands the trace to a function when it is dropped: see [`Profiler::guard`].
+/// Guard that passes the trace to a function when it is dropped: see [`Profiler::guard`].
 #[must_use = "it stops when it is dropped"]
 pub struct ProfilerGuard {
     profiler: Option<Profiler>,
     handler: Option<Box<dyn FnOnce(Trace)>>,
 }
 
-/// A file that was written.
+/// A completed trace file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Written {
     /// The file.
     pub path: PathBuf,
-    /// The number of records in it.
+    /// Number of records in the file.
     pub records: u64,
-    /// What became of the records.
+    /// Numbers of recorded and lost records.
     pub loss: Loss,
 }
 
 impl Profiler {
-    /// Starts to record.
+    /// Starts recording.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] while another profiler of the process records, [`ProfilerError::Forked`] in a process that
-    /// was forked from one that records, [`ProfilerError::Driver`] when a device that is open cannot be recorded,
+    /// [`ProfilerError::Recording`] while another profiler of the process records. [`ProfilerError::Forked`] in a
+    /// process forked from one that records. [`ProfilerError::Driver`] if an open device cannot be recorded.
     /// [`ProfilerError::MixedClocks`].
     pub fn start(options: ProfilerOptions) -> Result<Self> {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
 
-    /// Starts to record everything into a file: JSON as PyTorch writes it, compressed when the name ends in `.gz`. The file is
-    /// there at once, and can be read up to the last half second if the program is killed.
+    /// Starts recording everything into a file: JSON in PyTorch's format, compressed if the name ends in `.gz`. The
+    /// file exists at once. If the program is killed, it is readable up to the last half second.
     ///
     /// # Errors
-    /// As [`Self::start`]; [`ProfilerError::File`], also for a name that ends in `.pftrace`.
+    /// The errors of [`Self::start`]; [`ProfilerError::File`], also for a name that ends in `.pftrace`.
     pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }
 
-    /// Waits for what runs on the devices, stops, and returns the trace.
+    /// Waits for running device work, stops, and returns the trace.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process: the recording is not its own.
+    /// [`ProfilerError::Forked`] in a forked process: the recording belongs to its parent.
     pub fn stop(mut self) -> Result<Trace> {
         let (trace, _) = self.0.stop(true)?;
         Ok(trace.unwrap_or_default())
     }
 
-    /// A guard that stops when it is dropped, and then calls `handler` with the trace.
+    /// Returns a guard that stops when it is dropped, and then calls `handler` with the trace.
     ///
     /// ```
     /// use warpsmith_profiler::ProfilerOptions;
@@ -176,18 +177,18 @@ impl Profiler {
 }
 
 impl ProfilerOptions {
-    /// Starts a profiler with these options, which keeps the trace in memory.
+    /// Starts a profiler with these options that keeps the trace in memory.
     ///
     /// # Errors
-    /// As [`Profiler::start`].
+    /// The errors of [`Profiler::start`].
     pub fn start(self) -> Result<Profiler> {
         Profiler::start(self)
     }
 
-    /// Starts a profiler with these options, which writes a file.
+    /// Starts a profiler with these options that writes a file.
     ///
     /// # Errors
-    /// As [`Profiler::to_file`].
+    /// The errors of [`Profiler::to_file`].
     pub fn to_file(self, path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(self, path.as_ref())
     }
@@ -199,11 +200,11 @@ impl FileProfiler {
         Ok(Self { running, path: path.to_path_buf() })
     }
 
-    /// Waits for what runs on the devices, stops, and completes the file.
+    /// Waits for running device work, stops, and completes the file.
     ///
     /// # Errors
-    /// [`ProfilerError::File`] when the file could not be written as a whole; what was written before stays.
-    /// [`ProfilerError::Forked`] in a forked process: the recording is not its own.
+    /// [`ProfilerError::File`] if the file could not be written completely; data written so far stays.
+    /// [`ProfilerError::Forked`] in a forked process: the recording belongs to its parent.
     pub fn finish(mut self) -> Result<Written> {
         self.end()
     }
@@ -229,7 +230,7 @@ impl Drop for ProfilerGuard {
     fn drop(&mut self) {
         let (Some(profiler), Some(handler)) = (self.profiler.take(), self.handler.take()) else { return };
         if std::thread::panicking() {
-            // A handler that panics too would end the program.
+            // If the handler panicked too, the program would abort.
             return;
         }
         match profiler.stop() {
@@ -245,11 +246,11 @@ impl std::fmt::Debug for ProfilerGuard {
     }
 }
 
-/// A recording, and what belongs to it.
+/// A recording with its resources.
 #[derive(Debug)]
 struct Running {
     parts: Option<Parts>,
-    /// It goes with the recording.
+    /// Claim that lasts as long as the recording.
     claim: Option<Claim>,
 }
 
@@ -267,7 +268,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// The end of an output, what became of the records, and their number.
+/// Result of ending an output: the write result, the losses, and the number of records.
 type Ended = (std::io::Result<()>, Loss, u64);
 
 impl Running {
@@ -287,18 +288,18 @@ impl Running {
         self.parts.is_some()
     }
 
-    /// Stops; before that it waits for the devices, if it is to.
+    /// Stops. Waits for the devices first if `waits` is true.
     fn stop(&mut self, waits: bool) -> Result<(Option<Trace>, Ended)> {
         let Some(parts) = self.parts.take() else {
             return Ok((None, (Ok(()), Loss::default(), 0)));
         };
         let claim = self.claim.take();
         if !claim.as_ref().is_some_and(Claim::is_own) {
-            // The threads and the file are those of the other process.
+            // The threads and the file belong to the parent process.
             std::mem::forget(parts);
             return Err(ProfilerError::Forked);
         }
-        // Drivers that are opened from now on are not recorded.
+        // Drivers opened from now on are not recorded.
         *lock(&CURRENT) = None;
         let stopped = parts.stop(waits);
         drop(claim);
@@ -308,7 +309,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What was recorded is not wanted.
+        // The recorded data is discarded.
         let _ = self.stop(false);
     }
 }
@@ -350,7 +351,7 @@ impl Parts {
         let mut parts = Self { recording, joiner, observation, listening, threads: Vec::new() };
         let spawned = parts.spawn(streams, options.samples_hz);
         if let Err(error) = spawned {
-            // There is nothing in the output that could not be written.
+            // The output holds nothing that needs to be written.
             let _ = parts.stop(false);
             return Err(ProfilerError::Thread { reason: error.to_string() });
         }
@@ -406,7 +407,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Facts that do not depend on what was recorded.
+/// Returns facts that do not depend on the recorded data.
 fn about(recording: &Recording) -> Vec<(String, String)> {
     let mut facts =
         vec![("recorder".to_owned(), concat!("warpsmith ", env!("CARGO_PKG_VERSION")).to_owned())];
@@ -423,12 +424,12 @@ fn about(recording: &Recording) -> Vec<(String, String)> {
     facts
 }
 
-/// Ends the recording of all drivers, and returns what they lost.
+/// Stops the recording of all drivers, and returns their losses.
 fn stop_drivers(recording: &Recording) -> Loss {
     let mut loss = Loss::default();
     recording.end_starting();
     for recorded in recording.drivers() {
-        // The end comes after a flush by itself; what fails is said.
+        // Stopping flushes too. Errors of both are reported.
         let flushed = recorded.driver.activity_flush();
         let stopped = recorded.driver.activity_stop();
         if let Err(error) = flushed {
@@ -448,7 +449,7 @@ fn stop_drivers(recording: &Recording) -> Loss {
     loss
 }
 
-/// Describes the devices that are new. Before the recording begins, their allocators may have memory; what is allocated later is
+/// Describes new devices. Before the recording starts, their allocators may already hold memory; later allocations are
 /// recorded.
 fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     let open = if is_before { open_devices() } else { Vec::new() };
@@ -461,7 +462,7 @@ fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
             }
             let Ok(properties) = recorded.driver.device_properties(ordinal) else { continue };
             let of_open = open.iter().find(|device| {
-                // SAFETY: nothing is done with the driver but to compare its address.
+                // SAFETY: the driver is only used for its address.
                 let (driver, _) = unsafe { device.driver() };
                 device.id().ordinal() == ordinal && address_of(driver) == address_of(&recorded.driver)
             });
@@ -481,11 +482,11 @@ fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     }
 }
 
-/// Takes records from time to time: for a file always, else when their memory fills.
+/// Drains records: periodically for a file, otherwise when their memory fills.
 fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     while recording.sleep(if streams { PERIOD } else { Duration::from_secs(3600) }) {
         for recorded in recording.drivers() {
-            // An error comes again when the driver stops.
+            // An error recurs when the driver stops.
             let _ = recorded.driver.activity_flush();
         }
         describe(recording, joiner, false);
@@ -497,7 +498,7 @@ fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     }
 }
 
-/// The recording of this process, if one goes on.
+/// Returns the current recording of this process, if any.
 fn current() -> Option<Arc<Recording>> {
     if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
         return None;
@@ -505,7 +506,7 @@ fn current() -> Option<Arc<Recording>> {
     lock(&CURRENT).clone()
 }
 
-/// A driver of which a device is being opened.
+/// Called while a device of a driver is being opened: starts recording the driver.
 pub(crate) fn driver_opens(driver: &Arc<dyn Driver>) {
     if let Some(recording) = current()
         && let Err(error) = inlet::start(&recording, driver)

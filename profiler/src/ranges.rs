@@ -1,4 +1,4 @@
-//! [`RangeInlet`]: takes the ranges and marks of the program.
+//! [`RangeInlet`]: receives the ranges and marks of the program.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::raw::{Push, Raw};
 use crate::recording::Recording;
 use crate::recording::log::{Local, with_local};
 
-/// See the [module's documentation](self).
+/// Receives ranges and marks. See the [module's documentation](self).
 pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);
 
 impl RangeInlet {

@@ -1,4 +1,4 @@
-//! What is kept of an operation or a record until it is joined with others: plain values, cheap to store.
+//! Raw data of operations and records until they are joined: plain values, cheap to store.
 
 use std::panic::Location;
 
@@ -8,10 +8,10 @@ use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::seam::{Awaited, AwaitedBuffer, CopyDirection, MemoryKind};
 use warpsmith_trace::{CounterId, Name, Payload};
 
-/// A driver that is recorded, by its place in the list.
+/// Index of a recorded driver in the list.
 pub(crate) type DriverIndex = u16;
 
-/// Something that was recorded. Names are of the [recording's](crate::recording::Recording) texts.
+/// A raw record. Its names refer to the [recording's](crate::recording::Recording) texts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw {
     Span(Span),
@@ -49,7 +49,7 @@ pub(crate) enum Raw {
         what: Name,
     },
     Push(Push),
-    /// A range that another thread may end, and in which its thread is not.
+    /// A range that another thread may end, and that does not enclose its thread's operations.
     Start(Push),
     Pop {
         id: u64,
@@ -64,13 +64,13 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    /// Whether it is a record of work on a device.
+    /// Returns whether this is a record of device work.
     pub(crate) fn is_work(&self) -> bool {
         matches!(self, Raw::Kernel { .. } | Raw::Transfer { .. })
     }
 }
 
-/// A call of the driver.
+/// A driver call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) driver: DriverIndex,
@@ -81,7 +81,7 @@ pub(crate) struct Call {
     pub(crate) function: Name,
 }
 
-/// The beginning of a range, or a mark.
+/// The start of a range, or a mark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Push {
     pub(crate) at: u64,
@@ -93,14 +93,14 @@ pub(crate) struct Push {
     pub(crate) line: Name,
 }
 
-/// An operation of the runtime.
+/// A runtime operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// Operations that begin later have a larger one.
+    /// ID of the operation; later operations have larger IDs.
     pub(crate) id: u64,
     pub(crate) driver: DriverIndex,
     pub(crate) device: u32,
-    /// The stream's number in records; `None` without a stream.
+    /// Number of the stream in records; `None` without a stream.
     pub(crate) stream: Option<u32>,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -118,7 +118,7 @@ pub(crate) enum What {
         bytes: u64,
     },
     GraphAdd,
-    /// The nodes are a list of the recording.
+    /// Launch of a graph; `nodes` refers to a list of the recording.
     GraphLaunch {
         exec: u64,
         has_kernels: bool,
@@ -164,12 +164,12 @@ pub(crate) enum What {
 }
 
 impl Span {
-    /// Whether it captures work, or adds it to a graph.
+    /// Returns whether it captures work, or adds it to a graph.
     pub(crate) fn captures(&self) -> bool {
         self.is_capturing || matches!(self.what, What::GraphAdd)
     }
 
-    /// Whether there must be a record of what it enqueued.
+    /// Returns whether a record of its enqueued work must exist.
     pub(crate) fn is_work(&self) -> bool {
         let enqueues = match self.what {
             What::Launch { .. } => true,

@@ -1,4 +1,4 @@
-//! [`Schedule`]: some steps of a loop.
+//! [`Schedule`]: recording of selected steps of a loop.
 
 use warpsmith_runtime::ranges::{Range, range};
 use warpsmith_trace::Trace;
@@ -7,10 +7,10 @@ use crate::error::{ProfilerError, Result};
 use crate::options::ProfilerOptions;
 use crate::profiler::Profiler;
 
-/// Which steps of a loop are recorded, as in PyTorch's `torch.profiler.schedule`.
+/// Selection of the steps of a loop to record, as in PyTorch's `torch.profiler.schedule`.
 ///
-/// After the steps to skip, cycles follow: steps without recording, steps that are recorded and forgotten, so that what
-/// happens once has happened, and steps that are kept. Each step that is kept is a range, `ProfilerStep#7`.
+/// After the skipped steps, cycles follow. A cycle has steps without recording, warm-up steps that are recorded and
+/// discarded (they absorb one-time costs), and steps that are kept. Each kept step is a range, `ProfilerStep#7`.
 ///
 /// ```
 /// use warpsmith_profiler::{ProfilerOptions, Schedule};
@@ -33,26 +33,26 @@ use crate::profiler::Profiler;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Steps at the beginning of the loop that belong to no cycle.
+    /// Number of steps at the start of the loop that belong to no cycle.
     pub skip: u64,
-    /// Steps at the beginning of a cycle that are not recorded.
+    /// Number of steps at the start of a cycle that are not recorded.
     pub wait: u64,
-    /// Steps after `wait` that are recorded and discarded.
+    /// Number of steps after `wait` that are recorded and discarded.
     pub warm_up: u64,
-    /// Steps after `warm_up` that are recorded and kept, at least 1.
+    /// Number of steps after `warm_up` that are recorded and kept, at least 1.
     pub record: u64,
-    /// The number of cycles; 0 for no limit.
+    /// Number of cycles; 0 for no limit.
     pub repeat: u64,
 }
 
 impl Default for Schedule {
-    /// Discards the first step, and keeps the second.
+    /// Returns the default: discards the first step, and keeps the second.
     fn default() -> Self {
         Self { skip: 0, wait: 0, warm_up: 1, record: 1, repeat: 1 }
     }
 }
 
-/// What is done in a step.
+/// Phase of a step within its cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Off,
@@ -61,10 +61,11 @@ enum Phase {
 }
 
 impl Schedule {
-    /// Starts at step 0 of the loop. `handler` gets the trace of each cycle with its number, from 0, at the end of its last step.
+    /// Starts at step 0 of the loop. At the end of the last step of each cycle, `handler` is called with the trace and
+    /// the number of the cycle, from 0.
     ///
     /// # Errors
-    /// [`ProfilerError::EmptySchedule`]; as [`Profiler::start`].
+    /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
     pub fn start<H: FnMut(Trace, u64)>(self, options: ProfilerOptions, handler: H) -> Result<Scheduled<H>> {
         if self.record == 0 {
             return Err(ProfilerError::EmptySchedule);
@@ -79,7 +80,7 @@ impl Schedule {
         self.wait.saturating_add(self.warm_up).saturating_add(self.record)
     }
 
-    /// What is done in a step, and in which cycle.
+    /// Returns the phase and the cycle of a step.
     fn phase(&self, step: u64) -> (Phase, u64) {
         let Some(step) = step.checked_sub(self.skip) else { return (Phase::Off, 0) };
         let (cycle, at) = (step / self.cycle(), step % self.cycle());
@@ -93,7 +94,7 @@ impl Schedule {
     }
 }
 
-/// A loop that is recorded by a [`Schedule`]. When it is dropped, the handler gets what was kept of a cycle that has not ended.
+/// A loop recorded by a [`Schedule`]. If it is dropped within a cycle, the handler gets what was kept of that cycle.
 #[must_use = "it stops when it is dropped"]
 pub struct Scheduled<H: FnMut(Trace, u64)> {
     schedule: Schedule,
@@ -101,15 +102,16 @@ pub struct Scheduled<H: FnMut(Trace, u64)> {
     handler: H,
     step: u64,
     profiler: Option<Profiler>,
-    /// The range of the step.
+    /// Range of the step.
     range: Option<Range>,
 }
 
 impl<H: FnMut(Trace, u64)> Scheduled<H> {
-    /// A step of the loop has ended. When it is the last of a cycle, this waits for the devices and calls the handler.
+    /// Ends a step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// As [`Profiler::start`] and [`Profiler::stop`]. The loop may go on; later cycles are recorded all the same.
+    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. The loop may continue; later cycles are still
+    /// recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;
@@ -123,18 +125,18 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
         self.enter(before)
     }
 
-    /// The number of the step, from 0.
+    /// Returns the number of the step, from 0.
     pub fn current_step(&self) -> u64 {
         self.step
     }
 
-    /// Begins a step that comes after one of another phase, or of the same.
+    /// Enters a step. `before` is the phase of the previous step.
     fn enter(&mut self, before: Phase) -> Result<()> {
         let (phase, _) = self.schedule.phase(self.step);
         match (before, phase) {
             (Phase::Off, Phase::WarmUp) => self.profiler = Some(Profiler::start(self.options.clone())?),
             (Phase::WarmUp, Phase::Record) | (Phase::Off, Phase::Record) => {
-                // What the warm-up recorded goes with its profiler.
+                // The data of the warm-up is discarded with its profiler.
                 if let Some(warm_up) = self.profiler.take() {
                     warm_up.stop()?;
                 }

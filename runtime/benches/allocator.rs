@@ -1,8 +1,7 @@
 //! The caching allocator: pairs of allocate and free, random live sets, many threads, traces.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one without memory behind its addresses, on
-//! which only the allocator itself takes time. `docs/memory.md` has the figures, beside PyTorch's for the same
-//! loops.
+//! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one without memory behind its addresses, on
+//! which only the allocator itself takes time. `docs/memory.md` has the figures, next to PyTorch's for the same loops.
 
 #[path = "../tests/common/traces.rs"]
 mod traces;
@@ -28,7 +27,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A device of its own, with these options.
+/// Opens a separate device with these options.
 fn device(options: &str) -> Result<Device> {
     let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
         Ok(name) => Device::open(&name)?,
@@ -56,8 +55,8 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-/// A whole trace: the time of an event once the cache is warm, and, printed, how much was reserved at most of a cold
-/// one and how often the driver was called.
+/// Replays a whole trace: measures the time per event with a warm cache. Prints the maximum reserved memory and the
+/// number of driver calls with a cold one.
 fn replays(criterion: &mut Criterion, name: &str, trace: &Trace) -> Result<()> {
     let mut group = criterion.benchmark_group(format!("trace/{name}"));
     group.throughput(Throughput::Elements(trace.events.len() as u64));
@@ -97,7 +96,7 @@ fn replay(trace: &Trace, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// One block at a time, of several sizes.
+/// Allocates and frees one block at a time, of several sizes.
 fn pairs(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
     let stream = Stream::new(device)?;
     let mut group = criterion.benchmark_group(format!("{name}/pair"));
@@ -127,7 +126,7 @@ fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<(
         group.bench_function(BenchmarkId::from_parameter(live), |bencher| {
             bencher.iter(|| {
                 let index = random.usize(..live);
-                // The old buffer is dropped before the new one is made.
+                // The old buffer is dropped before the new one is created.
                 buffers[index] = None;
                 buffers[index] = buffer(&mut random, &stream).expect("memory enough");
             });
@@ -137,7 +136,7 @@ fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<(
     Ok(())
 }
 
-/// Every thread allocates and frees 4 KiB on a stream of its own; the time is a pair's on the slowest thread.
+/// Every thread allocates and frees 4 KiB on its own stream; the time is that of a pair on the slowest thread.
 fn threads(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
     let mut group = criterion.benchmark_group(format!("{name}/threads"));
     let most = std::thread::available_parallelism().map_or(1, usize::from).min(16);

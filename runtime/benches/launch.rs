@@ -1,8 +1,9 @@
-//! What a launch costs the host: typed and prepared launches, tuned ones, and graphs, beside the driver's own calls in the
-//! same loop; what observers cost; and what waiting for a launch costs, by blocking and by awaiting.
+//! Host time of launches: typed, prepared and tuned launches, and graphs, compared with the driver's own calls in the
+//! same loop. Also the cost of observers, and of waiting for a launch, by blocking and by awaiting.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
-//! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
+//! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one that accepts launches and runs none, so
+//! that the overhead of this crate is visible. On a CUDA device the kernels are empty. `docs/launch.md` has the
+//! figures.
 
 #[path = "../tests/common/bench_kernels.rs"]
 mod kernels;
@@ -98,7 +99,7 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     device.synchronize()
 }
 
-/// A launch with a registered observer, beside one without.
+/// A launch with a registered observer, compared with one without.
 fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     /// Does nothing.
     struct Idle;
@@ -167,7 +168,7 @@ fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resul
     Ok(())
 }
 
-/// The time on a processor of this thread and of the one that wakes futures; on Linux, else nothing.
+/// CPU time of this thread and of the one that wakes futures; zero except on Linux.
 fn cpu_time() -> Duration {
     let read = |path: std::path::PathBuf, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -203,7 +204,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
     })
 }
 
-/// What is kept for a kernel: finding it, and launches that do.
+/// Tuned configurations of a kernel: finding one, and launches that do.
 fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     let device = stream.device();
     let store = LaunchStore::in_memory();
@@ -218,7 +219,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
         n,
         alignment: 16,
     };
-    // Two for each power of two, all that are distinguished.
+    // Two sizes per power of two, which are all that are distinguished.
     for n in (1..24).flat_map(|power| [1 << power, 3 << (power - 1)]) {
         let configuration = TunedConfiguration {
             values: vec![("block".to_owned(), "128".to_owned())],
@@ -236,7 +237,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
     group.bench_function("launch, automatic shape", |bencher| {
         bencher.iter(|| kernel.launch(stream, Launch::auto(1000), (&from, &mut to)));
     });
-    // No two in a row are of one size.
+    // No two consecutive launches have the same size.
     let mut n = 0;
     group.bench_function("launch, automatic shape, another size each time", |bencher| {
         bencher.iter(|| {
@@ -248,7 +249,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
     Ok(())
 }
 
-/// Kernels of the graphs.
+/// Number of kernels in a graph.
 const NODES: usize = 100;
 
 /// A graph of kernels: launching it, changing each of its nodes, and updating it as a whole.
@@ -264,7 +265,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let mut exec = graph.instantiate()?;
 
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: everything passed to its methods is of this device and alive.
     let (driver, context) = unsafe { device.driver() };
     let function = driver.module_function(context, raw.module, TwoArguments::spec())?;
     let config = LaunchConfig::new([1, 1, 1], [32, 1, 1], 0);
@@ -292,7 +293,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     let mut group = criterion.benchmark_group("graph of 100 kernels, every node changed");
     group.bench_function("raw", |bencher| {
         bencher.iter(|| {
-            // SAFETY: as above; the node is of the graph that the executable was made of.
+            // SAFETY: as above; the node is of the graph from which the executable was created.
             raw_nodes
                 .iter()
                 .try_for_each(|node| unsafe { driver.graph_exec_set(context, raw_exec, *node, work) })
@@ -313,7 +314,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     group.bench_function("executable", |bencher| bencher.iter(|| exec.update(&graph)));
     group.finish();
     stream.synchronize()?;
-    // SAFETY: nothing of them runs any more, and they are not used again.
+    // SAFETY: none of them is running, and they are not used again.
     unsafe {
         driver.graph_exec_destroy(context, raw_exec);
         driver.graph_destroy(context, raw_graph);
@@ -329,7 +330,7 @@ struct Raw {
 
 impl Raw {
     fn new(device: &Device) -> Result<Self> {
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: everything passed to its methods is of this device and alive.
         let (driver, context) = unsafe { device.driver() };
         let source = if device.is_emulated() { ModuleSource::HostEntries } else { ModuleSource::Ptx(PTX) };
         Ok(Self { device: device.clone(), module: driver.module_load(context, source)? })
@@ -342,7 +343,7 @@ impl Raw {
         spec: &'static KernelSpec,
         words: &[u64],
     ) -> Result<()> {
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: everything passed to its methods is of this device and alive.
         let (driver, context) = unsafe { self.device.driver() };
         let function: FunctionHandle = driver.module_function(context, self.module, spec)?;
         let config = LaunchConfig::new([4, 1, 1], [256, 1, 1], 0);

@@ -1,7 +1,7 @@
-//! What streams, events, ordering and copies cost, each beside the driver's own call.
+//! Cost of streams, events, ordering and copies, each compared with the driver's own call.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one. The cost of a launch's buffers is measured
-//! on an emulated device that accepts launches and runs none. `docs/streams.md` has the figures.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is an emulated one. The cost of a launch's buffers is
+//! measured on an emulated device that accepts launches and runs none. `docs/streams.md` has the figures.
 
 #[path = "../tests/common/kernels.rs"]
 #[allow(dead_code, reason = "one of them is launched")]
@@ -59,7 +59,7 @@ fn streams(criterion: &mut Criterion, device: &Device) -> Result<()> {
 
 fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     let [stream, other] = [Stream::from_pool(device)?, Stream::from_pool(device)?];
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: everything passed to its methods is of this device and alive.
     let (driver, context) = unsafe { device.driver() };
     let handle = driver.event_create(context, false)?;
     let mut group = criterion.benchmark_group("event");
@@ -80,12 +80,12 @@ fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     });
     group.finish();
     device.synchronize()?;
-    // SAFETY: nothing uses it any more.
+    // SAFETY: nothing uses the event.
     unsafe { driver.event_destroy(context, handle) };
     Ok(())
 }
 
-/// Launches of one kernel with bare addresses and with buffers, which are ordered and kept.
+/// Launches of one kernel with raw addresses, and with buffers, which are ordered and kept alive.
 fn launches(criterion: &mut Criterion) -> Result<()> {
     static IMAGE: GpuImage = GpuImage::without_code("test-kernels", "0.0.0", "hand-written");
     let driver: Arc<EmulatedDriver> = EmulatedDriver::builder().memory(1 << 28).idle().build();
@@ -98,7 +98,7 @@ fn launches(criterion: &mut Criterion) -> Result<()> {
     let mut group = criterion.benchmark_group("launch on an idle device");
     group.bench_function("bare addresses", |bencher| {
         let (from, to) = (from.as_device_ptr(), to.as_device_ptr());
-        // SAFETY: both addresses are of 1000 elements, and nothing runs.
+        // SAFETY: both addresses point to 1000 elements, and nothing runs.
         bencher.iter(|| unsafe { kernel.launch_unsafe(&stream, launch, (from, to, 1000u64)) });
     });
     group.bench_function("two buffers", |bencher| {
@@ -111,7 +111,7 @@ fn launches(criterion: &mut Criterion) -> Result<()> {
 
 fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()> {
     let stream = Stream::from_pool(device)?;
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: everything passed to its methods is of this device and alive.
     let (driver, context) = unsafe { device.driver() };
     let mut target = DeviceBuffer::<u8>::zeros(&stream, bytes)?;
     let address = target.as_device_ptr();

@@ -1,12 +1,12 @@
-//! What `warpsmith check` finds in the kernels that a program launches on the emulated device.
+//! Findings of `warpsmith check` in the kernels that a program launches on the emulated device.
 //!
-//! A finding is an error of its launch, and no fault: the kernel runs to its end, and the device goes on. It is reported to the
-//! thread that has enqueued the launch, by its next call that waits or sees that work is done: `synchronize` and `query`
-//! of streams, events and the device, copies to the host, futures. That call fails with
-//! [`Error::Findings`], once; what it waited for has run all the same. A finding of which the thread never asks is listed by
-//! the command alone.
+//! A finding is an error of its launch, not a fault: the kernel runs to its end, and the device stays usable. Findings
+//! are reported to the thread that enqueued the launch, by its next call that waits for work or observes its
+//! completion: `synchronize` and `query` of streams, events and the device, copies to the host, futures. That call
+//! fails with [`Error::Findings`], once; the work it waited for has run all the same. Findings that the thread never
+//! queries are listed by the command only.
 //!
-//! A test says by [`Device::checked`] that it wants the findings itself.
+//! A test collects the findings itself with [`Device::checked`].
 
 use std::fmt;
 
@@ -16,8 +16,9 @@ pub use crate::driver::check::{Access, Finding, FindingKind, Findings, Frame};
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Collects what is found in the launches that the calling thread enqueues from here on, on any emulated device, until
-    /// the result is dropped: they are no errors meanwhile, and the command does not list what the test has taken.
+    /// Collects the findings of launches that the calling thread enqueues from here on, on any emulated device, until
+    /// the result is dropped. Meanwhile findings are not errors, and the command does not list those that the test has
+    /// taken.
     ///
     /// ```
     /// use warpsmith_runtime::check::FindingKind;
@@ -49,8 +50,8 @@ impl Device {
     }
 }
 
-/// Collects findings: see [`Device::checked`]. Findings that it still has when it is dropped are errors of their thread, and
-/// listed, as without it.
+/// Collects findings: see [`Device::checked`]. Findings not taken before the drop are errors of their thread, and are
+/// listed, as without the collector.
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,
@@ -58,8 +59,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Waits for everything enqueued on the device, and takes what was found since the last call: each finding once for a
-    /// pair of places in a launch, in the order in which they happened.
+    /// Waits for everything enqueued on the device, and returns the findings since the last call: one per pair of
+    /// source locations in a launch, in the order in which they happened.
     ///
     /// # Errors
     /// A fault of a kernel that was running.

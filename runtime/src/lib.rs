@@ -1,25 +1,25 @@
 //! Devices, memory, streams, events, modules, launches and graphs: the host side of GPU kernels written in Rust.
 //!
-//! The same program runs on a GPU through the CUDA driver, which is found when the program runs, and on an
-//! emulated GPU on any machine. Safe code cannot free or overwrite memory that a stream still uses, nor launch a
-//! kernel with arguments or a shape that it does not take.
+//! The same program runs on a GPU through the CUDA driver, which is loaded at run time, and on an emulated GPU on any
+//! machine. Safe code cannot free or overwrite memory that a stream still uses. Nor can it launch a kernel with
+//! arguments or a shape that the kernel does not accept.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`error`] | the one error |
-//! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
-//! | [`stream`], [`event`] | queues of work and marks in them |
+//! | [`error`] | the crate's error type |
+//! | [`device`] | finding and opening devices, their properties, lost devices |
+//! | [`stream`], [`event`] | streams and events |
 //! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
 //! | [`snapshot`] | snapshots of memory, and their files |
-//! | [`transfer`] | copies on streams that do not wait |
+//! | [`transfer`] | asynchronous copies |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
-//! | [`graph`] | work that is prepared once and launched many times |
+//! | [`graph`] | graphs: work prepared once and launched many times |
 //! | [`store`] | the user's file of tuned launches |
-//! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named parts of a program, for profilers |
-//! | [`seam`] | what other crates build on this one with |
-//! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator |
-//! | `emulated`, with the feature of that name | GPUs emulated on the CPU |
+//! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named ranges of a program, for profilers |
+//! | [`seam`] | the extension API for crates built on this one |
+//! | [`driver`] | the driver trait, implemented for CUDA and for the emulator |
+//! | `emulated` (with the feature of that name) | GPUs emulated on the CPU |
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer};

@@ -1,7 +1,8 @@
-//! Opening devices: each is opened once in a process and stays open while it works.
+//! Opening devices: each device is opened once per process and stays open while it works.
 //!
-//! This is where a device is put together from what the modules keep with it. A lost device is let go here, so that when the
-//! last handle of it is dropped its context goes too, and opening it again creates a new one.
+//! A device is assembled here from the parts that the modules keep with it. A lost device is released here. So its
+//! context is destroyed when the last handle of the device is dropped, and opening the device again creates a new
+//! context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,7 +20,7 @@ use crate::module::Modules;
 use crate::stream::StreamCore;
 use crate::stream::pool::Streams;
 
-/// A device of the process.
+/// An open device of the process.
 enum Entry {
     Working(Device),
     Lost(WeakDevice),
@@ -36,24 +37,24 @@ impl Entry {
 
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
-/// Opens a device, or finds it open.
+/// Opens a device, or returns it if it is already open.
 fn open(id: DeviceId) -> Result<Device> {
     let driver = drivers::driver(id)?;
     let count = driver.device_count()?;
     if id.ordinal() >= count {
         return Err(Error::NoSuchDevice { device: id, count });
     }
-    // Before the lock, which a copy of the process would never get while it is held here.
+    // Before the lock, which a forked process would never get if it was held during the fork.
     fork::begin_use(id)?;
     if let Some(device) = find_open(id) {
         return Ok(device);
     }
-    // Without the lock: hooks may open devices.
+    // Called without the lock: hooks may open devices.
     drivers::call_hooks(&driver);
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_default();
     if let Some(device) = devices.get(&id).and_then(Entry::device) {
-        // Another thread was faster, or a hook.
+        // Another thread was faster, or a hook opened the device.
         return Ok(device);
     }
     let device = Device::on_driver(driver, id)?;
@@ -61,7 +62,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// The open device, if there is one. The process keeps no handle of a lost one.
+/// Returns the open device, if there is one. The process keeps no handle of a lost device.
 fn find_open(id: DeviceId) -> Option<Device> {
     let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = match lock().as_mut()?.get_mut(&id)? {
@@ -72,22 +73,22 @@ fn find_open(id: DeviceId) -> Option<Device> {
         }
         Entry::Lost(_) => None,
     };
-    // Without the lock: the last handle closes the device.
+    // Dropped without the lock: the last handle closes the device.
     drop(lost);
     lock().as_ref()?.get(&id)?.device()
 }
 
-/// The last result of [`Device::best`]. It keeps no device alive: a lost one could not be opened again.
+/// The last result of [`Device::best`]. It keeps no device alive, because a lost one could not be opened again.
 static BEST: RwLock<Option<WeakDevice>> = RwLock::new(None);
 
 impl Device {
-    /// The CUDA device with the most multiprocessors if a CUDA device can be used, else the emulated `cpu:0`.
+    /// The CUDA device with the most multiprocessors if a CUDA device can be used, otherwise the emulated `cpu:0`.
     ///
-    /// [`Device::cuda`] says why there is no CUDA device.
+    /// [`Device::cuda`] returns the reason if there is no CUDA device.
     ///
     /// # Errors
-    /// When neither can be opened. [`Error::Forked`] in a process that was forked from one which used CUDA: it is
-    /// not given the emulated device instead.
+    /// The error if neither can be opened. [`Error::Forked`] in a process that was forked from one that used CUDA: it
+    /// is not given the emulated device instead.
     pub fn best() -> Result<Self> {
         fork::check(DeviceId::Cuda(0))?;
         let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
@@ -98,10 +99,11 @@ impl Device {
         }
     }
 
-    /// The CUDA device `ordinal`, as `CUDA_VISIBLE_DEVICES` numbers them.
+    /// The CUDA device `ordinal`, in the numbering of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver, [`Error::NoSuchDevice`] beyond the last device.
+    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver; [`Error::NoSuchDevice`] beyond the
+    /// last device.
     pub fn cuda(ordinal: u32) -> Result<Self> {
         open(DeviceId::Cuda(ordinal))
     }
@@ -114,10 +116,10 @@ impl Device {
         open(DeviceId::Emulated(ordinal))
     }
 
-    /// Opens a device by its text: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
+    /// Opens a device by its name: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] for another text; as [`Device::cuda`] and [`Device::emulated`].
+    /// [`Error::UnknownDevice`] for another text; the errors of [`Device::cuda`] and [`Device::emulated`].
     pub fn open(text: &str) -> Result<Self> {
         open(text.parse()?)
     }
@@ -125,13 +127,13 @@ impl Device {
     /// Opens the device with this identity.
     ///
     /// # Errors
-    /// As [`Device::cuda`] and [`Device::emulated`].
+    /// The errors of [`Device::cuda`] and [`Device::emulated`].
     pub fn from_id(id: DeviceId) -> Result<Self> {
         open(id)
     }
 
-    /// Every device there is, CUDA devices first. Opens none. Devices whose driver does not work are left out;
-    /// [`Device::cuda_count`] says why.
+    /// Lists all devices, CUDA devices first, without opening any. Devices whose driver does not work are left out;
+    /// [`Device::cuda_count`] returns the reason.
     pub fn list() -> Vec<DeviceInfo> {
         let mut devices = Vec::new();
         for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {
@@ -148,15 +150,15 @@ impl Device {
     /// The number of CUDA devices.
     ///
     /// # Errors
-    /// Why CUDA cannot be used: no driver library, a driver that does not start, [`Error::Forked`].
+    /// The reason why CUDA cannot be used: no driver library, a driver that does not start, [`Error::Forked`].
     pub fn cuda_count() -> Result<u32> {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
 
-    /// A device of a driver of one's own, for tests. It is not shared: each call retains the context again.
+    /// Opens a device of a custom driver, for tests. It is not shared: each call retains the context again.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device; whatever the driver reports.
+    /// [`Error::NoSuchDevice`] beyond the last device; any driver error.
     pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
         let id = match driver.name() {
             "cuda" => DeviceId::Cuda(ordinal),
@@ -171,7 +173,7 @@ impl Device {
         Self::on_driver(driver, id)
     }
 
-    /// A device of a driver whose hooks were called.
+    /// Creates a device of a driver whose hooks were called.
     fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
         let ordinal = id.ordinal();
         let options = AllocatorOptions::from_environment()?;
@@ -194,12 +196,12 @@ impl Device {
         Ok(device)
     }
 
-    /// The thread's current device: of the innermost [`Device::guard`] or the last [`Device::set_current`], else
-    /// [`Device::best`]. Without either, devices are listed once in the process, not with every call.
+    /// The thread's current device: that of the innermost [`Device::guard`] or the last [`Device::set_current`],
+    /// otherwise [`Device::best`]. Without a current device, devices are listed once per process, not with every call.
     ///
     /// # Errors
-    /// As [`Device::best`]. [`Error::Forked`] when the current device was opened before the
-    /// process was forked.
+    /// The errors of [`Device::best`]. [`Error::Forked`] if the current device was opened before the process was
+    /// forked.
     pub fn current() -> Result<Self> {
         if let Some(device) = guard::current() {
             device.check_process()?;
@@ -217,9 +219,10 @@ impl Device {
     }
 }
 
-/// The last result of [`Device::best`], unless it is lost: no handle of it is kept then, so that it can be opened again.
+/// The last result of [`Device::best`]. `None` if that device is lost, so that no handle is kept and it can be opened
+/// again.
 fn known_best() -> Option<Device> {
-    // A lock that cannot be had at once is left alone: in a forked process its holder may not exist.
+    // The lock is not waited for: in a forked process its holder may not exist.
     let device = BEST.try_read().ok()?.as_ref()?.upgrade()?;
     (device.is_forked() || !device.is_lost()).then_some(device)
 }

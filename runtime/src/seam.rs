@@ -1,45 +1,45 @@
-//! The interface for crates built on this one: bindings of libraries, communicators, importers of foreign memory.
+//! The extension API, for crates built on this one: library bindings, communicators, importers of foreign memory.
 //!
-//! Guarantees: work enqueued here is ordered with every other use of its buffers, becomes part of a graph on a stream that
-//! is being captured, and keeps the buffers' memory until it has run, as launches and copies do.
+//! Guarantees: work enqueued here is ordered with every other use of its buffers. On a stream that is being captured,
+//! it becomes part of the graph. It keeps the buffers' memory alive until it has run, as launches and copies do.
 //!
-//! | wanted | use |
+//! | purpose | use |
 //! | --- | --- |
 //! | work on a stream, ordered by the buffers that it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
-//! | the same, done by the host (on the emulated device) | [`Stream::enqueue_host`] |
-//! | something kept as long as a graph that uses it | [`Stream::keep_in_capture`] |
+//! | the same, run by the host (on the emulated device) | [`Stream::enqueue_host`] |
+//! | an object kept alive by each graph that uses it | [`Stream::keep_in_capture`] |
 //! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
-//! | the same, of memory that may be withdrawn | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
-//! | a buffer's memory for other code, or of another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
-//! | memory of the host for kernels | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
-//! | state for each device: handles, plans, caches | [`Device::extension`] |
-//! | calls of a library that need the device's context, without work on a stream | [`Device::with_context`], [`Device::bind`] |
-//! | errors of one's own in the one error | [`Error::extension`] |
+//! | the same, for memory that may be withdrawn | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
+//! | a buffer's memory handed to other code, or reinterpreted as another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
+//! | host memory that kernels access | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
+//! | per-device state: handles, plans, caches | [`Device::extension`] |
+//! | library calls that need the device's context but enqueue no work on a stream | [`Device::with_context`], [`Device::bind`] |
+//! | a crate's own error type inside [`Error`] | [`Error::extension`] |
 //! | every launch, copy, allocation, event and wait, as a profiler sees them | [`observe`] |
 //!
 //! # Observers
 //!
-//! An [`Observer`] is called at the beginning and at the end of each operation, on the thread that does it. A program without
-//! observers pays one load for it.
+//! An [`Observer`] is called at the start and at the end of each operation, on the thread that performs it. Without
+//! observers, an operation costs one extra load.
 //!
 //! | [`Operation`] | when | also known |
 //! | --- | --- | --- |
-//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how it was chosen |
-//! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is made | the graph, the executable |
-//! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
-//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
-//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event, the stream, the buffer |
-//! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | which |
-//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how the configuration was chosen |
+//! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is captured, built or instantiated | the graph, the executable |
+//! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | a copy or memset is enqueued or captured | addresses, bytes, direction |
+//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | work is enqueued or captured by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
+//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | the program records or waits, or the runtime inserts the pair to order buffer uses | the event, the stream, the buffer |
+//! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | the target of the wait |
+//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | device or page-locked memory is allocated or freed | bytes, address, pool, whether the cache served the request |
 //!
-//! Each has a number, the device, the stream (and whether it is captured), the time of both calls, the source line of the
-//! program ([`site`]) and whether it succeeded.
-//! Questions ([`Stream::query`]) and the events by which the allocators find free memory are not reported.
+//! Each operation has an ID, the device, the stream (and whether it is being captured) and the time of both calls. It
+//! also has the source line of the program ([`site`]) and whether the operation succeeded. Queries ([`Stream::query`])
+//! and the events that the allocators use to find free memory are not reported.
 //!
-//! An observer must not use devices in a callback, since locks of the runtime may be held: calls fail there with
-//! [`Error::InObserver`], and what is dropped there is dropped by another thread.
+//! An observer must not use devices in a callback, because the runtime may hold locks. Calls that would use a device
+//! fail there with [`Error::InObserver`], and values dropped there are dropped by another thread.
 //!
 //! # Example
 //!
@@ -90,22 +90,22 @@ pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
 
 impl Stream {
-    /// Enqueues work of the caller's on a CUDA device: `work` gets the stream's handle, with the device's context current
-    /// on this thread, and enqueues on that stream.
+    /// Enqueues the caller's own work on a CUDA device. `work` receives the stream's handle, with the device's context
+    /// current on this thread, and enqueues on that stream.
     ///
-    /// The work runs after the uses of the same bytes that it must follow (a read after writes, a write after everything),
-    /// and later uses follow it. Each buffer's memory is kept until it has run. On a stream that is being captured it
-    /// becomes part of the graph, which keeps the memory. When `work` fails, the uses count nevertheless, since part of
-    /// the work may have been enqueued.
+    /// The work runs after all conflicting earlier uses of the same bytes (a read after writes, a write after every
+    /// use), and later uses follow it. Each buffer's memory is kept until the work has run. On a stream that is being
+    /// captured, the work becomes part of the graph, which keeps the memory. If `work` fails, the uses count
+    /// nevertheless, since part of the work may have been enqueued.
     ///
     /// # Errors
-    /// What `work` returns; a lost device, [`Error::Forked`];
+    /// The error that `work` returns; [`Error::DeviceLost`], [`Error::Forked`];
     /// [`GraphError`](crate::GraphError) when the capture of the stream or of a buffer does not allow the work.
     ///
     /// # Safety
-    /// `work` enqueues on that stream alone, waits for nothing, and what it enqueues accesses no device memory but that
-    /// of `uses`, in the way each says, and memory that the caller orders and keeps by other means. Where one of the uses
-    /// is a write, no two of them overlap.
+    /// `work` enqueues on that stream only and does not wait. The enqueued work accesses only device memory of `uses`,
+    /// with the access that each declares, and memory that the caller orders and keeps alive by other means. If any use
+    /// is a write, no two uses overlap.
     #[track_caller]
     pub unsafe fn enqueue<E: Into<Error>>(
         &self,
@@ -139,18 +139,18 @@ impl Stream {
         })
     }
 
-    /// Enqueues a call of a function on the host, ordered as [`Self::enqueue`] says. In a graph it is called once for each
-    /// launch. It must not call the driver or wait.
+    /// Enqueues a host function call, ordered as [`Self::enqueue`] describes. In a graph it is called once per launch.
+    /// It must not call the driver or wait.
     ///
-    /// On the emulated device this is how work that would be a library's on a GPU is done: addresses of device memory are
-    /// addresses of the process there.
+    /// On the emulated device, this replaces work that a library would do on a GPU: device addresses are addresses of
+    /// the process there.
     ///
     /// # Errors
     /// As [`Self::enqueue`].
     ///
     /// # Safety
-    /// The function accesses no device memory but that of `uses`, in the way each says. Where one of the uses is a
-    /// write, no two of them overlap.
+    /// The function accesses only device memory of `uses`, with the access that each declares. If any use is a write,
+    /// no two uses overlap.
     #[track_caller]
     pub unsafe fn enqueue_host(
         &self,
@@ -184,14 +184,15 @@ impl Stream {
             write: used.access == Access::Write,
         });
         let work = HostWork::new(name, accesses.collect(), Box::new(work));
-        // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
+        // SAFETY: the work stays within the uses, as the caller promises. Their memory is not freed before the work has
         // run, nor while a graph with this work can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy(name), |driver, context| unsafe {
             self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }
 
-    /// On a stream that is being captured: keeps `item` as long as the graph. Otherwise it drops it.
+    /// Keeps `item` alive as long as the graph if the stream is being captured; otherwise drops `item` without calling
+    /// it.
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -200,12 +201,12 @@ impl Stream {
 }
 
 impl Device {
-    /// Makes the device's context the calling thread's current one, for a library's calls, until the result is dropped.
-    /// Captures of graphs forbid the thread nothing meanwhile. A lost device is bound too, so that what a library has
-    /// there can be destroyed.
+    /// Makes the device's context current on the calling thread, for library calls, until the result is dropped.
+    /// Meanwhile the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`): graph captures do not restrict
+    /// its calls. A lost device is bound too, so that a library's objects on it can be destroyed.
     ///
     /// # Errors
-    /// [`Error::Forked`]; whatever the driver reports.
+    /// [`Error::Forked`]; any driver error.
     pub fn bind(&self) -> Result<LibraryCalls> {
         self.check_process()?;
         let (driver, context) = self.raw();
@@ -215,8 +216,8 @@ impl Device {
     /// Calls `work` with the device's context current, as [`Self::bind`] does, unless the device is lost.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], [`Error::Forked`]; what `work` returns, which loses the device when it says that the context
-    /// was stopped.
+    /// [`Error::DeviceLost`], [`Error::Forked`]; the error that `work` returns. If it reports that the context was
+    /// stopped, the device is lost.
     pub fn with_context<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.call(|driver, context| {
             let _calls = driver.bind(context)?;

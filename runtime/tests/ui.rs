@@ -1,4 +1,4 @@
-//! What must not compile, and what it says.
+//! Tests of code that must not compile, and of the error messages.
 
 #[test]
 fn misuse_does_not_compile() {

@@ -1,19 +1,19 @@
-//! Measuring and tuning kernels: those of [`ops`](crate::ops), and a program's own. With the feature `bench`.
+//! Benchmarking and tuning of kernels: those of [`ops`](crate::ops), and a program's own. Needs the feature `bench`.
 //!
-//! Everything of `warpsmith_tuner` is here. [`bench_main!`](crate::bench_main) makes a program of benchmarks, with the commands of
-//! `warpsmith`. [`suite`] adds to it what is known of this crate's operations, and the probes
-//! that results are held against.
+//! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) makes a benchmark
+//! program with the commands of `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and the probes
+//! that give the measured peaks.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `operations` | the operations as benchmarks |
-//! | `rows` | those on rows, with their data and references |
+//! | `rows` | the row operations, with their data and references |
 //! | `ordered` | scans, selection, histograms |
 //! | `sort` | the sort |
-//! | `products` | matrix products, by schedules |
+//! | `products` | GEMM, by schedule |
 //! | `own` | a user's own functions and operators as benchmarks |
-//! | `prepare` | their data, and the reference they are checked against |
-//! | `probes` | copies, reads and multiplications that stand for the device's limits |
+//! | `prepare` | data of the benchmarks, and the reference they are checked against |
+//! | `probes` | copies, reads and FMAs that measure the device's peaks |
 
 mod operations;
 #[cfg(any(feature = "histogram", feature = "scan"))]
@@ -41,7 +41,7 @@ pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
 
-/// The operations of [`ops`](crate::ops), after `own` benchmarks, which need names of their own.
+/// Suite of the operations of [`ops`](crate::ops), after `own` benchmarks. The names must be unique.
 ///
 /// ```
 /// let suite = warpsmith::bench::suite(Vec::new());
@@ -64,7 +64,7 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks, left_out: left_out.collect(), probes }
 }
 
-/// The features with operations: name, whether it is on, prefixes of the operations' names.
+/// Features with operations: name, whether it is enabled, prefixes of the operations' names.
 const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
     ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
@@ -73,13 +73,13 @@ const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("tensor", cfg!(feature = "tensor"), &["matmul"]),
 ];
 
-/// Only `own` benchmarks, with the probes that they are held against.
+/// Suite of only `own` benchmarks, with the probes.
 pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks: own, left_out: Vec::new(), probes }
 }
 
-/// The `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`; with `; ops` at the
-/// end also the operations of [`ops`](crate::ops). Needs the feature `command`.
+/// Defines the `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`. With `;
+/// ops` at the end, it includes the operations of [`ops`](crate::ops). Needs the feature `command`.
 ///
 /// In `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
 ///
@@ -100,7 +100,8 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
 /// warpsmith::bench_main!(tuned_saxpy());
 /// ```
 ///
-/// and then `cargo bench --bench tune -- tune saxpy`, with `--features` if the bench has required features. `examples/own-kernels` in the repository is such a package.
+/// Then run `cargo bench --bench tune -- tune saxpy`, with `--features` if the bench has required features.
+/// `examples/own-kernels` in the repository is such a package.
 #[cfg(feature = "command")]
 #[macro_export]
 macro_rules! bench_main {

@@ -1,7 +1,7 @@
-//! The operations of [`ops`](crate::ops) as benchmarks: their names, types, spaces and the bytes they move.
+//! Benchmarks of the operations of [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
 //!
-//! Guarantees: a name here is the kernel's name in the source, so that it can be found in the GPU image's report; a type
-//! is listed only when an instance for it exists.
+//! Guarantees: a name here is the kernel's name in the source, so that it can be found in the GPU image's report. A
+//! type is listed only if an instance for it exists.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
@@ -22,19 +22,19 @@ const DTYPES: [(&str, u64); 8] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     name: &'static str,
-    /// The kernel that serves it.
+    /// Kernel that serves the operation.
     kernel: &'static str,
     summary: &'static str,
     /// Elements read per element of the size.
     reads: u64,
     /// Elements written per element of the size.
     writes: u64,
-    /// Arrays of the size that one launch works on: one fewer than read and written where one is updated.
+    /// Arrays of the size that one launch works on: one fewer than reads plus writes if one is updated in place.
     arrays: u64,
-    /// Whether only half of what could be written is.
+    /// True if only half of the output is written.
     writes_half: bool,
-    /// Floating-point operations per element of the size; 0 for those that only move, and for functions whose number of
-    /// operations depends on how they are computed.
+    /// Floating-point operations per element of the size. It is 0 for pure data movement, and for functions whose
+    /// operation count depends on the implementation.
     flops: u64,
 }
 
@@ -49,7 +49,7 @@ const fn operation(
     Operation { name, kernel: name, summary, reads, writes, arrays, flops, writes_half: false }
 }
 
-/// An operation that a kernel serves besides others.
+/// An operation that shares its kernel with others.
 const fn served(kernel: &'static str, operation: Operation) -> Operation {
     Operation { kernel, ..operation }
 }
@@ -115,7 +115,7 @@ impl Benchmark for Operation {
     }
 
     fn dtypes(&self) -> Vec<&'static str> {
-        // copy and fill have instances by element size, which serve every type of the size.
+        // `copy` and `fill` have instances by element size, which serve every type of the size.
         let has_instances = |dtype: &&'static str| !ops::instances_of(self.kernel, dtype).is_empty();
         DTYPES.iter().map(|&(dtype, _)| dtype).filter(has_instances).collect()
     }
@@ -123,7 +123,7 @@ impl Benchmark for Operation {
     fn space(&self, dtype: &str, device: &Device) -> Space {
         let instances = ops::instances_of(self.kernel, dtype);
         if device.is_emulated() {
-            // A launch takes milliseconds there.
+            // A launch takes milliseconds on the emulated device.
             return Space::new()
                 .axis("block", [64, 256])
                 .axis("grid", ["auto"])
@@ -147,7 +147,7 @@ impl Benchmark for Operation {
             bytes: array.saturating_mul(self.reads).saturating_add(written),
             flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
-            // The initial content of outputs in a check.
+            // Initial content of outputs in a check.
             spare: array.saturating_mul(self.writes),
         }
     }
@@ -166,17 +166,17 @@ impl Benchmark for Operation {
     }
 }
 
-/// The operation's configuration as values on axes.
+/// Converts the operation's configuration to values on axes.
 pub fn configuration(config: &Config) -> Configuration {
     let Config { block, grid, items, vector } = *config;
     let start = Configuration::default().with("block", block).with("grid", grid.to_string());
     start.with("items", items).with("vector", vector)
 }
 
-/// Values on axes as the operation's configuration.
+/// Converts values on axes to the operation's configuration.
 ///
 /// # Errors
-/// A value that is missing or cannot be.
+/// A value that is missing or invalid.
 pub fn config(
     configuration: &Configuration,
 ) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
@@ -190,12 +190,12 @@ pub fn config(
     })
 }
 
-/// Whether operations on elements of the type are floating-point operations.
+/// Returns whether operations on elements of the type are floating-point operations.
 fn is_float(dtype: &str) -> bool {
     matches!(dtype, "f32" | "f64" | "f16" | "bf16")
 }
 
-/// Size of an element in bytes; 0 for a name that is no type.
+/// Size of an element in bytes; 0 for a name that is not a type.
 fn element_bytes(dtype: &str) -> u64 {
     DTYPES.iter().find(|&&(name, _)| name == dtype).map_or(0, |&(_, bytes)| bytes)
 }

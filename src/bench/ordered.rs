@@ -1,4 +1,4 @@
-//! Scans, selection and histograms as benchmarks: their data and the right results.
+//! Benchmarks of scans, selection and histograms: their data and expected results.
 
 #[cfg(feature = "histogram")]
 use gpu_kernels::histogram::{Binned, Edges, edge};
@@ -81,7 +81,7 @@ pub(super) fn select<T: Element + Number>(setup: &Setup<'_>) -> Prepared {
     Ok(Some(Box::new(Arrays::new(setup.stream, setup.copies, parts)?)))
 }
 
-/// A histogram of 256 even bins, of which the data is in about 200.
+/// A histogram of 256 even bins; the data falls into about 200 of them.
 #[cfg(feature = "histogram")]
 pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prepared {
     let is_float = T::EPSILON > 0.0;

@@ -1,5 +1,5 @@
-//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, which `#[elementwise]` and `#[reduction]` made
-//! kernels.
+//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, made kernels by `#[elementwise]` and
+//! `#[reduction]`.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use warpsmith_tuner::verify::Tolerance;
 use super::operations::{config, configuration};
 use crate::ops::{self, Config, Instances};
 
-/// Launches in a configuration: stream, configuration, input arrays, output.
+/// Launches with a configuration: stream, configuration, input arrays, output.
 type Launch<I, O> = Box<
     dyn Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
         + Send
         + Sync,
 >;
 
-/// How the output is checked.
+/// Kind of check of the output.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     Whole(fn(&[I]) -> f64),
@@ -43,9 +43,10 @@ struct Own<I: Element, O: Element> {
     launch: Arc<Launch<I, O>>,
 }
 
-/// A benchmark of a function over arrays of `I`, by `launch`, which calls [`ops::map_with`] for it. `reference` computes an
-/// element in f64, from those of the first three arrays. Its configurations are the instances that the kernel crate
-/// lists, in blocks and grids that are worth trying; what [`tune`](crate::bench) finds is what [`ops::map`] takes.
+/// Benchmark of a function over arrays of `I`. `launch` calls [`ops::map_with`] for it. `reference` computes an element
+/// in f64 from the elements of the first three arrays. The configurations are the instances that the kernel crate
+/// lists, with block sizes and grids that are worth trying. [`ops::map`] uses the configuration that
+/// [`tune`](crate::bench) finds.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -85,7 +86,7 @@ pub fn map<F: Elementwise, I: Element + Scalar, O: Element>(
     }
 }
 
-/// A benchmark of an operator, as [`map`]. `reference` is the result in f64.
+/// Benchmark of an operator, as [`map`]. `reference` is the result in f64.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -129,7 +130,7 @@ impl<I: Element + Scalar, O: Element> Own<I, O> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
 
-    /// Bytes of an element of each array, of those that are read and the one that is written.
+    /// Bytes per element of the arrays that are read, and of the one that is written.
     fn bytes(&self) -> [u64; 2] {
         let params = self.specs().first().map_or(&[][..], |spec| spec.params);
         let of = |kind: ParamKind| {

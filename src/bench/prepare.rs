@@ -1,5 +1,4 @@
-//! From an operation's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
-//! out.
+//! Maps the name of an operation and a type to a [`Case`]: the operation to call, its data, and the expected result.
 
 use gpu_kernels::arithmetic::{Binary, Unary};
 use gpu_std::random::Draw;
@@ -19,20 +18,20 @@ use super::ordered;
 use crate::ops::{self, Config, Number, Real};
 use crate::random::{Layout, fixed};
 
-/// One rounding more than the reference's own: results rounded first to f32, then to a half type.
+/// One rounding more than in the reference: results are rounded first to f32, then to a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
-/// Functions that are not correctly rounded, some of a cancelling argument.
+/// Functions that are not correctly rounded, some with cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
-/// Normal numbers of approximate functions are off by 6·10⁻⁴ at most, next to 0.
+/// Maximum absolute error of normal numbers by approximate functions: 6·10⁻⁴, next to 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
-/// The factor of axpy, and what fill writes: exact in every float type.
+/// Factor of axpy, and the value that fill writes: exact in every float type.
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
 
-/// Puts an operation's buffers on the stream's device; `None` when it has no such type.
+/// Puts an operation's buffers on the stream's device; `None` if it does not support the type.
 ///
 /// # Errors
-/// Out of memory, and whatever else the runtime reports.
+/// Out of memory, and any other runtime error.
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
     #[cfg(feature = "histogram")]
@@ -62,18 +61,18 @@ pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
 
 struct Setting<'a>(&'a Setup<'a>);
 
-/// `None` where there is no such type.
+/// Prepared case; `None` if the operation does not support the type.
 pub type Prepared = Result<Option<Box<dyn Case>>>;
 
 /// Enqueues one launch: stream, configuration, input arrays, output array.
 type Launch<I, O> =
     fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>;
 
-/// Enqueues one launch of random numbers of a seed and a layout: stream, configuration, these, output array.
+/// Enqueues one launch of random numbers: stream, configuration, seed and layout, output array.
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Kernels of the float types only, and all others.
+    /// Prepares kernels that exist for float types only, and all others.
     fn real<T: Element + Real + Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared
     where
         T::DeviceSum: Element,
@@ -186,7 +185,7 @@ impl Setting<'_> {
         }
     }
 
-    /// Kernels of all types.
+    /// Prepares kernels that exist for all types.
     fn number<T: Element + Number>(&self, kernel: &str) -> Prepared
     where
         T::DeviceSum: Element,
@@ -298,7 +297,7 @@ impl Setting<'_> {
         }
     }
 
-    /// An elementwise kernel with an output array of its own.
+    /// Prepares an elementwise kernel with a separate output array.
     fn map<T: Element>(
         &self,
         inputs: u64,
@@ -312,7 +311,8 @@ impl Setting<'_> {
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
-    /// Random numbers of a fixed seed, which the host makes too: `numbers` are those of a block of words.
+    /// Prepares random numbers of a fixed seed, which the host generates too: `numbers` returns those of a block of
+    /// words.
     fn drawn<T: Element + Real>(
         &self,
         launch: DrawFn<T>,
@@ -333,7 +333,7 @@ impl Setting<'_> {
         Ok(Some(Box::new(Arrays::new(self.0.stream, self.0.copies, parts)?)))
     }
 
-    /// axpy updates its second array.
+    /// Prepares axpy, which updates its second array.
     fn axpy<T: Element + Real>(&self) -> Prepared {
         let y: Vec<T> = generate(Values::Spread, self.0.seed.wrapping_add(1), self.0.n);
         let inputs = vec![generate(Values::Spread, self.0.seed, self.0.n)];
@@ -343,7 +343,7 @@ impl Setting<'_> {
         self.arrays(inputs, y, launch, expected, ROUNDED)
     }
 
-    /// A reduction to one value.
+    /// Prepares a reduction to one value.
     fn reduce<T: Element, O: Element>(
         &self,
         values: Values,
@@ -377,7 +377,7 @@ impl Setting<'_> {
     }
 }
 
-/// An operation of one number.
+/// Unary operation.
 fn unary<T: Element + Number>(
     stream: &Stream,
     config: Config,
@@ -388,7 +388,7 @@ fn unary<T: Element + Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// An operation of two numbers.
+/// Binary operation.
 fn binary<T: Element + Number>(
     stream: &Stream,
     config: Config,
@@ -399,7 +399,7 @@ fn binary<T: Element + Number>(
     ops::binary_with(stream, Some(config), operation, (&inputs[0]).into(), (&inputs[1]).into(), out.into())
 }
 
-/// The index of the first element whose key is greatest.
+/// Index of the first element with the largest key.
 fn first<T: Element>(data: &[T], key: fn(f64) -> f64) -> f64 {
     let better =
         |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 || (b.1 == a.1 && b.0 < a.0) { b } else { a };

@@ -1,7 +1,7 @@
-//! Probes of the device's limits: a copy, a read and multiplications, measured in turn with the kernels.
+//! Probes that measure the device's peaks: a copy, a read and FMAs, interleaved with the kernels under test.
 //!
 //! The copy and the read are this crate's own operations in their default configurations, over arrays far larger than
-//! the cache; the multiplications keep everything in registers.
+//! the cache. The FMAs keep everything in registers.
 
 use gpu_kernels::probe::{FLOPS_PER_ROUND, fma_probe};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, PreparedLaunch, Stream};
@@ -13,13 +13,13 @@ use warpsmith_tuner::verify::Check;
 
 use super::operations::{OPERATIONS, Operation};
 
-/// Rounds that each thread multiplies.
+/// Rounds of multiplications per thread.
 const ROUNDS: u32 = 4096;
 
-/// Makes the probes: `copy`, `read` and, where operations take the time of a device and not of an interpreter, `fma`.
+/// Creates the probes: `copy`, `read` and, on a real device, `fma`. The emulated device has no meaningful `fma` time.
 ///
 /// # Errors
-/// Out of memory, and whatever else the runtime reports.
+/// Out of memory, and any other runtime error.
 pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     let mut probes = vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?];
     if !stream.device().is_emulated() {
@@ -28,8 +28,8 @@ pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Elements of a probe that moves data: enough to make the start and the end of a launch negligible, as far as an
-/// eighth of the memory lasts.
+/// Elements of a bandwidth probe: enough to make the start and the end of a launch negligible, up to an eighth of the
+/// memory.
 fn elements(device: &Device) -> Result<u64> {
     let wanted = if device.is_emulated() { 1 << 16 } else { 1 << 28 };
     Ok((device.memory().available()? / 64).clamp(1, wanted))
@@ -43,14 +43,14 @@ fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> 
     let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
     Ok(Probe {
         name: probe,
-        // A probe that computes is another: what the read adds up costs it nothing.
+        // Compute is measured by another probe: the additions of the read cost it nothing.
         work: Work { flops: 0, ..operation.work("f32", n) },
         configuration: operation.default_configuration("f32", n, stream.device()),
         case: operation.prepare(&setup)?,
     })
 }
 
-/// Multiplications in registers, in the number of threads that are resident at once.
+/// FMAs in registers, with one wave of resident threads.
 struct Multiply {
     stream: Stream,
     launch: PreparedLaunch<fma_probe>,

@@ -1,8 +1,8 @@
-//! Matrix products as benchmarks, whose configurations are the schedules that there are: the default follows from the sizes alone, and
-//! a program takes another by [`matmul_with`](crate::tensor::matmul_with).
+//! Benchmarks of GEMM, whose configurations are the available schedules. The default schedule follows from the sizes
+//! alone; a program selects another one with [`matmul_with`](crate::tensor::matmul_with).
 //!
-//! A size of n elements is the largest square matrix `b` in it, with sides that are multiples of 8; `a` has as many rows, or those
-//! that the name says.
+//! A size of n elements means the largest square matrix `b` that fits, with sides that are multiples of 8. `a` has the
+//! same number of rows, or the number in the benchmark's name.
 
 use gpu_spec::KernelSpec;
 use half::{bf16, f16};
@@ -17,19 +17,19 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 
-/// The order of sums, and one rounding.
+/// Tolerance for the order of additions, and one rounding.
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
-/// A product of 16-bit matrices, `a` by rows and `b` transposed.
+/// GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     name: &'static str,
     summary: &'static str,
-    /// Rows of `a`; `None` for a square product.
+    /// Rows of `a`; `None` for a square GEMM.
     rows: Option<u64>,
 }
 
-/// The products that can be measured.
+/// GEMMs that can be measured.
 pub const PRODUCTS: &[Product] = &[
     Product { name: "matmul", summary: "products of square matrices", rows: None },
     Product { name: "matmul_64", summary: "products of 64 rows and a square matrix", rows: Some(64) },
@@ -87,7 +87,7 @@ impl Benchmark for Product {
     }
 
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
-        // No launch looks for a schedule.
+        // No launch looks up a tuned schedule.
         None
     }
 
@@ -122,7 +122,7 @@ impl Product {
         T: Element + tensor::Element<Sum = f32, Output = T>,
     {
         let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
-        // Rows are multiples of one by powers of two: so the product needs no product on the host.
+        // Rows are multiples of one row by powers of two, so the host does not need a GEMM for the expected result.
         let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
         let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
             let row: Vec<T> = generate(Values::Spread, seed, side);

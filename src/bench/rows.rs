@@ -1,7 +1,7 @@
-//! The operations on rows as benchmarks: each at some lengths of rows, which are part of the name. A size of n elements is as
-//! many whole rows as it has, at least one.
+//! Benchmarks of the row operations, each at several row lengths, which are part of the name. A size of n elements
+//! means as many whole rows as fit, at least one.
 //!
-//! They have one configuration: the number of threads of a row follows from its length.
+//! Each has one configuration: the number of threads per row follows from the row length.
 
 use gpu_spec::KernelSpec;
 use gpu_std::scalar::Scalar;
@@ -18,7 +18,7 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::ops::{self, Real};
 
-/// Exponentials and quotients of sums in f32.
+/// Tolerance for exponentials and quotients of sums in f32.
 const ROWS: Tolerance = Tolerance { relative: 64.0, absolute: 16.0 };
 const EPSILON: f64 = 1e-5;
 
@@ -34,19 +34,19 @@ enum Kind {
     Swiglu,
 }
 
-/// An operation on rows of a length that can be measured.
+/// A row operation at one row length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowOperation {
     name: &'static str,
     summary: &'static str,
     kind: Kind,
-    /// Elements of a row.
+    /// Elements per row.
     columns: u64,
 }
 
 macro_rules! operations {
     ($($kind:ident $name:literal $summary:literal: $($columns:literal)*;)*) => {
-        /// Every operation on rows, at every length.
+        /// Every row operation, at every length.
         pub const ROW_OPERATIONS: &[RowOperation] = &[$($(RowOperation {
             name: concat!($name, "_", $columns),
             summary: concat!($summary, " of rows of ", $columns),
@@ -74,7 +74,7 @@ impl RowOperation {
         ((n / columns).max(1) as usize, columns as usize)
     }
 
-    /// Arrays read and written, of the size.
+    /// Numbers of arrays read and written, of the size.
     fn arrays(&self) -> (u64, u64) {
         match self.kind {
             Kind::SumRows | Kind::SumColumns | Kind::ArgmaxRows => (1, 0),
@@ -92,7 +92,7 @@ impl RowOperation {
         let row_of = |data: &[T], row: usize| {
             data[row * columns..][..columns].iter().map(|value| Element::to_f64(*value)).collect::<Vec<_>>()
         };
-        // Of all rows, what `of` makes of a row of each array.
+        // Concatenates the results of `of` for each row of the arrays.
         let of_rows = |arrays: &[Vec<T>], of: &(dyn Fn(&[Vec<f64>]) -> Vec<f64> + Sync)| -> Vec<f64> {
             let one = |row| of(&arrays.iter().map(|array| row_of(array, row)).collect::<Vec<_>>());
             (0..rows).into_par_iter().flat_map_iter(one).collect()
@@ -143,7 +143,7 @@ impl RowOperation {
                     let dot: f64 = of[0].iter().zip(&of[1]).map(|(y, dy)| y * dy).sum();
                     of[0].iter().zip(&of[1]).map(|(y, dy)| y * (dy - dot)).collect()
                 });
-                // The sum is of as many terms, up to 16 each, in a tree over chains of 32.
+                // The sum has as many terms, up to 16 each, in a tree over chains of 32.
                 let tolerance = Tolerance { relative: 4.0, absolute: 4.0 * 16.0 * columns as f64 };
                 case::<T, T>(setup, inputs, expected, tolerance, move |s, i, o| {
                     let (y, dy) = (i[0].as_2d(columns, rows)?, i[1].as_2d(columns, rows)?);
@@ -250,7 +250,7 @@ impl Benchmark for RowOperation {
         Work { bytes: moved, flops: 0, footprint: moved, spare: array.saturating_mul(writes) }
     }
 
-    /// Which it is depends on the length of rows alone: nothing is chosen that could be kept.
+    /// The instance depends only on the row length, so there is no tuned choice to store.
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
         None
     }

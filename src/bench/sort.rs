@@ -1,4 +1,4 @@
-//! The sort as a benchmark. It is no [`Operation`](super::Operation), because its kernels have one configuration.
+//! Benchmark of the sort. It is not an [`Operation`](super::Operation), because its kernels have one configuration.
 
 use gpu_spec::KernelSpec;
 use gpu_std::Kernel;
@@ -13,12 +13,12 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::ops::{self, Order, SortKey};
 
-/// The sort of keys whose bits are random. Its work is what all passes move.
+/// Sort of keys with random bits. Its work counts the bytes moved by all passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sort;
 
 impl Sort {
-    /// Bytes of a key; 0 of no type of keys.
+    /// Bytes per key; 0 for a name that is not a key type.
     fn bytes(dtype: &str) -> u64 {
         match dtype {
             "f32" | "i32" | "u32" => 4,
@@ -90,7 +90,7 @@ impl Benchmark for Sort {
     }
 }
 
-/// Keys of random bits, without NaN, which compares with nothing.
+/// Keys of random bits, without NaN, which is not comparable.
 fn keys<T: Element + SortKey>(
     setup: &Setup<'_>,
     order: fn(&T, &T) -> std::cmp::Ordering,

@@ -1,5 +1,5 @@
-//! Elementwise arithmetic, comparisons and choices, with inputs that may be broadcast: operations of which one kernel
-//! serves many, by a code.
+//! Elementwise arithmetic, comparisons and selection, with broadcast inputs. One kernel serves many operations,
+//! selected by an operation code.
 
 use gpu_kernels::arithmetic::{Binary, Compare, Unary};
 use gpu_kernels::operand::Form;
@@ -14,7 +14,7 @@ use super::launch::{Operation, same_length};
 use super::number::{Bits, Element, Integer, Numeric, Real};
 use super::operand::{Arguments, Operand, bits, common_width};
 
-/// Launches an operation of one number.
+/// Launches a unary operation.
 pub(crate) fn unary_with<T: Numeric>(
     stream: &Stream,
     config: Option<Config>,
@@ -29,7 +29,7 @@ pub(crate) fn unary_with<T: Numeric>(
     unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
 }
 
-/// Launches an operation of two numbers.
+/// Launches a binary operation.
 pub(crate) fn binary_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -93,12 +93,12 @@ pub(crate) fn compare_with<T: Element>(
     }
 }
 
-/// `out[i] = if condition[i] { x[i] } else { y[i] }`. Bytes of the condition that are no `bool` count as true unless they
-/// are 0. Each input may be broadcast.
+/// `out[i] = if condition[i] { x[i] } else { y[i] }`. Condition bytes that are not a valid `bool` count as true unless
+/// they are 0. Each input may be broadcast.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); whatever the
-/// runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); runtime
+/// errors.
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -123,7 +123,7 @@ pub fn select<'c, 'x, 'y, 'o, T: Element>(
     select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
 }
 
-/// [`select()`] in a configuration.
+/// [`select()`] with an optional configuration.
 pub(crate) fn select_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -136,7 +136,7 @@ pub(crate) fn select_with<T: Element>(
     let widths =
         [condition.width("select", "condition", n), x.width("select", "x", n), y.width("select", "y", n)];
     let width = common_width("select", widths)?;
-    // One condition for all chooses an input.
+    // A scalar condition selects one input for all elements.
     let (x, y) = match condition.scalar() {
         None => (x, y),
         Some(value) if value.bits() != 0 => (x, x),
@@ -151,7 +151,7 @@ pub(crate) fn select_with<T: Element>(
     }
 }
 
-/// In unsigned integers of the elements' bytes.
+/// [`select()`] on unsigned integers of the element size.
 fn select_as<T: Element, S: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -163,7 +163,7 @@ fn select_as<T: Element, S: Scalar>(
 ) -> Result<()> {
     let (x, y) = (x.arguments(bits::<T, S>, S::ZERO)?, y.arguments(bits::<T, S>, S::ZERO)?);
     let out = out.cast::<S>()?;
-    // The condition's bytes are read one by one where they are not aligned: they limit no access.
+    // The condition does not limit the vector width: if it is unaligned, its bytes are read one by one.
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
     let launch = Operation::new::<S>(stream, "select", out.len(), &arrays, config);
     let arguments =
@@ -185,10 +185,10 @@ fn select_as<T: Element, S: Scalar>(
     }
 }
 
-/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. `high` where `low` is above it. A bound that is NaN bounds nothing.
+/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. If `low > high`, the result is `high`. A NaN bound is ignored.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -211,7 +211,7 @@ pub fn clamp<'x, 'o, T: Numeric>(
     clamp_with(stream, None, (low, high), x.into(), out.into())
 }
 
-/// [`clamp()`] in a configuration.
+/// [`clamp()`] with an optional configuration.
 pub(crate) fn clamp_with<T: Numeric>(
     stream: &Stream,
     config: Option<Config>,
@@ -226,11 +226,12 @@ pub(crate) fn clamp_with<T: Numeric>(
     unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
 }
 
-/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once. With a weight of 0 it is `x[i]`, with
-/// one of 1 `y[i]`, whatever the other is. In range where the result is, also if the difference is not.
+/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once. A weight of 0 gives
+/// exactly `x[i]` and a weight of 1 exactly `y[i]`, even if the other input is infinite or NaN. The result does not
+/// overflow if it is in range, even if `y[i] - x[i]` is not.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -254,7 +255,7 @@ pub fn lerp<'x, 'y, 'o, T: Real>(
     lerp_with(stream, None, weight, (x.into(), y.into()), out.into())
 }
 
-/// [`lerp()`] in a configuration.
+/// [`lerp()`] with an optional configuration.
 pub(crate) fn lerp_with<T: Real>(
     stream: &Stream,
     config: Option<Config>,
@@ -271,13 +272,13 @@ pub(crate) fn lerp_with<T: Real>(
     unsafe { launch.launch::<(Value<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((weight, x, y, out)) }
 }
 
-/// The operations of one number.
+/// Defines the unary operations.
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident: $bound:ident, $operation:ident;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
         #[track_caller]
         pub fn $name<'x, 'o, T: $bound>(
             stream: &Stream,
@@ -292,9 +293,9 @@ macro_rules! unary {
 unary! {
     /// `out[i] = -x[i]`; integers wrap.
     neg: Numeric, Neg;
-    /// `out[i] = |x[i]|`; the least integer stays as it is.
+    /// `out[i] = |x[i]|`; the smallest signed integer is unchanged.
     abs: Numeric, Abs;
-    /// The sign: `out[i]` is -1, 0 or 1; a zero or NaN as it is.
+    /// Sign: `out[i]` is -1, 0 or 1; zeros and NaN are unchanged.
     sign: Numeric, Sign;
     /// `out[i] = √x[i]`.
     sqrt: Real, Sqrt;
@@ -302,33 +303,33 @@ unary! {
     rsqrt: Real, Rsqrt;
     /// `out[i] = 1 / x[i]`.
     reciprocal: Real, Reciprocal;
-    /// The natural logarithm: `out[i] = ln(x[i])`.
+    /// Natural logarithm: `out[i] = ln(x[i])`.
     log: Real, Log;
-    /// `out[i] = sin(x[i])`, of radians.
+    /// `out[i] = sin(x[i])`, in radians.
     sin: Real, Sin;
-    /// `out[i] = cos(x[i])`, of radians.
+    /// `out[i] = cos(x[i])`, in radians.
     cos: Real, Cos;
     /// `out[i] = tanh(x[i])`.
     tanh: Real, Tanh;
     /// `out[i] = x[i] / (1 + exp(-x[i]))`.
     silu: Real, Silu;
-    /// GELU by its approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
+    /// GELU, tanh approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
     /// [`gelu()`](super::gelu) is the exact form.
     gelu_tanh: Real, GeluTanh;
-    /// The greatest integer not above: `out[i] = ⌊x[i]⌋`.
+    /// Rounds down: `out[i] = ⌊x[i]⌋`.
     floor: Real, Floor;
-    /// The least integer not below: `out[i] = ⌈x[i]⌉`.
+    /// Rounds up: `out[i] = ⌈x[i]⌉`.
     ceil: Real, Ceil;
-    /// The nearest integer, of two as near the even one.
+    /// Rounds to the nearest integer, ties to even.
     round: Real, Round;
-    /// Without the fraction.
+    /// Rounds toward zero.
     trunc: Real, Trunc;
 }
 
-/// `out[i] = !x[i]`: the bits of integers, the value of a `bool`.
+/// `out[i] = !x[i]`: bitwise for integers, logical for `bool`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 #[track_caller]
 pub fn not<'x, 'o, T: Bits>(
     stream: &Stream,
@@ -341,14 +342,14 @@ pub fn not<'x, 'o, T: Bits>(
     binary_with(stream, None, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
 }
 
-/// The operations of two numbers.
+/// Defines the binary operations.
 macro_rules! binary {
     ($with:ident: $($(#[$doc:meta])* $name:ident: $bound:ident => $out:ty, $operation:expr;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
-        /// input that is broadcast; whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
+        /// broadcast input; runtime errors.
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
             stream: &Stream,
@@ -364,29 +365,30 @@ macro_rules! binary {
 binary! { binary_with:
     /// `out[i] = x[i] - y[i]`; integers wrap.
     sub: Numeric => T, Binary::Sub;
-    /// `out[i] = x[i] / y[i]`; integers truncate, wrap, and give 0 for a divisor of 0.
+    /// `out[i] = x[i] / y[i]`; integers truncate and wrap, and give 0 for a divisor of 0.
     div: Numeric => T, Binary::Div;
-    /// The lesser of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the least element of an array.)
+    /// Smaller of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the minimum of an array.)
     minimum: Numeric => T, Binary::Minimum;
-    /// The greater of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the greatest element of an array.)
+    /// Larger of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the maximum of an array.)
     maximum: Numeric => T, Binary::Maximum;
     /// `x[i]` to the power `y[i]`.
     pow: Real => T, Binary::Pow;
-    /// `out[i] = x[i] & y[i]`, of integers and `bool`.
+    /// `out[i] = x[i] & y[i]`, for integers and `bool`.
     bit_and: Bits => T, Binary::BitAnd;
-    /// `out[i] = x[i] | y[i]`, of integers and `bool`.
+    /// `out[i] = x[i] | y[i]`, for integers and `bool`.
     bit_or: Bits => T, Binary::BitOr;
-    /// `out[i] = x[i] ^ y[i]`, of integers and `bool`.
+    /// `out[i] = x[i] ^ y[i]`, for integers and `bool`.
     bit_xor: Bits => T, Binary::BitXor;
-    /// `out[i] = x[i] << y[i]`, by the count modulo the bits of the type.
+    /// `out[i] = x[i] << y[i]`; the shift count is taken modulo the bit width.
     shl: Integer => T, Binary::Shl;
-    /// `out[i] = x[i] >> y[i]`, by the count modulo the bits of the type; of signed integers with the sign.
+    /// `out[i] = x[i] >> y[i]`; the shift count is taken modulo the bit width. The shift is arithmetic for signed
+    /// integers.
     shr: Integer => T, Binary::Shr;
 }
 binary! { compare_with:
-    /// `out[i] = x[i] == y[i]`; NaN is equal to nothing.
+    /// `out[i] = x[i] == y[i]`; false for NaN.
     eq: Element => Checked<bool>, Compare::Eq;
-    /// `out[i] = x[i] != y[i]`; NaN is unequal to everything.
+    /// `out[i] = x[i] != y[i]`; true for NaN.
     ne: Element => Checked<bool>, Compare::Ne;
     /// `out[i] = x[i] < y[i]`; false for NaN.
     lt: Element => Checked<bool>, Compare::Lt;
@@ -398,14 +400,14 @@ binary! { compare_with:
     ge: Element => Checked<bool>, Compare::Ge;
 }
 
-/// `add` and `mul`: kernels of their own where no input is broadcast and the type has them.
+/// Defines `add` and `mul`: dedicated kernels serve them where no input is broadcast and the type has such a kernel.
 macro_rules! own_kernels {
     ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
-        /// input that is broadcast; whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
+        /// broadcast input; runtime errors.
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Numeric>(
             stream: &Stream,
@@ -420,7 +422,7 @@ macro_rules! own_kernels {
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        /// As for the form without a configuration; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
         #[track_caller]
         pub fn $with<'x, 'y, 'o, T: Numeric>(
             stream: &Stream,

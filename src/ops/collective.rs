@@ -9,17 +9,17 @@ use super::launch::same_length;
 use super::number::Number;
 use warpsmith_runtime::Result;
 
-/// `out[i] = x[i] + y[i] + …` of buffers on any devices of one driver, in a new buffer made on the stream.
+/// `out[i] = x[i] + y[i] + …`, for buffers on any devices of one driver. Returns a new buffer, allocated on the stream.
 ///
-/// The sources are added one after the other in their order, so the result is the same every time; each addition
-/// rounds to the type, and integers wrap. One that is on another device is copied to the stream's first. Besides the
-/// result this takes memory for two more buffers of its length until it is done. Copies of buffers from one device to
-/// several, and back without adding, are in [`transfer::collective`](crate::transfer::collective).
+/// The sources are added sequentially in their order, so the result is deterministic. Each addition rounds to the type;
+/// integers wrap. A source on another device is first copied to the stream's device. In addition to the result, the
+/// operation uses two temporary buffers of the same length. [`transfer::collective`](crate::transfer::collective)
+/// copies buffers from one device to several, and back without adding.
 ///
 /// # Errors
-/// [`EmptyList`](warpsmith_runtime::Error::EmptyList) without sources;
+/// [`EmptyList`](warpsmith_runtime::Error::EmptyList) for an empty list of sources;
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch);
-/// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; whatever the runtime reports.
+/// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};
@@ -64,19 +64,20 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     Ok(sum)
 }
 
-/// [`reduce_add`] of many buffers: for each place in the lists the sum of all buffers there, on the stream's device.
+/// [`reduce_add`] of many buffers: for each position in the lists, the sum of all buffers at it, on the stream's
+/// device.
 ///
-/// `lists` has a list for each device, whose buffers have the same lengths in the same order, as the gradients of a model's
-/// copies do. Small ones are put together into buffers of up to `buffer_bytes`
-/// ([`COALESCE_BYTES`](crate::transfer::collective::COALESCE_BYTES) is a good choice) before they are copied and added, so
-/// few copies are made, and few kernels run. The sums are the same bits as those of [`reduce_add`]. Buffers of another
-/// type are a call of their own.
+/// `lists` has one list per device. All lists have the same buffer lengths in the same order, such as the gradients of
+/// data-parallel model replicas. Small buffers are coalesced into buffers of up to `buffer_bytes`
+/// ([`COALESCE_BYTES`](crate::transfer::collective::COALESCE_BYTES) is a good choice) before they are copied and added,
+/// so few copies and few kernels run. The sums are bit-identical to those of [`reduce_add`]. Call it once per element
+/// type.
 ///
 /// # Errors
-/// [`EmptyList`](warpsmith_runtime::Error::EmptyList) without lists;
-/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) for other numbers of buffers or other lengths;
-/// [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) for buffers of one list on several devices; as
-/// [`reduce_add`].
+/// [`EmptyList`](warpsmith_runtime::Error::EmptyList) for an empty list of lists;
+/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the number or the lengths of buffers differ;
+/// [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list are on several devices;
+/// the errors of [`reduce_add`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};

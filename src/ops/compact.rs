@@ -1,7 +1,7 @@
-//! Compaction: the elements that are selected, in their order. One launch each that reads every element once.
+//! Stream compaction: copies the selected elements in order. Each operation is one launch and reads every element once.
 //!
-//! How many there are comes out on the device, in `count`, one element: nothing waits for it. What lies in an output beyond
-//! that number stays as it is.
+//! The number of selected elements is written to `count` on the device, one element; the operation does not wait for
+//! it. Output elements beyond that number are unchanged.
 
 use gpu_kernels::access::access;
 use gpu_kernels::compact::{self, workspace_len};
@@ -22,7 +22,7 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// How an element compares with another.
+/// Comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `<`
@@ -35,11 +35,11 @@ pub enum Comparison {
     GreaterOrEqual,
     /// `==`
     Equal,
-    /// `!=`, also of NaN.
+    /// `!=`, true for NaN.
     NotEqual,
 }
 
-/// The outputs of a partition; without `rejected` only what is selected is kept.
+/// Outputs of a partition; without `rejected`, only the selected elements are written.
 struct Outputs<'a, T: DeviceCopy> {
     selected: DeviceSliceMut<'a, T>,
     rejected: Option<DeviceSliceMut<'a, T>>,
@@ -47,7 +47,7 @@ struct Outputs<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Outputs<'_, T> {
-    /// Fails for outputs that are not as long as the input.
+    /// Fails if an output does not have the length of the input.
     fn check(&self, operation: &'static str, len: usize) -> Result<()> {
         same_length(operation, ("x", len), ("selected", self.selected.len()))?;
         if let Some(rejected) = &self.rejected {
@@ -113,7 +113,7 @@ fn flagged<T: Scalar + DeviceCopy>(
     })
 }
 
-/// [`flagged`] of the elements as integers of their size.
+/// [`flagged`] on unsigned integers of the element size.
 fn flagged_by_size<T: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -136,7 +136,7 @@ fn flagged_by_size<T: Element>(
     }
 }
 
-/// The keys of a range, of integers of the size of a type: what `gpu_kernels::compact::compact_compared` takes.
+/// Range of keys, as integers of the element size: the arguments of `gpu_kernels::compact::compact_compared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
     twist: [u64; 2],
@@ -146,13 +146,13 @@ struct Keys {
 }
 
 impl Keys {
-    /// Those of all numbers that compare so with `with`.
+    /// Returns the keys of all numbers for which the comparison with `with` holds.
     #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
     fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
         let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();
         let key = |x: u64| always ^ if x & sign == 0 { x } else { x ^ negative };
         let (least, greatest) = (key(bits(T::MAX_IDENTITY)), key(bits(T::MIN_IDENTITY)));
-        // The keys of -0 and +0 are neighbours.
+        // The keys of -0 and +0 are adjacent.
         let (low, high) = match is_float && with == T::ZERO {
             true => (key(sign), key(0)),
             false => (key(bits(with)), key(bits(with))),
@@ -165,13 +165,13 @@ impl Keys {
             Comparison::GreaterOrEqual => Some((low, greatest)),
             Comparison::Equal | Comparison::NotEqual => Some((low, high)),
         };
-        // None: a range without keys.
+        // `None`: an empty range.
         let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
         Self { twist: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
     }
 }
 
-/// The selection of what is in the range, of integers.
+/// Selects the elements whose keys are in the range, on integers of the element size.
 fn between<T: Scalar + DeviceCopy>(
     operation: &'static str,
     stream: &Stream,
@@ -248,7 +248,7 @@ fn compared<T: Number>(
     }
 }
 
-/// The first element of each run of equal ones, and, if requested, its place.
+/// Writes the first element of each run of equal elements and, if requested, its index.
 fn runs<T: Number>(
     operation: &'static str,
     stream: &Stream,
@@ -272,7 +272,7 @@ fn runs<T: Number>(
     }
 }
 
-/// [`runs`] of integers that are equal where their magnitudes and the rest are.
+/// [`runs`] on integers of the element size; `equality` defines which bit patterns are equal.
 fn runs_of<T: Scalar + DeviceCopy>(
     operation: &'static str,
     stream: &Stream,
@@ -298,7 +298,7 @@ fn runs_of<T: Scalar + DeviceCopy>(
     let [magnitude, most] = equality.map(T::from_u64);
     with_plan((operation, "compact_runs"), stream, config, &x, |plan, workspace, words| {
         let Outputs { selected, count, .. } = to;
-        // SAFETY: as in `flagged`; the places are as many as elements, and have 32 bits.
+        // SAFETY: as in `flagged`; there are as many indices as elements, and they fit 32 bits.
         unsafe {
             match places {
                 Some(places) => plan
@@ -318,11 +318,11 @@ fn runs_of<T: Scalar + DeviceCopy>(
     })
 }
 
-/// Writes the elements for which `x[i]` compares so with `with` to the begin of `selected`, in their order, and their number
-/// to `count`. `selected` is as long as `x`.
+/// Writes the elements for which the comparison of `x[i]` with `with` holds to the start of `selected`, in order, and
+/// their number to `count`. `selected` has the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -348,10 +348,11 @@ pub fn select_if<'x, 's, 'c, T: Number>(
     select_if_with(stream, None, x, comparison, with, selected, count)
 }
 
-/// [`select_if()`] in a configuration.
+/// [`select_if()`] with a configuration.
 ///
 /// # Errors
-/// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+/// As for [`select_if()`]; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block size that is not a multiple
+/// of the warp size.
 #[track_caller]
 pub fn select_if_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -368,11 +369,11 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
     compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
 }
 
-/// Writes the elements whose flag is true to the begin of `selected`, in their order, and their number to `count`. `flags`
-/// and `selected` are as long as `x`.
+/// Writes the elements whose flag is true to the start of `selected`, in order, and their number to `count`. `flags`
+/// and `selected` have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -399,11 +400,11 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
     flagged_by_size("select_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// [`select_if()`] that also writes the other elements to the begin of `rejected`, in their order. `selected` and `rejected`
-/// are as long as `x`.
+/// [`select_if()`] that also writes the other elements to the start of `rejected`, in order. `selected` and `rejected`
+/// have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -434,11 +435,11 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     compared("partition_if", stream, None, (comparison, with), x.into(), to)
 }
 
-/// [`select_flagged()`] that also writes the other elements to the begin of `rejected`, in their order. All arrays but
+/// [`select_flagged()`] that also writes the other elements to the start of `rejected`, in order. All arrays except
 /// `count` have the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 #[track_caller]
 pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     stream: &Stream,
@@ -455,11 +456,11 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// Writes the first element of each run of equal ones to the begin of `selected`, and the number of runs to `count`:
-/// PyTorch's `unique_consecutive`. `selected` is as long as `x`. NaN equals nothing, −0 equals +0.
+/// Writes the first element of each run of equal elements to the start of `selected`, and the number of runs to
+/// `count`, as PyTorch's `unique_consecutive`. `selected` has the length of `x`. NaN is equal to nothing; −0 equals +0.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 #[track_caller]
 pub fn unique<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -471,10 +472,11 @@ pub fn unique<'x, 's, 'c, T: Number>(
     unique_with(stream, None, x, selected, count)
 }
 
-/// [`unique()`] in a configuration.
+/// [`unique()`] with a configuration.
 ///
 /// # Errors
-/// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+/// As for [`unique()`]; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block size that is not a multiple of
+/// the warp size.
 #[track_caller]
 pub fn unique_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -489,12 +491,13 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
     runs("unique", stream, config.into(), x.into(), to, None)
 }
 
-/// Run-length encoding: [`unique()`], and the length of each run at its place in `lengths`, which is as long as `x` too.
+/// Run-length encoding: as [`unique()`], and writes the length of run i to `lengths[i]`. `lengths` also has the length
+/// of `x`.
 ///
-/// Takes memory for an array like `lengths` until it is done, and two launches.
+/// Uses temporary memory for one array of the size of `lengths`, and two launches.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

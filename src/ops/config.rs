@@ -1,8 +1,8 @@
-//! How an operation is launched: [`Config`], the instances there are to choose from, and the default choice.
+//! Launch configuration of an operation: [`Config`], the available instances, and the default choice.
 //!
-//! Every configuration of an operation gives the same result, up to the order in which a reduction adds. A
-//! block works on tiles of `block × items` accesses of `vector` bytes; a grid smaller than the number of tiles
-//! walks over them.
+//! All configurations of an operation give the same result, except for the order of additions in a reduction. A block
+//! processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than there are tiles,
+//! each block loops over several tiles.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,11 +23,11 @@ use warpsmith_runtime::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
-    /// One block a tile; for reductions, no more than fit on the device at once.
+    /// One block per tile; for reductions, at most one wave.
     Auto,
-    /// This number of times the blocks that fit on the device at once, but at most one for each tile.
+    /// This number of waves, but at most one block per tile.
     Waves(u32),
-    /// Exactly this number; for random numbers, whose blocks form rows, rounded up to whole rows.
+    /// Exactly this number of blocks; for random numbers, whose blocks form rows, rounded up to whole rows.
     Blocks(u32),
 }
 
@@ -82,13 +82,13 @@ impl From<GridRule> for String {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Config {
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
     /// The number of blocks.
     pub grid: GridRule,
-    /// Accesses that a thread has in flight at once.
+    /// Accesses that a thread keeps in flight.
     pub items: u32,
-    /// Bytes of one access, where arrays are aligned to it.
+    /// Bytes per access, where arrays are aligned to it.
     pub vector: u32,
 }
 
@@ -99,19 +99,19 @@ impl fmt::Display for Config {
     }
 }
 
-/// The part of a configuration that is fixed at compile time: one instance in the GPU image.
+/// Part of a configuration that is fixed at compile time: one instance in the GPU image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
-    /// Accesses that a thread has in flight at once.
+    /// Accesses that a thread keeps in flight.
     pub items: u32,
-    /// Bytes of one access.
+    /// Bytes per access.
     pub vector: u32,
-    /// Most threads a block of this instance may have.
+    /// Maximum number of threads per block of this instance.
     pub max_block: u32,
 }
 
-/// The instances of `kernel` (its source name, for example `reduce_sum`) for `dtype` (for example `f32`), sorted;
-/// empty when there is none. `copy` and `fill` know types by their size only.
+/// Returns the instances of `kernel` (its source name, for example `reduce_sum`) for `dtype` (for example `f32`),
+/// sorted; empty if there are none. `copy` and `fill` distinguish types by size only.
 ///
 /// ```
 /// let variants = warpsmith::ops::variants("axpy", "f32");
@@ -132,13 +132,13 @@ pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
     found
 }
 
-/// The instances behind [`variants`].
+/// Kernel specifications behind [`variants`].
 #[cfg(feature = "bench")]
 pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec> {
     of_types(kernel, dtype).into_iter().flat_map(|all| all.values().copied()).collect()
 }
 
-/// The instance of `kernel` for `dtype` that `config` names.
+/// Instance of `kernel` for `dtype` that `config` names.
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
     let all = of_types(kernel, dtype);
     all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| {
@@ -147,7 +147,7 @@ pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Re
     })
 }
 
-/// The error of a configuration that names no instance.
+/// Error for a configuration that names no instance.
 pub(super) fn no_such_variant(
     kernel: &'static str,
     dtype: String,
@@ -158,7 +158,7 @@ pub(super) fn no_such_variant(
     OpError::NoSuchVariant { kernel, dtype, items, vector, available }.into()
 }
 
-/// The package of the operations' kernels.
+/// Package of the operations' kernels.
 pub(super) const PACKAGE: &str = "warpsmith-gpu-kernels";
 
 pub(super) type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
@@ -167,8 +167,8 @@ fn of_types(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
     instances(kernel, dtype).map(|(_, by_variant)| by_variant)
 }
 
-/// The instances of the operations' kernels. They are found by type: the registry may hold kernels of another package
-/// with the same names, and operations launch an instance for what its name promises.
+/// Instances of the operations' kernels. They are found by type, not by name: the registry may hold kernels of another
+/// package with the same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
     use gpu_kernels::{arg_reduce, arithmetic, cast, copy, elementwise, fill, move_rows, random, reduce};
 
@@ -208,16 +208,17 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// The instances of an operation's kernel.
+/// Instances of one kernel of the operations.
 #[derive(Default)]
 struct OfKernel {
-    /// By type arguments and variant.
+    /// Instances by type arguments and variant.
     by_types: HashMap<String, ByVariant>,
-    /// The variants that there are for each of the types.
+    /// Available variants per type.
     variants: Vec<(u32, u32)>,
 }
 
-/// Those of all operations, by kernel: small operations take as long as the host needs to find them.
+/// Instances of a kernel, from a cached table. The lookup is on the critical path of small operations, which are
+/// host-bound.
 fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     static TABLE: OnceLock<HashMap<&'static str, OfKernel>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -241,18 +242,19 @@ fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     table.get(kernel)
 }
 
-/// The instances of a kernel for some type arguments, by variant; with the type arguments that they have themselves.
+/// Instances of a kernel for the given type arguments, by variant, and the type arguments under which they are
+/// compiled.
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     let by_types = &of_kernel(kernel)?.by_types;
     let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
-        // To integers, which have the same bits with a sign and without.
+        // Conversions to integers give the same bits for signed and unsigned.
         Some((from, to)) => by_types.get_key_value(&format!("{from},{}", same_size(to)?)),
         None => by_types.get_key_value(same_size(dtype)?),
     });
     found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
 
-/// The unsigned integer as large as `dtype`.
+/// Unsigned integer of the size of `dtype`.
 fn same_size(dtype: &str) -> Option<&'static str> {
     match dtype {
         "i8" | "u8" => Some("u8"),
@@ -263,23 +265,29 @@ fn same_size(dtype: &str) -> Option<&'static str> {
     }
 }
 
-/// The configuration that an operation takes when none is given and none was [tuned](super::tuned_config): for `kernel` over `n` elements of
-/// `element_bytes` on `device`.
+/// Default configuration of an operation: for `kernel` over `n` elements of `element_bytes` on `device`. It applies if
+/// no configuration is given and none was [tuned](super::tuned_config).
 ///
-/// On a GPU, blocks are an eighth of the threads that a multiprocessor holds ([`usual_block`]). Elementwise kernels get
-/// one access a thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler
-/// balances the load. GELU, which computes most of them, gets waves of blocks that walk over the tiles. Where the accesses
-/// of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there are, and smaller
-/// blocks if even that is too little ([`spread_block`]). Random numbers, which take more computing than moving, get some
-/// waves of such blocks: enough that a thread makes about 256 of them, or 96 of uniform ones of four bytes. Reductions get
-/// several accesses a thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
+/// On a GPU, a block has one eighth of the threads that an SM holds ([`usual_block`]).
 ///
-/// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16): with the blocks of 256 and the
-/// accesses of 16 bytes that this chooses there, they were on average within about 2 % of the best configuration. At 2^16 the best
-/// of copy and of axpy had accesses of 4 bytes. The waves of uniform numbers (f32, bf16, f64) and normal ones (f32, bf16)
-/// were within 8 % of the best number of blocks there at 2^20, and within 4 % from 2^22 on, but for f64 at 2^22 (14 %).
+/// - Elementwise kernels: one access per thread and one tile per block. This keeps enough bytes in flight, and the
+///   hardware's block scheduler balances the load.
+/// - GELU, the most compute-heavy elementwise kernel: several waves of blocks that loop over the tiles.
+/// - Too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are still too
+///   few, smaller blocks ([`spread_block`]).
+/// - Random numbers, which are compute-bound: several waves of blocks, so that a thread generates about 256 numbers, or
+///   96 uniform numbers of four bytes.
+/// - Reductions: several accesses per thread and one wave of blocks even for small inputs, so that few partial results
+///   remain.
 ///
-/// On the emulated device a thread costs tens of nanoseconds before its first element, so threads are few.
+/// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16). With the blocks of 256 and
+/// accesses of 16 bytes chosen there, they were on average within about 2 % of the best configuration. At 2^16, the
+/// best configurations of copy and axpy had accesses of 4 bytes. For uniform (f32, bf16, f64) and normal (f32, bf16)
+/// numbers, the chosen number of waves was within 8 % of the best number of blocks at 2^20. It was within 4 % from 2^22
+/// on, except for f64 at 2^22 (14 %).
+///
+/// On the emulated device, each thread has an overhead of tens of nanoseconds before its first element, so few threads
+/// are launched.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -293,7 +301,7 @@ pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Dev
     default_of(Instances::own(kernel), element_bytes, n, device)
 }
 
-/// As [`default_config`], of any kernel with variants.
+/// [`default_config`] for any kernel with variants.
 pub(crate) fn default_of(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &Device) -> Config {
     if !device.is_emulated() {
         return gpu_config(kernel, element_bytes, n, device.properties());
@@ -311,14 +319,14 @@ pub(super) fn is_reduction(kernel: &str) -> bool {
     kernel.starts_with("reduce_")
 }
 
-/// Whether its blocks take tiles one after the other, and wait for tiles before their own: their tuned block is a multiple
-/// of 32, and more blocks than are resident at once have nothing to do.
+/// Returns whether the kernel's blocks take tiles in order and wait for preceding tiles. Its tuned block size is a
+/// multiple of 32, and blocks beyond one wave would have no work.
 pub(super) fn takes_tiles_in_order(kernel: &str) -> bool {
     kernel.starts_with("scan_") || kernel.starts_with("compact_")
 }
 
 fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
-    // Functions of many 16-bit numbers compute for as long as they move: small blocks, which take turns in it.
+    // For unary functions of many 16-bit elements, compute time equals memory time: small blocks interleave the two.
     let is_unary_of_many = kernel.own_name() == "unary" && element_bytes == 2 && n >= 1 << 24;
     let block = if is_unary_of_many { usual_block(device).min(64) } else { usual_block(device) };
     let (items, grid) = match kernel.own_name() {
@@ -330,7 +338,7 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
             (1, waves_of_threads(n, 256, device))
         }
-        // It computes more than a tile is worth a block for.
+        // Its computation is too expensive for one block per tile.
         "gelu" => (1, GridRule::Waves(if element_bytes == 2 { 32 } else { 16 })),
         _ => (1, GridRule::Auto),
     };
@@ -348,8 +356,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
 
-/// Waves in which each thread computes about this number of `n` elements, for kernels that have half of the threads that
-/// a multiprocessor holds.
+/// Number of waves so that each thread computes about `of_thread` of `n` elements, for kernels with half the maximum
+/// occupancy of an SM.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);
@@ -357,27 +365,27 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
     GridRule::Waves(waves.clamp(1, 1 << 16) as u32)
 }
 
-/// The instances of a kernel, to choose from.
+/// Set of instances of a kernel to choose from.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Those of an operation's kernel: its name, and the variants of all types.
+    /// Instances of a kernel of this crate: its name, and the variants of all types.
     Own(&'a str, &'a [(u32, u32)]),
-    /// Those of a function or operator that a user made a kernel.
+    /// Instances of a user's `#[elementwise]` function or `#[reduction]` operator.
     Family {
-        /// All for the types.
+        /// All variants for the types.
         variants: &'static [FamilyVariant],
-        /// Whether it is an operator.
+        /// True for a reduction operator.
         is_reduction: bool,
     },
 }
 
 impl<'a> Instances<'a> {
-    /// Those of an operation's kernel.
+    /// Instances of a kernel of this crate.
     pub fn own(kernel: &'a str) -> Self {
         Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
     }
 
-    /// The name of an operation's kernel; empty for another, of whose work nothing is known.
+    /// Name of a kernel of this crate; empty for a user's kernel, whose amount of work is not known.
     fn own_name(self) -> &'a str {
         match self {
             Instances::Own(kernel, _) => kernel,
@@ -385,7 +393,7 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Whether it reduces.
+    /// Returns whether the kernel is a reduction.
     pub(super) fn is_reduction(self) -> bool {
         match self {
             Instances::Own(kernel, _) => is_reduction(kernel),
@@ -393,7 +401,7 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Items and vector bytes of each.
+    /// Items and vector bytes of each variant.
     fn variants(self) -> impl Iterator<Item = (u32, u32)> {
         let (own, family) = match self {
             Instances::Own(_, variants) => (variants, &[][..]),
@@ -402,29 +410,29 @@ impl<'a> Instances<'a> {
         own.iter().copied().chain(family.iter().map(|variant| (variant.items, variant.vector)))
     }
 
-    /// The most items that an instance has up to `preferred`, or the least there are.
+    /// Largest number of items of an instance up to `preferred`, or the smallest available.
     fn nearest_items(self, preferred: u32) -> u32 {
         let all = || self.variants().map(|(items, _)| items);
         all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
     }
 
-    /// The largest access in bytes of the instances with this number of items.
+    /// Largest access in bytes of the instances with this number of items.
     fn largest_vector(self, items: u32) -> u32 {
         self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).max().unwrap_or(16)
     }
 
-    /// The smallest access in bytes of the instances with this number of items.
+    /// Smallest access in bytes of the instances with this number of items.
     fn smallest_vector(self, items: u32) -> u32 {
         self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
     }
 }
 
-/// Elements of a tile.
+/// Elements per tile.
 pub(crate) fn tile(config: &Config, element_bytes: usize) -> usize {
     config.block as usize * config.items as usize * (config.vector as usize / element_bytes).max(1)
 }
 
-/// The number of blocks for `n` elements, at least 1. `resident` says how many blocks fit on the device at once.
+/// Number of blocks for `n` elements, at least 1. `resident` is the number of blocks in one wave.
 pub(crate) fn blocks(
     config: &Config,
     reduction: bool,
@@ -495,7 +503,7 @@ mod tests {
 
     #[test]
     fn every_kernel_with_variants_is_known() {
-        // Kernels with one of the two are chosen by their operations, not by a configuration.
+        // Kernels with only one of the two are selected by their operations, not by a configuration.
         let is_variant = |spec: &&KernelInfo| {
             let has = |parameter| spec.const_argument(parameter).is_some();
             has("ITEMS") && has("VECTOR") && !std::ptr::eq(*spec, FORGED)
@@ -514,7 +522,7 @@ mod tests {
         assert_eq!(nearest("reduce_prod", 1), 4);
     }
 
-    /// The emulated device's properties with the figures of a GPU.
+    /// Properties of the emulated device, with the SM and thread counts of a GPU.
     fn gpu(multiprocessors: u32, threads: u32) -> DeviceProperties {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (multiprocessors, threads);

@@ -1,4 +1,4 @@
-//! Moving data: copy, fill, cast.
+//! Data movement: copy, fill, cast.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Scalar;
@@ -10,10 +10,10 @@ use super::launch::{Operation, same_length};
 use super::number::Element;
 use warpsmith_runtime::Result;
 
-/// `dst[i] = src[i]`, every bit of it; of structs too.
+/// `dst[i] = src[i]`, bit by bit; also for structs.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -34,10 +34,10 @@ pub fn copy<'s, 'd, T: DeviceCopy>(
     copy_with(stream, None, src, dst)
 }
 
-/// [`copy()`] in a configuration.
+/// [`copy()`] with a configuration.
 ///
 /// # Errors
-/// As [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// As for [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 #[track_caller]
 pub fn copy_with<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
@@ -48,7 +48,7 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     let _site = site();
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
-    // As integers: elements of 8 bytes, or of the largest size that divides those of `T` and its alignment.
+    // Copies integers of 8 bytes, or of the largest size that divides the size and the alignment of `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
         bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),
@@ -73,7 +73,7 @@ fn copy_as<T: Scalar + DeviceCopy>(
 /// `dst[i] = value`.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -93,10 +93,10 @@ pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T
     fill_with(stream, None, dst, value)
 }
 
-/// [`fill()`] in a configuration.
+/// [`fill()`] with a configuration.
 ///
 /// # Errors
-/// As [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// As for [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 #[track_caller]
 pub fn fill_with<'d, T: Element>(
     stream: &Stream,
@@ -108,22 +108,22 @@ pub fn fill_with<'d, T: Element>(
     let dst = dst.into().cast::<T::Scalar>()?;
     let array = dst.as_device_ptr();
     let operation = Operation::new::<T::Scalar>(stream, "fill", dst.len(), &[array], config.into());
-    // SAFETY: these are the parameters of the kernel, with the type for the unsigned integer of its size.
+    // SAFETY: these are the parameters of the kernel, which takes the unsigned integer of the size of the type.
     unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), dst)) }
 }
 
-/// `dst[i] = src[i] as U`, as Rust converts:
+/// `dst[i] = src[i] as U`, with Rust's conversion rules:
 ///
 /// | from | to | result |
 /// | --- | --- | --- |
-/// | float, integer | float | the nearest, of two equally near the even one; infinity beyond the range |
-/// | float | integer | truncated; the nearest end of the range beyond it, 0 for NaN |
-/// | integer | integer | the lowest bits, of a wider type with the sign's |
-/// | `Checked<bool>` | number | 0 or 1 (bytes that are no `bool`: as the `u8` that they are) |
-/// | number | `Checked<bool>` | whether it is not 0, for which Rust has `x != 0`: true for NaN, false for -0.0 |
+/// | float, integer | float | nearest, ties to even; infinity if out of range |
+/// | float | integer | truncated; saturated if out of range, 0 for NaN |
+/// | integer | integer | truncated to the lowest bits, or sign-extended or zero-extended to a wider type |
+/// | `Checked<bool>` | number | 0 or 1 (bytes that are not a valid `bool`: their value as `u8`) |
+/// | number | `Checked<bool>` | `x != 0`: true for NaN, false for -0.0 |
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -148,10 +148,10 @@ pub fn cast<'s, 'd, T: Element, U: Element>(
     cast_with(stream, None, src, dst)
 }
 
-/// [`cast()`] in a configuration.
+/// [`cast()`] with a configuration.
 ///
 /// # Errors
-/// As [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// As for [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 #[track_caller]
 pub fn cast_with<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
@@ -173,6 +173,7 @@ pub fn cast_with<'s, 'd, T: Element, U: Element>(
             Operation::between::<T::Scalar, U::Scalar>(stream, kernel, dst.len(), &arrays, config)
         }
     };
-    // SAFETY: these are the parameters of all three kernels, with another sign of integers; the bytes of a `Checked<bool>` are a `u8`.
+    // SAFETY: these are the parameters of all three kernels, up to the signedness of integers; a `Checked<bool>` has
+    // the bytes of a `u8`.
     unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((src, dst)) }
 }

@@ -9,7 +9,7 @@ use super::launch::{Operation, same_length};
 use super::number::Real;
 use warpsmith_runtime::Result;
 
-/// Writes the two forms of each operation, with the parameters of its kernel.
+/// Defines the two forms of each operation, with the parameters of its kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };
@@ -20,7 +20,7 @@ macro_rules! operations {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
         #[track_caller]
         pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,
@@ -35,7 +35,7 @@ macro_rules! operations {
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        /// As for the form without a configuration; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
         #[track_caller]
         pub fn $with<'i, 'o, T: $bound>(
             stream: &Stream,

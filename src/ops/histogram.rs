@@ -1,6 +1,6 @@
 //! Histograms: exact counts, in one launch that reads every element once.
 //!
-//! `counts` has the bins of each channel one after the other, and is overwritten.
+//! `counts` holds the bins of channel 0, then those of channel 1, and so on. It is overwritten.
 
 use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
@@ -16,20 +16,20 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Bytes of shared memory that copies of the counters take together.
+/// Shared memory budget in bytes for all copies of the counters together.
 const COPIES_BYTES: usize = 16 << 10;
-/// The most copies.
+/// Maximum number of copies of the counters.
 const MOST_COPIES: usize = 8;
-/// The most bytes of shared memory for one copy, or for the edges.
+/// Maximum shared memory in bytes for one copy of the counters, or for the edges.
 const MOST_BYTES: usize = 24 << 10;
-/// The most bins of equal width: with more the estimate of a bin would be off by more than one.
+/// Maximum number of equal-width bins: with more, the estimate of a bin could be off by more than one.
 const MOST_BINS: usize = 1 << 20;
 
 fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Channels and bins of each, of counts for all.
+/// Number of channels, and bins per channel, for `counts` counters in total.
 fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) -> Result<[u32; 2]> {
     if channels == 0 || !counts.is_multiple_of(channels) || counts == 0 {
         return unsupported(
@@ -51,7 +51,7 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
     }
 }
 
-/// Counters of a block in shared memory: as many copies as there is room for.
+/// Length of a block's counters in shared memory: as many copies as fit the budget, or 0 if one copy is too large.
 fn local_len(counts: usize) -> usize {
     match counts * 4 {
         bytes if bytes > MOST_BYTES => 0,
@@ -59,12 +59,12 @@ fn local_len(counts: usize) -> usize {
     }
 }
 
-/// The table of edges of a block in shared memory: of all, or of none where there is no room.
+/// Length of a block's table of edges in shared memory: all edges, or 0 if they do not fit.
 fn table_len<T>(edges: usize) -> SharedLen {
     SharedLen(if edges * size_of::<T>() <= MOST_BYTES { edges } else { 0 })
 }
 
-/// Plans the launch, and clears the counts.
+/// Plans the launch and clears the counts.
 fn plan<'s, T: Scalar + DeviceCopy>(
     (operation, kernel): (&'static str, &'static str),
     stream: &'s Stream,
@@ -89,9 +89,9 @@ fn plan<'s, T: Scalar + DeviceCopy>(
     Ok(plan)
 }
 
-/// A range of numbers, `lower..upper` or `lower..=upper`, for [`histogram_even()`].
+/// Range of numbers, `lower..upper` or `lower..=upper`, for [`histogram_even()`].
 pub trait BinRange<T>: sealed::Sealed {
-    /// The two ends, and whether the last bin has the upper one.
+    /// The two ends, and whether the last bin includes the upper one.
     #[doc(hidden)]
     fn ends(self) -> (T, T, bool);
 }
@@ -115,17 +115,18 @@ impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
     }
 }
 
-/// Counts the elements in bins of equal width: of the n bins that `counts` has elements for, bin i has the elements from
-/// `lower + i * width` on, below the next bin's first one. Elements outside of the range, and NaN, are in no bin.
+/// Counts the elements in n bins of equal width, where n is the length of `counts`. Bin i covers the half-open interval
+/// from `lower + i * width` to the start of the next bin. Elements outside the range, and NaN, are not counted.
 ///
-/// `lower..upper` has the width `(upper - lower) / n`. `lower..=upper` takes in `upper`: of integers there is one more, so that
-/// `0..=255` has all values of `u8`; of floats the width is the same, and `upper` is in the last bin.
+/// For `lower..upper` the width is `(upper - lower) / n`. `lower..=upper` includes `upper`. For integers this range has
+/// one more value, so that `0..=255` covers all values of `u8`. For floats the width is the same, and `upper` falls
+/// into the last bin.
 ///
-/// The counts are exact for any finite range: an element's bin is the one in which it lies before any rounding.
+/// The counts are exact for any finite range: an element's bin is the one that contains its unrounded value.
 ///
 /// # Errors
-/// [`OpError::Unsupported`] for a range that is empty or not finite, for no bins, and for more than 2²⁰ bins;
-/// whatever the runtime reports.
+/// [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins; runtime
+/// errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -149,11 +150,12 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     histogram_even_with(stream, None, 1, x, range, counts)
 }
 
-/// [`histogram_even()`] of each of `channels` channels, which are interleaved: element i is of channel `i % channels`. In a
-/// configuration.
+/// [`histogram_even()`] of each of `channels` interleaved channels, with a configuration. Element i belongs to channel
+/// `i % channels`.
 ///
 /// # Errors
-/// As without; [`OpError::Unsupported`] too for lengths that are no multiple of the channels; [`OpError::NoSuchVariant`].
+/// As for [`histogram_even()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`;
+/// [`OpError::NoSuchVariant`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -220,13 +222,14 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
 
-/// Counts the elements between each two neighbours of `edges`: bin i has those from `edges[i]` on, below `edges[i + 1]`.
-/// `counts` has one element less than `edges`. Elements below the first edge, from the last on, and NaN are in no bin.
+/// Counts the elements between adjacent `edges`: bin i covers `edges[i]` (inclusive) to `edges[i + 1]` (exclusive).
+/// `counts` has one element less than `edges`. Elements below the first edge, elements at or above the last, and NaN
+/// are not counted.
 ///
-/// The edges rise; of edges that do not, the counts mean nothing.
+/// The edges must be ascending; otherwise the counts are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for less than two edges; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -249,10 +252,11 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     histogram_edges_with(stream, None, 1, x, edges, counts)
 }
 
-/// [`histogram_edges()`] of each of `channels` channels, which are interleaved and have the same edges. In a configuration.
+/// [`histogram_edges()`] of each of `channels` interleaved channels, which share the edges. Takes a configuration.
 ///
 /// # Errors
-/// As without; [`OpError::Unsupported`] too for lengths that are no multiple of the channels; [`OpError::NoSuchVariant`].
+/// As for [`histogram_edges()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`;
+/// [`OpError::NoSuchVariant`].
 #[track_caller]
 pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     stream: &Stream,

@@ -1,16 +1,16 @@
-//! Indices on the device, checked before an operation uses them.
+//! Checks of indices in device memory before an operation uses them.
 
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, Result, Stream};
 
 use super::indices::Index;
 use crate::op_error::OpError;
 
-/// The element of an array, read from the device.
+/// Reads one element of an array from the device.
 pub(super) fn read<T: DeviceCopy>(array: DeviceSlice<'_, T>, place: u64) -> Result<T> {
     Ok(array.slice(place as usize..=place as usize).to_host()?[0])
 }
 
-/// Fails when an index is not below `bound` or, with `is_unique`, occurs twice. Waits for the stream.
+/// Fails if an index is not below `bound` or, with `is_unique`, occurs twice. Waits for the stream.
 pub(super) fn check_indices<I: Index>(
     stream: &Stream,
     operation: &'static str,

@@ -1,4 +1,4 @@
-//! [`Indices`], and what they choose: gather and scatter, of elements and of rows.
+//! [`Indices`], and the operations that use them: gather and scatter of elements and rows.
 
 use std::fmt::Debug;
 
@@ -21,7 +21,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type of indices: u32 or i64.
+/// An index type: u32 or i64.
 pub trait Index: move_rows::Index + Scalar + DeviceCopy + Into<i128> + sealed::Sealed {
     /// Enqueues the check.
     #[doc(hidden)]
@@ -69,8 +69,8 @@ index! { u32 i64 }
 
 /// Indices that are known to be in range.
 ///
-/// They are checked once, when this is made, which waits for the answer; operations that take them are asynchronous then and
-/// check nothing. The elements cannot change while they are borrowed.
+/// The constructor checks the indices once and waits for the result. Operations that take `Indices` are then
+/// asynchronous and check nothing. The elements cannot change while they are borrowed.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -95,20 +95,21 @@ pub struct Indices<'a, I: Index> {
 }
 
 impl<'a, I: Index> Indices<'a, I> {
-    /// Checks that all are below `limit` and none is negative: to gather by.
+    /// Checks that all indices are at least 0 and below `limit`: for gather.
     ///
     /// # Errors
-    /// [`OpError::Index`](crate::OpError::Index), which names the first; whatever the runtime reports.
+    /// [`OpError::Index`](crate::OpError::Index), which names the first such index; runtime errors.
     #[track_caller]
     pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
         Self::checked(stream, elements.into(), limit, false)
     }
 
-    /// Checks also that none occurs twice: to scatter by. Takes memory for a bit for each element below `limit`.
+    /// Checks also that no index occurs twice: for scatter. Uses temporary memory of one bit per element below `limit`.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which names the least that occurs more than once.
+    /// As for [`new`](Self::new); [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which names the smallest
+    /// duplicate.
     #[track_caller]
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
@@ -125,17 +126,17 @@ impl<'a, I: Index> Indices<'a, I> {
         self.elements.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no indices.
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
     }
 
-    /// What all are below.
+    /// Exclusive upper bound of the indices.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Fails if there are fewer elements or rows than the indices choose from.
+    /// Fails if there are fewer elements or rows than the limit that the indices were checked for.
     fn chooses(&self, operation: &'static str, what: &str, available: usize) -> Result<()> {
         if self.limit <= available {
             return Ok(());
@@ -147,7 +148,7 @@ impl<'a, I: Index> Indices<'a, I> {
         misfit(operation, problem)
     }
 
-    /// Fails unless no index occurs twice.
+    /// Fails unless the indices were checked to be unique.
     fn writes(&self, operation: &'static str) -> Result<()> {
         if self.is_unique {
             return Ok(());
@@ -156,10 +157,11 @@ impl<'a, I: Index> Indices<'a, I> {
     }
 }
 
-/// Rows of any elements by indices.
+/// Copies rows of any element type by indices.
 ///
 /// # Safety
-/// Both have the rows, of `width` elements at these pitches, that `indices` choose; none twice if they choose what is written.
+/// Both slices contain the rows that `indices` select, of `width` elements at these pitches. No index occurs twice if
+/// the indices select the rows to be written.
 unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,
@@ -180,7 +182,7 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
             pitches: pitches.map(of),
             scatters: scatters.into(),
         };
-        // SAFETY: passed on from the caller, in other units.
+        // SAFETY: guaranteed by the caller, in other units.
         unsafe { launch_rows::<U, I>(stream, rows, Some(indices.elements), from.cast()?, to.cast()?) }
     })
 }
@@ -188,8 +190,9 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// `to[i] = from[indices[i]]`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) for another number of indices than elements of `to`; [`OpError::Shape`](crate::OpError::Shape) for indices that were
-/// checked for more elements than there are; whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index;
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`;
+/// runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -213,15 +216,15 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     let (from, to) = (from.into(), to.into());
     same_length("gather", ("indices", indices.len()), ("the output", to.len()))?;
     indices.chooses("gather", "elements", from.len())?;
-    // SAFETY: elements are rows of one; all indices are below the number of those that are read.
+    // SAFETY: an element is a row of width 1; all indices are below the number of elements of `from`.
     unsafe { by_indices(stream, indices, (1, [1, 1], false), from, to) }
 }
 
-/// `to[[i, column]] = from[[indices[i], column]]`: rows of a table, as an embedding takes them.
+/// `to[[i, column]] = from[[indices[i], column]]`: gathers rows of a table, as an embedding lookup does.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for rows of two widths, another number of indices than rows of `to`, or indices that were checked for
-/// more rows than there are; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or if the
+/// indices were checked for a limit above the number of rows; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -251,11 +254,13 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
 }
 
-/// `to[indices[i]] = from[i]`; the other elements of `to` stay. No index occurs twice: [`Indices::unique`].
+/// `to[indices[i]] = from[i]`; the other elements of `to` are unchanged. The indices must be unique: see
+/// [`Indices::unique`].
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) for another number of indices than elements of `from`; [`OpError::Shape`](crate::OpError::Shape) for indices that were
-/// checked for more elements than there are, or not for being unique; whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index;
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to`, or were
+/// not checked to be unique; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -284,15 +289,16 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
     same_length("scatter", ("indices", indices.len()), ("the input", from.len()))?;
     indices.chooses("scatter", "elements", to.len())?;
     indices.writes("scatter")?;
-    // SAFETY: elements are rows of one; all indices are below the number of those that are written, and differ.
+    // SAFETY: an element is a row of width 1; all indices are below the number of elements of `to`, and unique.
     unsafe { by_indices(stream, indices, (1, [1, 1], true), from, to) }
 }
 
-/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` stay. No index occurs twice: [`Indices::unique`].
+/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` are unchanged. The indices must be unique:
+/// see [`Indices::unique`].
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for rows of two widths, another number of indices than rows of `from`, or indices that were checked for
-/// more rows than there are, or not for being unique; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index, if the
+/// indices were checked for a limit above the number of rows, or if they were not checked to be unique; runtime errors.
 #[track_caller]
 pub fn scatter_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,
@@ -306,11 +312,11 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.height()))?;
     indices.chooses("scatter_rows", "rows", to.height())?;
     indices.writes("scatter_rows")?;
-    // SAFETY: all indices are below the number of rows that are written, and differ.
+    // SAFETY: all indices are below the number of rows that are written, and unique.
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
 }
 
-/// Fails for rows of two widths.
+/// Fails if the widths differ.
 fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
     if from == to {
         return Ok(());

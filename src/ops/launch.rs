@@ -1,7 +1,7 @@
-//! [`Operation`]: from a kernel's name, element type, length and configuration to a checked launch.
+//! [`Operation`]: turns a kernel's name, element type, length and configuration into a checked launch.
 //!
-//! Instances are found by name, or are those of a user's function or operator, so that a configuration read from a file or
-//! swept by a tuner needs no code of its own.
+//! Instances are found by name, or belong to a user's function or operator. A configuration read from a file or swept
+//! by a tuner therefore needs no code of its own.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Fails when two arrays of an operation differ in length.
+/// Fails if two arrays of an operation differ in length.
 pub(crate) fn same_length(
     operation: &'static str,
     (first_name, first): (&'static str, usize),
@@ -29,11 +29,11 @@ pub(crate) fn same_length(
     Err(OpError::LengthMismatch { operation, first_name, first, second_name, second }.into())
 }
 
-/// Where the instances of a kernel are.
+/// Source of a kernel's instances.
 enum Code {
-    /// In this crate's image, by the kernel's type arguments, joined with commas.
+    /// This crate's image, by the kernel's type arguments, joined with commas.
     Own(Cow<'static, str>),
-    /// In a user's.
+    /// A user's image.
     Family { image: &'static GpuImage, variants: &'static [Variant], is_reduction: bool },
 }
 
@@ -44,15 +44,15 @@ pub(crate) struct Operation<'a> {
     code: Code,
     element_bytes: usize,
     n: usize,
-    /// Of all arrays, in bytes, at most 16.
+    /// Common alignment of all arrays, in bytes, at most 16.
     alignment: u32,
     config: Option<Config>,
-    /// Threads for a row of blocks, where the blocks form rows.
+    /// Threads per row of blocks, where the blocks form rows.
     row: Option<u32>,
 }
 
 impl<'a> Operation<'a> {
-    /// Of a kernel with one element type, over `n` elements of the arrays at these addresses.
+    /// Operation of a kernel with one element type, over `n` elements of the arrays at these addresses.
     pub fn new<T: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -64,7 +64,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, config, row: None }
     }
 
-    /// Of a kernel from one element type to another.
+    /// Operation of a kernel that converts from one element type to another.
     pub fn between<T: Scalar, U: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -78,7 +78,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Of a kernel that moves elements of one type by indices of another.
+    /// Operation of a kernel that moves elements of one type by indices of another.
     pub fn by_indices<T: Scalar, I: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -89,7 +89,7 @@ impl<'a> Operation<'a> {
         Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
     }
 
-    /// Of a function or operator that a user made a kernel, with code in `image`. Its largest elements have `element_bytes`.
+    /// Operation of a user's function or operator, with its code in `image`. Its largest elements have `element_bytes`.
     pub fn of_family(
         stream: &'a Stream,
         image: &'static GpuImage,
@@ -104,7 +104,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Launches rows of blocks (in y), each of `threads` threads, instead of one row; rounded up to whole rows.
+    /// Launches a 2-D grid: rows of blocks (in y), each row with `threads` threads, rounded up to whole rows.
     pub fn in_rows_of(self, threads: u32) -> Self {
         Self { row: Some(threads), ..self }
     }
@@ -126,7 +126,7 @@ impl<'a> Operation<'a> {
         let spec = self.instance(&config)?;
         let function = module.function(spec)?;
         let resident = || {
-            // The number that fits on the device at once, which the function caches.
+            // Number of blocks in one wave, which the function caches.
             let most = device.properties().max_grid[0] as usize;
             let all =
                 Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);
@@ -147,7 +147,7 @@ impl<'a> Operation<'a> {
         Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], config })
     }
 
-    /// The configuration that the device's store has for it.
+    /// Configuration that the device's store has for the operation.
     fn tuned(&self, module: &Module) -> Option<Config> {
         let store = LaunchStore::of(module.device());
         if !store.has_tuned() {
@@ -169,7 +169,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The instance that a configuration names.
+    /// Instance that a configuration names.
     fn instance(&self, config: &Config) -> Result<&'static KernelSpec> {
         match &self.code {
             Code::Own(dtype) => config::instance(self.kernel, dtype, config),
@@ -184,7 +184,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Enqueues the launch; nothing when there are no elements.
+    /// Enqueues the launch; does nothing if there are no elements.
     ///
     /// # Safety
     /// As for [`Plan::launch`].
@@ -192,24 +192,24 @@ impl<'a> Operation<'a> {
         if self.n == 0 {
             return Ok(());
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.plan()?.launch::<P, A>(arguments) }
     }
 }
 
-/// The instance of a family that a configuration names.
+/// Instance of a user's function or operator that a configuration names.
 fn of_config(variants: &[Variant], config: &Config) -> Option<&'static KernelSpec> {
     let is_it = |variant: &&Variant| (variant.items, variant.vector) == (config.items, config.vector);
     variants.iter().find(is_it).map(|variant| (variant.spec)())
 }
 
-/// The type arguments of a family, joined with commas.
+/// Type arguments of a user's function or operator, joined with commas.
 fn family_types(variants: &[Variant]) -> String {
     let types = variants.first().map_or(&[][..], |variant| (variant.spec)().types);
     types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(",")
 }
 
-/// An operation with its instance and its grid.
+/// An operation with its selected instance and grid.
 pub(crate) struct Plan<'a> {
     stream: &'a Stream,
     function: Function,
@@ -218,12 +218,12 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// The grid's number of blocks.
+    /// Number of blocks of the grid.
     pub fn blocks(&self) -> u32 {
         self.grid[0] * self.grid[1]
     }
 
-    /// The configuration that was chosen.
+    /// Selected configuration.
     #[cfg(feature = "scan")]
     pub fn config(&self) -> &Config {
         &self.config
@@ -232,11 +232,12 @@ impl Plan<'_> {
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a launch of [`Self::blocks`] blocks
-    /// with these arguments: one-dimensional, but for an operation [in rows](Operation::in_rows_of).
+    /// `P` are the kernel's parameters. If the kernel is unsafe, its conditions hold for a launch of [`Self::blocks`]
+    /// blocks with these arguments. The grid is one-dimensional, except for an operation [in
+    /// rows](Operation::in_rows_of).
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.config.block);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Moving rows: strided copies, transposes, concatenation and splitting. Every bit is kept, of structs too.
+//! Row movement: strided copies, transposes, concatenation and splitting. Elements are moved bit by bit, also structs.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use super::launch::Operation;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Fails with what does not fit.
+/// Returns the error for mismatched shapes.
 pub(super) fn misfit<T>(operation: &'static str, problem: String) -> Result<T> {
     Err(OpError::Shape { operation, problem }.into())
 }
 
-/// Runs `$body` with `$unit`, the integer of the largest size that divides those of `$t` and its alignment.
+/// Runs `$body` with `$unit`, the largest integer type whose size divides the size and the alignment of `$t`.
 macro_rules! with_unit {
     ($t:ty, $unit:ident => $body:expr) => {
         match size_of::<$t>() | align_of::<$t>() {
@@ -50,7 +50,8 @@ pub(super) use with_unit;
 /// Moves rows of units, in order or by indices.
 ///
 /// # Safety
-/// Both are valid for the rows that `rows` says; no index occurs twice where they choose the row that is written.
+/// Both pointers are valid for the rows that `rows` describes. No index occurs twice if the indices select the row to
+/// be written.
 pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>(
     stream: &Stream,
     rows: Rows,
@@ -61,8 +62,8 @@ pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>
     let n = rows.count as usize * rows.width as usize;
     let arrays = [from.as_device_ptr(), to.as_device_ptr()];
     let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays, None);
-    // SAFETY: these are the parameters of the kernel, whose conditions hold by this function's; a buffer that is read and one
-    // that is written do not overlap.
+    // SAFETY: these are the parameters of the kernel, and its conditions hold by the conditions of this function. A
+    // buffer that is read and one that is written do not overlap.
     unsafe {
         operation.launch::<(Value<Rows>, Optional<Slice<I>>, Pointer<U>, PointerMut<U>), _>((
             rows, indices, from, to,
@@ -70,10 +71,10 @@ pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>
     }
 }
 
-/// Rows from `from` to `to`, with pitches that may differ: `to[[row, column]] = from[[row, column]]`.
+/// Copies rows from `from` to `to`, with pitches that may differ: `to[[row, column]] = from[[row, column]]`.
 ///
 /// # Errors
-/// [`OpError::Shape`] for views of two shapes; whatever the runtime reports.
+/// [`OpError::Shape`] if the shapes of the views differ; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -128,7 +129,7 @@ fn copy_named<T: DeviceCopy>(
             pitches: pitches.map(of),
             scatters: 0,
         };
-        // SAFETY: both have these rows, as views say; there are no indices.
+        // SAFETY: both views have these rows; there are no indices.
         unsafe { launch_rows::<U, u32>(stream, rows, None, from.cast()?, to.cast()?) }
     })
 }
@@ -136,8 +137,8 @@ fn copy_named<T: DeviceCopy>(
 /// `to[[column, row]] = from[[row, column]]`.
 ///
 /// # Errors
-/// [`OpError::Shape`] where `to` does not have a row for each column of `from` and a column for each row, and for elements of
-/// a size other than 1, 2, 4, 8 or 16 bytes; whatever the runtime reports.
+/// [`OpError::Shape`] unless the shape of `to` is the transpose of the shape of `from`, and for elements of a size
+/// other than 1, 2, 4, 8 or 16 bytes; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -164,7 +165,7 @@ pub fn transpose<T: DeviceCopy>(
 /// [`transpose()`] of each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
 ///
 /// # Errors
-/// As [`transpose()`], also for another number of planes.
+/// As for [`transpose()`]; [`OpError::Shape`] also if the numbers of planes differ.
 #[track_caller]
 pub fn transpose_batched<T: DeviceCopy>(
     stream: &Stream,
@@ -178,7 +179,7 @@ pub fn transpose_batched<T: DeviceCopy>(
     turn("transpose_batched", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
-/// Transposes matrices of `[count, rows, columns]`, of strides of rows and matrices on both sides.
+/// Transposes a batch of `[count, rows, columns]` matrices with the given row and matrix strides on both sides.
 fn turn<T: DeviceCopy>(
     operation: &'static str,
     stream: &Stream,
@@ -235,11 +236,12 @@ where
     let tiles = shape.count.saturating_mul(shape.rows.div_ceil(side) * shape.columns.div_ceil(side));
     let most = u64::from(stream.device().properties().max_grid[0]);
     let launch = Launch::grid_block(tiles.min(most) as u32, threads(size_of::<U>()));
-    // SAFETY: views have these elements; one that is read and one that is written do not overlap; the block is the kernel's.
+    // SAFETY: views have these elements; a view that is read and one that is written do not overlap; the block size is
+    // the kernel's.
     unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
 }
 
-/// The ranges of parts that follow each other, of these sizes, and their sum.
+/// Ranges of consecutive parts of these sizes, and the sum of the sizes.
 fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) {
     let mut end = 0;
     let range = |size: usize| {
@@ -251,7 +253,7 @@ fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) 
     (ranges, end)
 }
 
-/// Fails unless all parts together are the whole.
+/// Fails unless the parts together have the size of the whole.
 fn fits(
     operation: &'static str,
     (what, sum, whole): (&str, usize, usize),
@@ -271,14 +273,14 @@ fn fits(
     Ok(())
 }
 
-/// Writes concatenation and splitting along one side.
+/// Defines concatenation and splitting along one dimension.
 macro_rules! along {
     ($concat:ident, $split:ident, $side:ident, $what:literal, $other:ident, $across:literal, $doc:literal,
         |$range:ident| ($rows:expr, $columns:expr)) => {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] where the parts do not make up the whole; whatever the runtime reports.
+        /// [`OpError::Shape`] if the parts do not add up to the whole; runtime errors.
         ///
         /// ```
         /// # use warpsmith::{ops, prelude::*};
@@ -311,7 +313,7 @@ macro_rules! along {
         #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] where the parts do not make up the whole; whatever the runtime reports.
+        /// [`OpError::Shape`] if the parts do not add up to the whole; runtime errors.
         #[track_caller]
         pub fn $split<T: DeviceCopy>(
             stream: &Stream,

@@ -1,4 +1,4 @@
-//! Matrix products, by the fastest that the device and the matrices allow.
+//! GEMM, by the fastest implementation that the device and the matrices allow.
 
 use half::{bf16, f16};
 use warpsmith_runtime::seam::site;
@@ -10,9 +10,9 @@ pub use warpsmith_tensor::{
     matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
-/// The types of [`matmul()`], with those of their products: `bf16`, `f16`, `i8` to `i32`, [`F8E4M3`] to `bf16`.
+/// Types of [`matmul()`], with the output type: `bf16`, `f16`, `i8` (to `i32`), [`F8E4M3`] (to `bf16`).
 pub trait MatrixNumber: Element {
-    /// The product by cuBLAS, of what our kernels do not multiply; `error` says what that is.
+    /// GEMM by cuBLAS, for operands that our kernels do not support; `error` says why they do not.
     #[doc(hidden)]
     fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
         let _ = product;
@@ -20,7 +20,7 @@ pub trait MatrixNumber: Element {
     }
 }
 
-/// What is multiplied.
+/// Operands of a GEMM.
 #[doc(hidden)]
 #[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
 pub struct Product<'a, 'c, T: Element> {
@@ -46,18 +46,22 @@ macro_rules! by_library {
 
 by_library!(bf16, f16, i8);
 
-/// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, each rows or planes of rows; `a` and `b` may be
-/// transposed, [`Matrix::transposed`]. With several planes each is a product; a single `a` or `b` is that of all. Sums are of
-/// `f32`, of `i8` of `i32`, and rounded once; those of [`F8E4M3`] keep some 14 bits of mantissa while they are added.
+/// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n. Each operand is a 2-D view or a 3-D view (a batch). `a` and
+/// `b` may be transposed: [`Matrix::transposed`]. An unbatched `a` or `b` is broadcast over the batch. Sums are
+/// accumulated in `f32`, for `i8` in `i32`, and rounded once. The tensor cores add products of [`F8E4M3`] with about 14
+/// bits of mantissa.
 ///
-/// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address, pitch and plane of each
-/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is; with an `a` that is not transposed,
-/// but for i8, `c` is anywhere. An `a` of up to 16 rows of 16-bit numbers, by the transpose of rows, they multiply from compute
-/// capability 8.0 on. What they do not multiply takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
+/// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. They need the address, pitch and
+/// plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and `b` must
+/// be. If `a` is not transposed and the type is not i8, `c` may have any alignment.
+///
+/// Skinny GEMM: an `a` of up to 16 rows of 16-bit elements with a transposed `b` runs on Rust kernels from compute
+/// capability 8.0 on. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`), except for
+/// [`F8E4M3`]. Without that feature they are an error.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and [`TensorError::Device`];
-/// whatever the runtime or cuBLAS reports.
+/// [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and
+/// [`TensorError::Device`]; runtime and cuBLAS errors.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -88,10 +92,11 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     })
 }
 
-/// `c = activation(scale * a * b + bias)`, as [`Epilogue`] says, without another pass over `c`. As [`matmul()`] else.
+/// `c = activation(scale * a * b + bias)`, with the [`Epilogue`] fused: no separate pass over `c`. Otherwise as
+/// [`matmul()`].
 ///
 /// # Errors
-/// As [`matmul()`]; [`TensorError::Shape`] for a bias of another length than `c` has columns.
+/// As for [`matmul()`]; [`TensorError::Shape`] for a bias whose length is not the number of columns of `c`.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -122,12 +127,12 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
 }
 
-/// [`matmul_fused()`] of `f32`, of which the 19 upper bits are multiplied (TF32): 8 bits of exponent and 10 of mantissa. The
-/// other bits are dropped, so that a product of two numbers has a relative error of up to 2^-9. `b` is transposed, or else
-/// cuBLAS multiplies.
+/// [`matmul_fused()`] of `f32` in TF32: multiplies the upper 19 bits (sign, 8 bits of exponent, 10 of mantissa). The
+/// other bits are truncated, so the product of two numbers has a relative error of up to 2^-9. If `b` is not
+/// transposed, cuBLAS computes the GEMM.
 ///
 /// # Errors
-/// As [`matmul_fused()`].
+/// As for [`matmul_fused()`].
 #[track_caller]
 pub fn matmul_tf32<'a, 'b, 'c>(
     stream: &Stream,
@@ -153,7 +158,7 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     })
 }
 
-/// Asks `library` for what our kernels do not multiply.
+/// Falls back to `library` if our kernels do not support the operands.
 fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     match error.downcast_ref() {

@@ -1,18 +1,18 @@
 //! Operations on device memory, on any device: typed, checked, asynchronous.
 //!
-//! Every operation is enqueued on the stream it is given and returns before it has run, except the reductions
-//! that return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of
-//! them, at any alignment, on the stream's device but for those of [`reduce_add()`]. Lengths that do not fit are an
-//! error, and nothing is enqueued then. No elements are no work, and fine; only a minimum or maximum of nothing is an
-//! error.
+//! Every operation is enqueued on the given stream and returns before it has run, except the reductions that return a
+//! value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
+//! alignment. They are on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are an
+//! error, and nothing is enqueued. Zero elements are valid and launch nothing; only a minimum or maximum of zero
+//! elements is an error.
 //!
-//! `x` takes the configuration that was tuned for the type, size, alignment and device if there is one
-//! ([`tuned_config`]), and else the default ([`default_config`]); `x_with` takes a [`Config`], or `None` for the same.
-//! [`variants`] lists what can be chosen. Configurations of a reduction of floats may differ in the last bits: give one
-//! to get the same bits whatever was tuned.
+//! An operation `x` uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]).
+//! If there is none, it uses the default ([`default_config`]). The form `x_with` takes a [`Config`], or `None` for the
+//! same choice. [`variants`] lists the available instances. Different configurations of a floating-point reduction may
+//! differ in the last bits. Pass a configuration to get bit-identical results independent of tuning.
 //!
-//! The features `histogram`, `rows`, `scan` and `sort` of this crate, on by default, are families of operations that a program can
-//! leave out.
+//! The features `histogram`, `rows`, `scan` and `sort` of this crate, on by default, are families of operations that a
+//! program can disable.
 //!
 //! | operation | types |
 //! | --- | --- |
@@ -39,14 +39,14 @@
 //! | [`top_k()`] of each row | every [`Number`] |
 //! | [`append_to_cache()`] | every [`Element`], by every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Real`] |
-//! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | those of a function or operator of one's own, which a kernel crate made a kernel in one line |
+//! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a kernel crate turns into a kernel in one line |
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
 //! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: these by weights of 4 bits; `matmul_scaled`: 8-bit floating point with scales for blocks |
+//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
 //! | `attention`, `attention_with_sums`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
@@ -142,7 +142,7 @@ pub use reduce::{
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
-// Each by its name, so that the compiler can say which feature it needs.
+// Listed by name, so that the compiler can name the feature that a missing item needs.
 #[cfg(feature = "rows")]
 pub use rows::{
     Predicate, RotaryPairs, Sampling, all, any, append_to_cache, argmax_columns, argmax_rows,

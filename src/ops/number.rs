@@ -1,4 +1,4 @@
-//! The types that operations take, and what their reductions give.
+//! Element types of operations, and the result types of reductions.
 
 use gpu_kernels::arithmetic::Arithmetic;
 use gpu_kernels::reduce::{MeanSums, Summable, mean_of};
@@ -12,15 +12,15 @@ mod sealed {
 }
 
 /// A type that [`fill`](crate::ops::fill) and [`cast`](crate::ops::cast) take: every [`Number`], i8, u8, i16, u16, and
-/// [`Checked<bool>`], which is `bool` in a buffer.
+/// [`Checked<bool>`], the form of `bool` in a buffer.
 pub trait Element: DeviceCopy + sealed::Sealed {
-    /// The number that kernels have for it: itself, and u8 for `Checked<bool>`.
+    /// Type that kernels use for it: the type itself, or u8 for `Checked<bool>`.
     type Scalar: Scalar + DeviceCopy;
-    /// Whether a cast to it asks if a number is not 0.
+    /// True if a cast to this type tests for nonzero.
     #[doc(hidden)]
     const IS_BOOL: bool;
 
-    /// The number of the same bytes.
+    /// Number with the same bytes.
     fn to_scalar(self) -> Self::Scalar;
 }
 
@@ -29,14 +29,14 @@ pub trait Number: Numeric + Summable<Wide = Self::DeviceSum> {
     /// The result type of [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod): the type itself for floats, i64 and
     /// u64 for integers.
     type Sum: DeviceCopy;
-    /// The same as a kernel leaves it on the device: f32 for f16 and bf16, which are rounded on the host.
+    /// Type of the sum as a kernel leaves it on the device: f32 for f16 and bf16, which are rounded on the host.
     type DeviceSum: Element + Scalar;
-    /// The type of a minimum or maximum on the device: f32 for f16 and bf16, else the type itself.
+    /// Type of a minimum or maximum on the device: f32 for f16 and bf16, otherwise the type itself.
     type DeviceExtreme: DeviceCopy + Scalar;
 
-    /// Rounds a sum to what is returned.
+    /// Rounds a sum to the returned type.
     fn sum_from_device(sum: Self::DeviceSum) -> Self::Sum;
-    /// Narrows a minimum or maximum, which loses nothing.
+    /// Narrows a minimum or maximum; this is lossless.
     fn extreme_from_device(extreme: Self::DeviceExtreme) -> Self;
 }
 
@@ -46,16 +46,16 @@ pub trait Numeric: Element<Scalar = Self> + Arithmetic {}
 /// An integer.
 pub trait Integer: Numeric + Bits {}
 
-/// A type of bits: an integer, or `Checked<bool>`.
+/// A type with bitwise operations: an integer, or `Checked<bool>`.
 pub trait Bits: Element {
-    /// What a value is combined with to invert it.
+    /// Operand of the XOR that inverts a value.
     #[doc(hidden)]
     const ONES: Self;
 }
 
 /// A floating-point [`Number`]: f32, f64, f16, bf16.
 pub trait Real: Number<Sum = Self> + Float {
-    /// The mean of `count` elements whose sums are `sums`, rounded once.
+    /// Mean of `count` elements with the accumulated `sums`, rounded once.
     fn mean_from_device(sums: MeanSums<Self::DeviceSum>, count: usize) -> Self;
 }
 
@@ -146,7 +146,7 @@ macro_rules! real {
 
 real!(f32, f64, f16, bf16);
 
-/// The bits of a number.
+/// Bit pattern of a number.
 #[cfg(any(feature = "rows", feature = "scan"))]
 pub(super) fn bits<T: Scalar>(x: T) -> u64 {
     let mut bytes = [0; 8];
@@ -154,20 +154,20 @@ pub(super) fn bits<T: Scalar>(x: T) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What the bits of a type mean, for kernels that take integers of its size.
+/// Bit layout of a type, for kernels that take integers of its size.
 #[cfg(any(feature = "rows", feature = "scan"))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitLayout {
-    /// The highest bit.
+    /// Sign bit.
     #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
     pub sign: u64,
     #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
     pub is_float: bool,
-    /// The bits to invert in a number whose highest bit is set, and in every one, so that numbers are in the order of
-    /// integers without a sign.
+    /// Bits to invert in a number whose highest bit is set, and in every number, so that the order of numbers is that
+    /// of unsigned integers.
     pub negative: u64,
     pub always: u64,
-    /// The bits of a float's magnitude, and the greatest magnitude that is no NaN; all bits of an integer.
+    /// Bits of a float's magnitude, and the largest magnitude that is not NaN; all bits of an integer.
     pub magnitude: u64,
     pub most: u64,
 }

@@ -1,4 +1,4 @@
-//! Offsets of segments on the device, checked before an operation uses them.
+//! Checks of segment offsets in device memory before an operation uses them.
 
 use gpu_kernels::index_check::first_bad_offset;
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
@@ -7,7 +7,7 @@ use super::index_check::read;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Fails when an offset is above the next or above `len`. Waits for the stream.
+/// Fails if an offset exceeds the next offset or `len`. Waits for the stream.
 pub(super) fn check_offsets(
     stream: &Stream,
     operation: &'static str,

@@ -7,7 +7,7 @@ use super::launch::same_length;
 use super::number::Element;
 use crate::op_error::OpError;
 
-/// An input of an elementwise operation: an array of the output's length, a number for all elements, a [`row()`] or a
+/// Input of an elementwise operation: an array of the output's length, or a broadcast scalar, [`row()`] or
 /// [`column()`].
 ///
 /// ```
@@ -37,12 +37,12 @@ enum Source<'a, T: DeviceCopy> {
     Column(DeviceSlice<'a, T>),
 }
 
-/// The same elements for each row of an output, whose rows have as many.
+/// Broadcasts one row to all rows of the output, which must have the same width.
 pub fn row<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Row(elements.into()))
 }
 
-/// An element for each row of an output, which has as many rows.
+/// Broadcasts one column to all columns of the output, which must have the same height.
 pub fn column<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Column(elements.into()))
 }
@@ -64,7 +64,7 @@ macro_rules! from_arrays {
 }
 from_arrays!(DeviceSlice<'a, T>, &'a DeviceBuffer<T>, &'a DeviceSliceMut<'_, T>, &DeviceSlice<'a, T>);
 
-/// What a kernel takes for an operand.
+/// Kernel arguments of an operand.
 pub(super) struct Arguments<'a, S: DeviceCopy> {
     pub form: Form,
     pub value: S,
@@ -72,14 +72,14 @@ pub(super) struct Arguments<'a, S: DeviceCopy> {
 }
 
 impl<S: DeviceCopy> Arguments<'_, S> {
-    /// The array's address; none is aligned to anything.
+    /// Address of the array; for a scalar, an address that is aligned to everything.
     pub fn address(&self) -> DevicePtr {
         self.array.as_ref().map_or(DevicePtr::NULL, DeviceSlice::as_device_ptr)
     }
 }
 
 impl<'a, T: DeviceCopy> Operand<'a, T> {
-    /// The array, if there is an element for each of the output.
+    /// The array, if it has the shape of the output.
     pub(super) fn each(&self) -> Option<DeviceSlice<'a, T>> {
         match self.0 {
             Source::Each(array) => Some(array),
@@ -87,7 +87,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// The number, if it is one.
+    /// The value, if the operand is a scalar.
     pub(super) fn scalar(&self) -> Option<T> {
         match self.0 {
             Source::Scalar(value) => Some(value),
@@ -95,10 +95,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// The width of an output of `len` elements, if it follows from this.
+    /// Row width of an output of `len` elements, if the operand determines it.
     ///
     /// # Errors
-    /// A length that does not fit.
+    /// A length that does not match.
     pub(super) fn width(
         &self,
         operation: &'static str,
@@ -126,7 +126,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         Ok(Some(if what == "row" { count } else { len / count }))
     }
 
-    /// As a kernel takes it, in elements of the same bytes.
+    /// Kernel arguments, as elements with the same bytes.
     pub(super) fn arguments<S: DeviceCopy>(
         &self,
         bits: impl Fn(T) -> S,
@@ -144,10 +144,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
     }
 }
 
-/// The width that all operands agree on; 1 where none of them says.
+/// Row width that all operands agree on; 1 if no operand determines it.
 ///
 /// # Errors
-/// A length that does not fit, widths that differ.
+/// A length that does not match, or widths that differ.
 pub(super) fn common_width(
     operation: &'static str,
     widths: impl IntoIterator<Item = Result<Option<usize>>>,
@@ -167,7 +167,7 @@ pub(super) fn common_width(
     Ok(common.unwrap_or(1))
 }
 
-/// The unsigned integer of a number's bytes.
+/// Unsigned integer with the bytes of a number.
 pub(super) fn bits<T: Element, S: bytemuck::Pod>(value: T) -> S {
     let number = value.to_scalar();
     bytemuck::pod_read_unaligned(bytemuck::bytes_of(&number))

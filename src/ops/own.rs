@@ -1,5 +1,5 @@
-//! A user's own functions and operators, which `#[elementwise]` and `#[reduction]` made kernels: launched as the
-//! operations of this crate are, by what was tuned or else by default.
+//! Launches of a user's functions and operators that `#[elementwise]` and `#[reduction]` made kernels. As for the
+//! operations of this crate, the tuned configuration applies, or otherwise the default.
 
 use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
@@ -14,13 +14,13 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
-/// `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) made a kernel, with
-/// its code in `image`. The arguments are those of the function, a buffer or slice for each array and a value for each
-/// scalar, and behind them the output, unless the function updates its last array.
+/// `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) made a kernel,
+/// with its code in `image`. The arguments are those of the function: a buffer or slice per array and a value per
+/// scalar. The output follows, unless the function updates its last array.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) where an array has another length than the output; whatever
-/// the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length; runtime
+/// errors.
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -52,10 +52,10 @@ pub fn map<F: Elementwise>(
     map_with::<F>(stream, image, None, arguments)
 }
 
-/// [`map()`] in a configuration, of which the instances are those that the kernel crate lists.
+/// [`map()`] with a configuration. The available instances are those that the kernel crate lists.
 ///
 /// # Errors
-/// As [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// As for [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 #[track_caller]
 pub fn map_with<F: Elementwise>(
     stream: &Stream,
@@ -79,7 +79,7 @@ pub fn map_with<F: Elementwise>(
     unsafe { operation.launch::<F::Params, _>(arguments) }
 }
 
-/// The slices among the arguments of a launch.
+/// Slices among the arguments of a launch.
 struct Arrays(Vec<Array>);
 
 struct Array {
@@ -90,7 +90,7 @@ struct Array {
 }
 
 impl Arrays {
-    /// Of a kernel that takes values and slices alone.
+    /// Slices of a kernel that takes only values and slices.
     fn of<P, A: Arguments<P>>(spec: &KernelSpec, arguments: &A) -> Self {
         with_machine_parameters::<P, A, _>(arguments, |machine| {
             let mut slots = machine.iter();
@@ -98,7 +98,7 @@ impl Arrays {
             for param in spec.params {
                 let (Some(first), false) = (slots.next(), param.kind == ParamKind::Value) else { continue };
                 let Some(second) = slots.next() else { continue };
-                // SAFETY: a slice's machine parameters are a pointer and a length, of 8 bytes each.
+                // SAFETY: the kernel parameters of a slice are a pointer and a length, of 8 bytes each.
                 let [address, len] =
                     [*first, *second].map(|slot| unsafe { slot.cast::<u64>().read_unaligned() });
                 let array = Array {
@@ -114,15 +114,15 @@ impl Arrays {
     }
 }
 
-/// The type of the elements that an operator reduces, and of its result.
+/// Element type of an operator's input; `Output` is its result type.
 type Item<R> = <<R as Reduce>::Operator as Reduction>::Item;
 type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 
-/// The value of `x` by an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) made a kernel, with its code in
-/// `image`. Waits for it. Of no elements it is made of the operator's identity.
+/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) made a kernel, with its code in
+/// `image`. Waits for the result. For zero elements, the result is derived from the operator's identity.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -155,10 +155,10 @@ where
     unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
 }
 
-/// [`reduce()`], left on the device in `out`, a single element.
+/// [`reduce()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) when `out` is not one element; whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; runtime errors.
 #[track_caller]
 pub fn reduce_into<'x, 'o, R: Reduce>(
     stream: &Stream,
@@ -174,10 +174,10 @@ where
     reduce_into_with::<R>(stream, image, None, x, out)
 }
 
-/// [`reduce_into()`] in a configuration.
+/// [`reduce_into()`] with a configuration.
 ///
 /// # Errors
-/// As [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// As for [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 #[track_caller]
 pub fn reduce_into_with<'x, 'o, R: Reduce>(
     stream: &Stream,
@@ -213,12 +213,12 @@ where
     Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()], config)
 }
 
-/// Bytes of an operator's running value.
+/// Bytes of an operator's accumulator.
 const fn value_bytes<R: Reduce>() -> usize {
     size_of::<<R::Operator as Reduction>::Partial>()
 }
 
-/// The value of no elements.
+/// Result for zero elements.
 fn of_nothing<R: Reduce>() -> Output<R> {
     R::Operator::finish(R::Operator::identity())
 }

@@ -1,8 +1,7 @@
-//! Full reductions. Each is one launch; the same configuration on the same data, at the same alignment, gives the
-//! same bits every time.
+//! Full reductions. Each is one launch. The same configuration, data and alignment give bit-identical results.
 //!
-//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the
-//! device in the type it was accumulated in, f32 for f16 and bf16.
+//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
+//! the accumulator type, f32 for f16 and bf16.
 
 use gpu_spec::param::{PointerMut, Slice};
 use gpu_std::scalar::Scalar;
@@ -16,10 +15,10 @@ use super::workspace;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Bytes of a running value of the operations' own reductions.
+/// Bytes of an accumulator of the operations' own reductions.
 const VALUE_BYTES: usize = 16;
 
-/// Launches `kernel` over `x` and waits for its value; of no elements it is `of_nothing`.
+/// Launches `kernel` over `x` and waits for its value; for zero elements the result is `of_nothing`.
 fn to_host<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -31,7 +30,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
 }
 
-/// Launches `kernel` over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
+/// Launches `kernel` over `x`, which leaves its value in `out`; for zero elements the result is `of_nothing`.
 fn to_element<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -46,10 +45,10 @@ fn to_element<T: Number, D: DeviceCopy>(
     unsafe { element(stream, &operation, x, VALUE_BYTES, out, of_nothing) }
 }
 
-/// Launches a reduction over `x` and waits for its value; of no elements it is `of_nothing`.
+/// Launches a reduction over `x` and waits for its value; for zero elements the result is `of_nothing`.
 ///
 /// # Safety
-/// The operation's kernel reduces `T` to `D`, with running values of at most `value_bytes`.
+/// The operation's kernel reduces `T` to `D`, with accumulators of at most `value_bytes`.
 pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -61,7 +60,8 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
         return Ok(of_nothing);
     }
     let plan = operation.plan()?;
-    // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
+    // SAFETY: the plan's launch is on this stream, with the plan's number of blocks, and its kernel leaves the header
+    // zero.
     unsafe {
         workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), workspace.result());
@@ -73,10 +73,10 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
     }
 }
 
-/// Launches a reduction over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
+/// Launches a reduction over `x`, which leaves its value in `out`; for zero elements the result is `of_nothing`.
 ///
 /// # Safety
-/// As [`value`]; `out` is one element.
+/// As for [`value`]; `out` is one element.
 pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -89,7 +89,8 @@ pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
         return out.copy_from_host(&[of_nothing]);
     }
     let plan = operation.plan()?;
-    // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
+    // SAFETY: the plan's launch is on this stream, with the plan's number of blocks, and its kernel leaves the header
+    // zero.
     unsafe {
         workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), out);
@@ -101,19 +102,19 @@ pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     }
 }
 
-/// Fails when there is nothing to choose from.
+/// Fails if `x` has no elements.
 fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Result<()> {
     if x.is_empty() { Err(OpError::Empty { operation }.into()) } else { Ok(()) }
 }
 
-/// The sum: of floats in the type itself (accumulated in f32 for f16 and bf16), of integers in 64 bits, where it
-/// wraps. The sum of no elements is 0.
+/// Sum. Floats are summed in their own type (f16 and bf16 in f32), integers in 64 bits with wraparound. The sum of zero
+/// elements is 0.
 ///
-/// A sum of floats whose running sums leave the range is infinite or NaN, even if the total is in range: `[3e38, 3e38, -3e38]`. A
-/// [`mean()`] is in range.
+/// A floating-point sum is infinite or NaN if a running sum leaves the range, even if the total is in range: `[3e38,
+/// 3e38, -3e38]`. A [`mean()`] stays in range.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -128,21 +129,21 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_sum", x.into(), T::DeviceSum::ZERO).map(T::sum_from_device)
 }
 
-/// The product, in the types of [`sum()`]. The product of no elements is 1.
+/// Product, in the types of [`sum()`]. The product of zero elements is 1.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 #[track_caller]
 pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     let _site = site();
     to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
 }
 
-/// The mean, rounded once from the sum as it was accumulated; in range where the elements are, also if their sum is not. The mean
-/// of no elements is NaN.
+/// Mean, rounded once from the accumulated sum. It stays in range for in-range elements, even if their sum does not.
+/// The mean of zero elements is NaN.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -158,10 +159,10 @@ pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> R
     Ok(T::mean_from_device(to_host(stream, "reduce_mean", x, [T::DeviceSum::ZERO; 2])?, x.len()))
 }
 
-/// The least element; NaN if there is one.
+/// Minimum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; runtime errors.
 #[track_caller]
 pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
@@ -170,10 +171,10 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_min", x, T::DeviceExtreme::MIN_IDENTITY).map(T::extreme_from_device)
 }
 
-/// The greatest element; NaN if there is one.
+/// Maximum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; runtime errors.
 #[track_caller]
 pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
@@ -182,10 +183,10 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_max", x, T::DeviceExtreme::MAX_IDENTITY).map(T::extreme_from_device)
 }
 
-/// The index of the least element: of the first of equal ones, of the first NaN if there is one.
+/// Index of the minimum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; runtime errors.
 #[track_caller]
 pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
     let _site = site();
@@ -194,10 +195,10 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmin", x, 0)
 }
 
-/// The index of the greatest element: of the first of equal ones, of the first NaN if there is one.
+/// Index of the maximum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -214,13 +215,13 @@ pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmax", x, 0)
 }
 
-/// Writes the two forms of a reduction that leave their value on the device.
+/// Defines the two forms of a reduction that leave the value on the device.
 macro_rules! into {
     ($name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident) => {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`] when `out` is not one element; whatever the runtime reports.
+        /// [`OpError::LengthMismatch`] unless `out` has one element; runtime errors.
         #[track_caller]
         pub fn $into<'x, 'o, T: Number>(
             stream: &Stream,
@@ -234,7 +235,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($into), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`OpError::NoSuchVariant`].
+        /// As for the form without a configuration; [`OpError::NoSuchVariant`].
         #[track_caller]
         pub fn $into_with<'x, 'o, T: Number>(
             stream: &Stream,

@@ -1,5 +1,5 @@
-//! Scans: each is one launch that reads and writes every element once. The same configuration on the same data, at the
-//! same alignment, gives the same bits every time.
+//! Prefix scans. Each is one launch that reads and writes every element once. The same configuration, data and
+//! alignment give bit-identical results.
 
 use gpu_kernels::scan::{most_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
@@ -16,7 +16,7 @@ use super::tile_queue;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Fails for blocks that are not of whole warps.
+/// Fails for a block size that is not a multiple of the warp size.
 pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()> {
     let block = plan.config().block;
     if block.is_multiple_of(32) {
@@ -55,18 +55,18 @@ fn launch<T: Number>(
     }
 }
 
-/// An element of a user's scan.
+/// Element type of a user's scan.
 type Item<S> = <<S as Scan>::Operator as scan::Operation>::Item;
-/// The value in which it combines.
+/// Accumulator type of a user's scan.
 type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
-/// A result of it.
+/// Result type of a user's scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
-/// Scans `x` to `out`, which is as long, with an operator that [`#[scan]`](macro@gpu_std::scan) made a kernel, with its code
-/// in `image`: `out[i]` is that of elements 0 to i.
+/// Inclusive scan of `x` to `out`, of the same length, with an operator that [`#[scan]`](macro@gpu_std::scan) made a
+/// kernel, with its code in `image`. `out[i]` combines elements 0 to i.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -102,10 +102,11 @@ where
     own::<S>(stream, image, (false, S::Operator::identity()), x.into(), out.into())
 }
 
-/// As [`inclusive_scan()`], of `initial` and the elements before each: `out[0]` is `initial`.
+/// Exclusive scan: as [`inclusive_scan()`], but combines `initial` with the elements before each one. `out[0]` is
+/// `initial`.
 ///
 /// # Errors
-/// As [`inclusive_scan()`].
+/// As for [`inclusive_scan()`].
 #[track_caller]
 pub fn exclusive_scan<'x, 'o, S: Scan>(
     stream: &Stream,
@@ -122,7 +123,7 @@ where
     own::<S>(stream, image, (true, initial), x.into(), out.into())
 }
 
-/// Launches a user's scan, in the configuration of our own as far as it has such an instance.
+/// Launches a user's scan, in the configuration of our own scans if it has such an instance.
 fn own<S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -156,14 +157,14 @@ where
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, name, workspace_len(size_of::<Combined<S>>(), tiles), |workspace, words| {
-            // SAFETY: these are the parameters of the kernel, by the contract of `Scan`; the workspace has enough words for
-            // the tiles.
+            // SAFETY: these are the parameters of the kernel, by the contract of `Scan`; the workspace has enough words
+            // for the tiles.
             plan.launch::<Params<S>, _>((exclusive, initial, x, workspace, words, out))
         })
     }
 }
 
-/// Launches the sum by key, of values that are f32, f64, f16, bf16, u32 or u64.
+/// Launches the sum by key, for values of type f32, f64, f16, bf16, u32 or u64.
 fn by_key<T: Number, K: Scalar + DeviceCopy>(
     operation: &'static str,
     (stream, config): (&Stream, Option<Config>),
@@ -181,14 +182,14 @@ fn by_key<T: Number, K: Scalar + DeviceCopy>(
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, operation, words, |workspace, words| {
-            // SAFETY: these are the parameters of the kernel; the arrays have one length, and the workspace has enough words
-            // for the tiles.
+            // SAFETY: these are the parameters of the kernel; the arrays have the same length, and the workspace has
+            // enough words for the tiles.
             plan.launch::<Params<T, K>, _>((exclusive, keys, x, workspace, words, out))
         })
     }
 }
 
-/// [`by_key`] with values and keys as the kernel has them.
+/// [`by_key`] with values and keys converted to the kernel's types.
 fn by_any_key<T: Number, K: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -204,7 +205,7 @@ fn by_any_key<T: Number, K: Element>(
     }
     macro_rules! of_values {
         ($k:ty) => {
-            // Sums that wrap are the same bits with and without a sign.
+            // Wrapping sums have the same bits for signed and unsigned integers.
             match T::NAME {
                 "i32" => by_key::<u32, $k>(
                     operation,
@@ -234,11 +235,11 @@ fn by_any_key<T: Number, K: Element>(
     }
 }
 
-/// The running sum of each run of equal keys for itself, as [`inclusive_sum()`]. Keys are any [`Element`] of 4 or 8 bytes, and
-/// equal if their bits are.
+/// Inclusive running sum within each run of equal keys, as [`inclusive_sum()`]. Keys are any [`Element`] of 4 or 8
+/// bytes; they are equal if their bits are.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -263,11 +264,11 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
 }
 
-/// The sum of the elements before each one in its run of equal keys; 0 at the first. Otherwise as
+/// Exclusive running sum within each run of equal keys; 0 at the first element of a run. Otherwise as
 /// [`inclusive_sum_by_key()`].
 ///
 /// # Errors
-/// As [`inclusive_sum_by_key()`].
+/// As for [`inclusive_sum_by_key()`].
 #[track_caller]
 pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     stream: &Stream,
@@ -279,7 +280,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Writes the two forms of each scan.
+/// Defines the two forms of each scan.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
@@ -288,7 +289,7 @@ macro_rules! scans {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`]; whatever the runtime reports.
+        /// [`OpError::LengthMismatch`]; runtime errors.
         #[track_caller]
         pub fn $name<'x, 'o, T: Number>(
             stream: &Stream,
@@ -303,7 +304,8 @@ macro_rules! scans {
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+        /// As for the form without a configuration; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block
+        /// size that is not a multiple of the warp size.
         #[track_caller]
         pub fn $with<'x, 'o, T: Number>(
             stream: &Stream,
@@ -322,10 +324,10 @@ macro_rules! scans {
 }
 
 scans! {
-    /// The running sum: `out[i] = x[0] + … + x[i]`, PyTorch's `cumsum` of one type. Integers wrap; f16 and bf16 are summed
-    /// up in f32, and each result is rounded once.
+    /// Inclusive running sum: `out[i] = x[0] + … + x[i]`, as PyTorch's `cumsum`, with input and output of one type.
+    /// Integers wrap; f16 and bf16 are summed in f32, and each result is rounded once.
     ///
-    /// A result is rounded as often as by pairwise summation, and once more for each 2²⁰ elements or so before it.
+    /// A result has as many roundings as pairwise summation, plus one for about every 2²⁰ elements before it.
     ///
     /// ```
     /// # use warpsmith::{ops, prelude::*};
@@ -337,8 +339,7 @@ scans! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     inclusive_sum, inclusive_sum_with = "scan_sum", false, ZERO;
-    /// The sum of `initial` and all elements before: `out[i] = initial + x[0] + … + x[i - 1]`, rounded as
-    /// [`inclusive_sum()`] is.
+    /// Exclusive running sum: `out[i] = initial + x[0] + … + x[i - 1]`, rounded as in [`inclusive_sum()`].
     ///
     /// ```
     /// # use warpsmith::{ops, prelude::*};
@@ -350,12 +351,12 @@ scans! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
-    /// The least element so far; NaN from the first NaN on.
+    /// Running minimum; NaN from the first NaN on.
     inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
-    /// The least of `initial` and all elements before; NaN after the first NaN.
+    /// Minimum of `initial` and all preceding elements; NaN after the first NaN.
     exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
-    /// The greatest element so far; NaN from the first NaN on.
+    /// Running maximum; NaN from the first NaN on.
     inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
-    /// The greatest of `initial` and all elements before; NaN after the first NaN.
+    /// Maximum of `initial` and all preceding elements; NaN after the first NaN.
     exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
 }

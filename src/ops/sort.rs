@@ -1,5 +1,5 @@
-//! Radix sorts, searches in sorted arrays, and merges of two. Asynchronous: each takes memory like its outputs until it is
-//! done.
+//! Radix sorts, binary searches in sorted arrays, and merges. They are asynchronous; each uses temporary memory of the
+//! size of its outputs.
 
 use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
 use gpu_kernels::sort::{
@@ -22,16 +22,16 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// The order of a sort.
+/// Sort order.
 ///
-/// It is total: of floats −∞, …, −0, +0, …, +∞, NaN. A NaN is greater than all numbers, whatever its sign and its other bits,
-/// which it keeps: with the sign bit it comes after those without.
+/// It is a total order: for floats −∞, …, −0, +0, …, +∞, NaN. NaNs are greater than all numbers, regardless of sign and
+/// payload, and keep their bits. NaNs with the sign bit set come after NaNs without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// From the least on.
+    /// Smallest first.
     #[default]
     Ascending,
-    /// From the greatest on.
+    /// Largest first.
     Descending,
 }
 
@@ -41,14 +41,14 @@ pub trait SortKey: Number + sealed::Key {}
 mod sealed {
     use super::*;
 
-    /// A key as bits that radix sorts take.
+    /// A key as the bits that a radix sort takes.
     pub trait Key {
         type Bits: KeyBits;
-        /// What makes an ascending order of the type's bits.
+        /// Order-preserving key transform (ascending) of the type's bits.
         const TWIST: Twist<Self::Bits>;
     }
 
-    /// A pass over pairs: keys, values and their outputs, in this order.
+    /// Arrays of one pass over pairs: keys, values and their outputs, in this order.
     pub type Pass<'a, K, V> = (
         DeviceSlice<'a, K>,
         Option<DeviceSlice<'a, V>>,
@@ -56,12 +56,12 @@ mod sealed {
         Option<DeviceSliceMut<'a, V>>,
     );
 
-    /// A value of 4 or 8 bytes that goes with a key.
+    /// A payload value of 4 or 8 bytes.
     pub trait Payload: Scalar + DeviceCopy {}
     impl Payload for u32 {}
     impl Payload for u64 {}
 
-    /// The kernels for keys of a size.
+    /// Kernels for keys of one size.
     pub trait KeyBits: Bits + DeviceCopy {
         fn histogram(
             of: &Launcher<'_>,
@@ -71,7 +71,7 @@ mod sealed {
         ) -> Result<()>;
 
         /// # Safety
-        /// The conditions of `radix_pass` hold, but for the lengths of the arrays, which it checks.
+        /// The conditions of `radix_pass` hold, except for the lengths of the arrays, which it checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
             twist: (Twist<Self>, u32),
@@ -101,7 +101,7 @@ mod sealed {
 
 use sealed::{KeyBits, Pass, Payload};
 
-/// Where kernels of a sort are launched.
+/// Launch target of the kernels of a sort: a stream and the loaded module.
 pub struct Launcher<'a> {
     stream: &'a Stream,
     module: Module,
@@ -112,7 +112,7 @@ impl<'a> Launcher<'a> {
         Ok(Self { stream, module: stream.device().load(&IMAGE)? })
     }
 
-    /// As many blocks as are resident at once, one for each of `tiles` at most.
+    /// Launch of one wave, with at most one block for each of `tiles`.
     fn over(tiles: usize, threads: usize) -> Launch {
         Launch::linear(tiles.saturating_mul(threads), threads as u32).waves(1)
     }
@@ -143,7 +143,7 @@ macro_rules! key_bits {
                     let launch = Launcher::over(keys.len().div_ceil(tile_len(size_of::<$k>(), 0)), THREADS);
                     let kernel = of.module.kernel::<radix_pass<$k>>()?;
                     let arguments = (negative, always, nans, shift, keys, starts, workspace, words, keys_out);
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: guaranteed by the caller.
                     return unsafe { kernel.launch_unsafe(of.stream, launch, arguments) };
                 };
                 let tile = tile_len(size_of::<$k>(), size_of::<V>());
@@ -155,7 +155,7 @@ macro_rules! key_bits {
                         let arguments = (
                             negative, always, nans, shift, keys, values, starts, workspace, words, keys_out, values_out,
                         );
-                        // SAFETY: passed on from the caller.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { kernel.launch_unsafe(of.stream, launch, arguments) }
                     }};
                 }
@@ -172,8 +172,8 @@ macro_rules! key_bits {
             ) -> Result<()> {
                 let launch = Launcher::over(offsets.len() - 1, THREADS);
                 let kernel = of.module.kernel::<radix::sort_segments<$k>>()?;
-                // SAFETY: `sort_segments` of this module checked the lengths, and the offsets, which do not decrease: segments do
-                // not overlap.
+                // SAFETY: `sort_segments` of this module checked the lengths, and that the offsets do not decrease, so
+                // segments do not overlap.
                 unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, nans, keys, offsets, spare, out)) }
             }
 
@@ -211,7 +211,7 @@ keys! {
     f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
-/// The twist of a type in an order.
+/// Key transform of a type in an order.
 fn twist_of<T: SortKey>(order: Order) -> Twist<T::Bits> {
     match order {
         Order::Ascending => T::TWIST,
@@ -219,7 +219,7 @@ fn twist_of<T: SortKey>(order: Order) -> Twist<T::Bits> {
     }
 }
 
-/// Fails where places would not fit 32 bits.
+/// Fails if indices would not fit 32 bits.
 fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
@@ -229,7 +229,7 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Sorts keys of less than 2³² elements, at least one, and the values that go with them.
+/// Sorts at least one and fewer than 2³² keys, and their values.
 fn sort_bits<K: KeyBits, V: Payload>(
     operation: &'static str,
     stream: &Stream,
@@ -255,7 +255,7 @@ fn sort_bits<K: KeyBits, V: Payload>(
         tile_queue::with(stream, operation, words, |workspace, words| {
             for place in 0..places {
                 let starts = counts.slice(place * DIGITS..(place + 1) * DIGITS);
-                // The number of passes is even: the last one writes to `out`.
+                // The number of passes is even, so the last one writes to `out`.
                 let to_spare = place % 2 == 0;
                 let pairs = match (place, to_spare) {
                     (0, _) => (
@@ -277,7 +277,8 @@ fn sort_bits<K: KeyBits, V: Payload>(
                         values_out.as_mut().map(DeviceSliceMut::reborrow),
                     ),
                 };
-                // SAFETY: all arrays have `n` elements, the workspace enough words for them, and `starts` is of this digit.
+                // SAFETY: all arrays have `n` elements, the workspace has enough words for them, and `starts` belongs
+                // to this digit.
                 K::pass(&of, (twist, place as u32 * DIGIT_BITS), pairs, starts, (workspace, words))?;
             }
             Ok(())
@@ -285,10 +286,10 @@ fn sort_bits<K: KeyBits, V: Payload>(
     }
 }
 
-/// Sorts `x` to `out`, which is as long.
+/// Sorts `x` to `out`, which has the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -316,12 +317,12 @@ pub fn sort<'x, 'o, T: SortKey>(
     sort_bits::<T::Bits, u32>("sort", stream, twist_of::<T>(order), x.cast()?, None, (out.cast()?, None))
 }
 
-/// Sorts pairs by their keys: to `keys_out`, and to `values_out` the values of the keys at the same places. Pairs of equal
-/// keys keep their order. All arrays have the same length; a value is any [`Element`] of 4 or 8 bytes.
+/// Sorts pairs by key: writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable. All
+/// arrays have the same length; a value is any [`Element`] of 4 or 8 bytes.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more; whatever
-/// the runtime reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more;
+/// runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -378,18 +379,18 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
     }
 }
 
-/// Sorts each segment of `x`, from `offsets[i]` on, below `offsets[i + 1]`, to the same places of `out`, which is as long as
-/// `x`. What lies outside of all segments stays as it is in `out`.
+/// Sorts each segment of `x`, from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive), to the same positions of
+/// `out`, which has the length of `x`. Elements of `out` outside all segments are unchanged.
 ///
-/// A block of threads sorts a segment, the faster the more segments there are: of few long ones [`sort()`] is faster for
-/// each.
+/// One block sorts one segment, so throughput grows with the number of segments. For a few long segments, call
+/// [`sort()`] on each.
 ///
 /// The operation waits for the stream, to check the offsets.
 ///
 /// # Errors
 /// [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for no offsets, and for 2³² elements or more; whatever the runtime
-/// reports.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for an empty array of offsets, and for 2³² elements or more;
+/// runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -436,12 +437,13 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     )
 }
 
-/// Merges `a` and `b`, both sorted in the order, to `out`, which is as long as both together. Equal keys of `a` come first.
+/// Merges `a` and `b`, both sorted in the given order, to `out`, which has the length of both together. For equal keys,
+/// those of `a` come first.
 ///
-/// Of arrays that are not sorted, `out` has some of their keys in some order.
+/// If an input is not sorted, the contents of `out` are unspecified: some of the keys, in some order.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -470,7 +472,7 @@ pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     KeyBits::merge(&Launcher::new(stream)?, twist_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
 }
 
-/// Launches the search for the places of `keys` in `sorted`.
+/// Launches the binary search for `keys` in `sorted`.
 fn search<T: Number>(
     operation: &'static str,
     upper: bool,
@@ -492,16 +494,16 @@ fn search<T: Number>(
     };
     let launch = Launch::auto(keys.len());
     let function = stream.device().load(&IMAGE)?.function(spec)?;
-    // SAFETY: these are the parameters of the kernel, which is a safe one.
+    // SAFETY: these are the parameters of the kernel, which is safe.
     unsafe { function.launch_as::<Params<T>, _>(stream, launch, &(upper, sorted, keys, out)) }
 }
 
-/// The number of elements of `sorted` that are less than each key: the first place at which the key could be inserted, of
-/// C++'s `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number, and equal to NaN, as [`sort()`] has it.
-/// `sorted` rises: in an array that does not, the places mean nothing.
+/// Returns, for each key, the number of elements of `sorted` that are less: the first insertion position, as C++'s
+/// `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number and equal to NaN, as in [`sort()`].
+/// `sorted` must be ascending; otherwise the positions are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`] when `out` is not as long as `keys`; whatever the runtime reports.
+/// [`OpError::LengthMismatch`] unless `out` has the length of `keys`; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -525,11 +527,11 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
     search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
 }
 
-/// The number of elements of `sorted` that are not greater than each key: the last place at which the key could be
-/// inserted. Otherwise as [`lower_bound()`].
+/// Returns, for each key, the number of elements of `sorted` that are not greater: the last insertion position.
+/// Otherwise as [`lower_bound()`].
 ///
 /// # Errors
-/// As [`lower_bound()`].
+/// As for [`lower_bound()`].
 #[track_caller]
 pub fn upper_bound<'s, 'k, 'o, T: Number>(
     stream: &Stream,

@@ -1,14 +1,16 @@
-//! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]): one workspace a stream and size.
+//! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]): one workspace per stream and
+//! size.
 //!
-//! A workspace begins as zeros, and every launch leaves it to the next as that needs it. A kernel gets all of it, because
-//! the last tag of a launch clears it: so sizes are powers of two, and each has memory of its own.
+//! A workspace is initialized to zero, and every launch leaves it in the state that the next launch needs. The last
+//! epoch of a launch clears the whole workspace, so a kernel gets all of it. Sizes are therefore powers of two, and
+//! each size has its own memory.
 
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::{Error, Result, Stream};
 
 use crate::op_error::OpError;
 
-/// The purposes of the sizes 2¹⁶, 2¹⁷, … bytes.
+/// Scratch purposes for sizes of 2¹⁶, 2¹⁷, … bytes.
 const PURPOSES: [&str; 25] = [
     "tiles 2^16",
     "tiles 2^17",
@@ -37,12 +39,12 @@ const PURPOSES: [&str; 25] = [
     "tiles 2^40",
 ];
 
-/// Runs `work` with the stream's workspace of at least `words` words of 64 bits: its address and its words. Nothing else
-/// enqueues work with it meanwhile.
+/// Runs `work` with the address and size of the stream's workspace of at least `words` 64-bit words. Nothing else
+/// enqueues work with it in the meantime.
 ///
 /// # Safety
-/// `work` enqueues work with the workspace on this stream only, of kernels that use it as
-/// [`TileQueue`](gpu_std::look_back::TileQueue) does.
+/// `work` enqueues work with the workspace on this stream only, and only kernels that use it as a
+/// [`TileQueue`](gpu_std::look_back::TileQueue).
 pub(super) unsafe fn with<R>(
     stream: &Stream,
     operation: &'static str,
@@ -57,7 +59,7 @@ pub(super) unsafe fn with<R>(
         return Err(Error::from(OpError::Unsupported { operation, problem }));
     };
     let bytes = 1 << (16 + class);
-    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch(purpose, bytes, |memory, new| {
             if new {

@@ -1,7 +1,7 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
 //!
-//! A record in the store is data of another program, perhaps damaged or of an older build: one that does not name an
-//! instance that exists, or requests what an operation cannot launch, is skipped. It is never an error.
+//! A record in the store was written by another program and may be damaged or belong to an older build. A record that
+//! names no existing instance, or that an operation cannot launch, is skipped. It is never an error.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -10,20 +10,20 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// The most waves that a stored configuration of a reduction may have: each block needs memory of its own.
+/// Maximum number of waves in a stored configuration of a reduction: each block needs its own memory.
 const MOST_WAVES: u32 = 64;
-/// The most blocks that one may have whatever the number of elements. More are for elementwise kernels alone, and no more
-/// than there are elements: a damaged number would keep the device busy with nothing.
+/// Maximum number of blocks in a stored configuration, independent of the number of elements. Only elementwise kernels
+/// may have more, up to one block per element: a corrupt number would keep the device busy without work.
 const MOST_BLOCKS: u32 = 1 << 16;
 
-/// The configuration that was found to be the fastest for `kernel` (its source name, for example `reduce_sum`), `dtype`
-/// (as for [`variants`](super::variants): `f32`, or `f32,f64` for a cast), `n` elements and arrays aligned to
-/// `alignment` bytes (the least of them; more than 16 counts as 16) on `device`, with the code as it is now. `None` if
-/// nothing was tuned, or what was cannot be launched.
+/// Returns the fastest configuration found by a tuner for `kernel` (its source name, for example `reduce_sum`) and
+/// `dtype` (as for [`variants`](super::variants): `f32`, or `f32,f64` for a cast). It is for `n` elements on `device`,
+/// arrays aligned to `alignment` bytes (the minimum of all arrays; above 16 counts as 16), and the current kernel code.
+/// `None` if nothing was tuned, or if the result cannot be launched.
 ///
-/// Every operation takes it when no configuration is given, and [`default_config`](super::default_config) otherwise. It
-/// is looked up in the device's [`LaunchStore`], under the instance's own type arguments:
-/// `copy` and `fill` have the unsigned integer of the type's size. For a reduction the alignment is its input's.
+/// Every operation uses it if no configuration is given, and falls back to [`default_config`](super::default_config).
+/// It is looked up in the device's [`LaunchStore`], under the instance's own type arguments: `copy` and `fill` have the
+/// unsigned integer of the type's size. For a reduction, the alignment is that of its input.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -37,14 +37,14 @@ const MOST_BLOCKS: u32 = 1 << 16;
 /// ```
 pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device: &Device) -> Option<Config> {
     let store = LaunchStore::of(device);
-    // Nothing is loaded where there is nothing to be found.
+    // The image is not loaded if the store has no tuned configurations.
     if !store.has_tuned() {
         return None;
     }
     find_own(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
 }
 
-/// As [`tuned_config`], in the store of a device that has the image loaded.
+/// [`tuned_config`] from the store of a device that has the image loaded.
 pub(super) fn find_own(
     store: &LaunchStore,
     module: &Module,
@@ -59,16 +59,16 @@ pub(super) fn find_own(
     find(store, module, &known, instance, n, alignment)
 }
 
-/// The name of a kernel in a store, and its kind.
+/// Name of a kernel in a store, and its kind.
 pub(super) struct Known<'a> {
     pub package: &'a str,
     pub kernel: &'a str,
-    /// Its type arguments, joined with commas.
+    /// Type arguments of the kernel, joined with commas.
     pub types: &'a str,
     pub is_reduction: bool,
 }
 
-/// What was tuned for a kernel of an image, if `instance` knows an instance for it.
+/// Tuned configuration for a kernel of an image, if `instance` finds an instance for it.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,
@@ -99,7 +99,7 @@ pub(super) fn find(
         .then_some(config)
 }
 
-/// The configuration of these values; `None` if one is missing, or there is an axis that operations have not.
+/// Configuration with these values; `None` if one is missing, or if there is an axis that operations do not have.
 fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     let (mut block, mut grid, mut items, mut vector) = (None, None, None, None);
     for (axis, value) in &tuned.values {
@@ -114,7 +114,7 @@ fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     Some(Config { block: block?, grid: grid?, items: items?, vector: vector? })
 }
 
-/// The alignment of all of these addresses in bytes, at most 16.
+/// Common alignment of all addresses in bytes, at most 16.
 pub(super) fn alignment(addresses: &[DevicePtr]) -> u32 {
     let all = addresses.iter().fold(16, |all, address| all | address.0);
     1 << all.trailing_zeros()

@@ -1,7 +1,7 @@
-//! Scratch memory for reductions: one workspace a stream, so that two streams never share one.
+//! Scratch memory for reductions: one workspace per stream, so that two streams never share one.
 //!
-//! A workspace begins as zeros and every reduction leaves its header zero, so launches on one stream can follow
-//! each other without clearing it. The stream keeps it, and returns it up for a larger one when a larger grid needs
+//! A workspace is initialized to zero, and every reduction leaves its header zero, so launches on one stream can follow
+//! each other without a memset. The stream keeps the workspace, and replaces it by a larger one if a larger grid needs
 //! that.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
@@ -10,9 +10,9 @@ use warpsmith_runtime::{DeviceCopy, Stream};
 
 use warpsmith_runtime::Result;
 
-/// Bytes at the start of the memory for a value on its way to the host.
+/// Bytes at the start of the memory for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
-/// Grids up to this size share the first allocation.
+/// Grids of up to this number of blocks share the first allocation.
 const LEAST_BLOCKS: u32 = 1024;
 
 /// Scratch memory of one stream.
@@ -21,22 +21,22 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, made or grown for `blocks` with values of `value_bytes`. Nothing else enqueues work with it
-/// meanwhile.
+/// Runs `work` with the stream's workspace, allocated or grown for `blocks` with values of `value_bytes`. Nothing else
+/// enqueues work with it in the meantime.
 ///
 /// # Safety
-/// `work` enqueues work with the workspace on this stream only, for grids of up to `blocks`, and its kernels leave
-/// the header zero.
+/// `work` enqueues work with the workspace on this stream only, for grids of up to `blocks`, and its kernels leave the
+/// header zero.
 pub(super) unsafe fn with<R>(
     stream: &Stream,
     blocks: u32,
     value_bytes: usize,
     work: impl FnOnce(&Workspace) -> Result<R>,
 ) -> Result<R> {
-    // Sizes double, so that a growing grid seldom needs a new one.
+    // Sizes double, so that a growing grid seldom needs a new allocation.
     let blocks = blocks.max(LEAST_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
     let bytes = RESULT_BYTES + workspace_bytes(value_bytes, blocks as usize);
-    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch("reduce", bytes, |memory, new| {
             if new {
@@ -49,12 +49,12 @@ pub(super) unsafe fn with<R>(
 }
 
 impl Workspace {
-    /// Where a value for the host goes.
+    /// Address of a value for the host.
     pub fn result(&self) -> DevicePtr {
         self.memory
     }
 
-    /// The kernel's name for its workspace.
+    /// Address of the partial results, the kernel's workspace.
     pub fn partials(&self) -> DevicePtr {
         self.memory.offset(RESULT_BYTES)
     }
@@ -69,15 +69,15 @@ impl Workspace {
                 instead: "use the form that writes it to a buffer, `…_into`",
             }));
         }
-        // SAFETY: what goes into the driver's calls is the stream's own and the memory that it keeps.
+        // SAFETY: the driver calls get only the stream's own handles and the memory that it keeps.
         let (driver, context) = unsafe { stream.device().driver() };
-        // SAFETY: the memory is valid; `value` is until the stream has been waited for, after which the copy
-        // does not run any more, whatever the outcome.
+        // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized; after that the copy
+        // is not running, regardless of the outcome.
         let copied = unsafe {
             let target = std::ptr::from_mut(&mut value).cast();
             driver.copy_to_host(context, target, self.memory, size_of::<T>(), stream.handle())
         };
-        // The stream's own call comes first: it is the one that explains a fault.
+        // The stream's error takes precedence: it explains a fault.
         stream.synchronize()?;
         copied?;
         Ok(value)

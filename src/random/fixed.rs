@@ -1,4 +1,5 @@
-//! Numbers of a seed from its beginning on, in a configuration, and the same on the host: for benchmarks.
+//! Random numbers from the start of a seed's sequence, with a configuration, and the same numbers on the host: for
+//! benchmarks.
 
 use gpu_std::random::Philox;
 use rayon::prelude::*;
@@ -14,7 +15,7 @@ fn numbers((seed, layout): (u64, Layout)) -> Numbers {
     Numbers { seed, offset: 0, layout, replay: None }
 }
 
-/// [`uniform`](super::uniform()) of a new generator.
+/// [`uniform`](super::uniform()) with a new generator.
 pub(crate) fn uniform<T: Real>(
     stream: &Stream,
     config: Config,
@@ -25,7 +26,7 @@ pub(crate) fn uniform<T: Real>(
     draw.run_with(&numbers(of), out, uniform_launch(T::ZERO, T::ONE))
 }
 
-/// [`normal`](super::normal()) of a new generator, with mean 0 and standard deviation 1.
+/// [`normal`](super::normal()) with a new generator, with mean 0 and standard deviation 1.
 pub(crate) fn normal<T: Real>(
     stream: &Stream,
     config: Config,
@@ -36,7 +37,7 @@ pub(crate) fn normal<T: Real>(
     draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
 }
 
-/// What they write to `n` elements, of the numbers of each block of words.
+/// Numbers that these operations write to `n` elements; `numbers` gives those of each block of words.
 pub(crate) fn expected<T: Real>(
     (seed, layout): (u64, Layout),
     n: usize,

@@ -1,4 +1,4 @@
-//! [`Generator`]: a seed and an offset, from which operations take numbers.
+//! [`Generator`]: a seed and an offset, from which operations take random numbers.
 
 use std::fmt;
 use std::fs::File;
@@ -13,16 +13,16 @@ use super::replay::Replay;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// The seed of a new generator, which is PyTorch's.
+/// Seed of a new generator, the same as in PyTorch.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// The greatest offset: states have it as a signed number.
+/// Largest offset: states store it as a signed number.
 const MOST_OFFSET: u64 = i64::MAX as u64;
 
-/// Where random numbers come from: a seed, and an offset that each operation moves on. Clones share both.
+/// Random number generator: a seed, and an offset that each operation advances. Clones share both.
 ///
-/// It belongs to no device: what it gives depends on its [`Layout`], seed and offset only. While a stream is captured, an
-/// operation on it takes its numbers when the graph is launched; [`random`](super) has more on that.
+/// A generator is not tied to a device: its numbers depend only on its [`Layout`], seed and offset. An operation on a
+/// captured stream takes its numbers when the graph is launched; see [`random`](super).
 ///
 /// ```
 /// use warpsmith::random::Generator;
@@ -49,25 +49,25 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub seed: u64,
-    /// In words of each subsequence, a multiple of 4.
+    /// Offset in words of each subsequence, a multiple of 4.
     pub offset: u64,
     layout: Layout,
-    /// The captures that take numbers from it, and the graphs made of them.
+    /// Captures that take numbers from the generator, and the graphs made from them.
     captures: Vec<Weak<Replay>>,
 }
 
-/// Numbers that one operation has for itself.
+/// Numbers reserved for one operation.
 pub(crate) struct Numbers {
     pub seed: u64,
-    /// From the beginning, or from where a graph's launch begins.
+    /// Offset from the start of the sequence, or from the start of a graph's launch.
     pub offset: u64,
     pub layout: Layout,
-    /// Where captured operations find the seed and the offset of the launch.
+    /// Location of the seed and the offset of the launch, for captured operations.
     pub(super) replay: Option<Arc<Replay>>,
 }
 
 impl Generator {
-    /// A generator with the [default seed](DEFAULT_SEED) and the device's [layout](Layout::of).
+    /// Creates a generator with the [default seed](DEFAULT_SEED) and the device's [layout](Layout::of).
     pub fn new(device: &Device) -> Self {
         Self::with(DEFAULT_SEED, Layout::of(device))
     }
@@ -88,49 +88,49 @@ impl Generator {
     /// Sets a fresh seed from the operating system, and the offset to 0. Returns the seed.
     ///
     /// # Errors
-    /// As [`Self::manual_seed`].
+    /// As for [`Self::manual_seed`].
     pub fn seed(&self) -> Result<u64> {
         let seed = fresh_seed();
         self.change("Generator::seed", |state| (state.seed, state.offset) = (seed, 0))?;
         Ok(seed)
     }
 
-    /// The seed that was set last.
+    /// Most recently set seed.
     pub fn initial_seed(&self) -> u64 {
         self.shared.lock().seed
     }
 
-    /// The offset: the number of words of each subsequence that are used up.
+    /// Offset: the number of words of each subsequence that are used up.
     ///
     /// # Errors
-    /// As [`Self::manual_seed`].
+    /// As for [`Self::manual_seed`].
     pub fn offset(&self) -> Result<u64> {
         self.change("Generator::offset", |state| state.offset)
     }
 
-    /// Sets the offset, a multiple of 4. An operation that would pass 2⁶³ fails; a launch of a graph wraps to the
-    /// beginning.
+    /// Sets the offset, a multiple of 4. An operation that would pass 2⁶³ fails; a graph launch wraps to 0.
     ///
     /// # Errors
-    /// [`OpError::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
+    /// [`OpError::Random`] for an offset that is not a multiple of 4 or not below 2⁶³; as for [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
         check_offset(call, offset)?;
         self.change(call, |state| state.offset = offset)
     }
 
-    /// The state as PyTorch has it: the seed and the offset, 8 bytes each, the least significant first.
+    /// State in PyTorch's format: the seed and the offset, 8 bytes each, little-endian.
     ///
     /// # Errors
-    /// As [`Self::manual_seed`].
+    /// As for [`Self::manual_seed`].
     pub fn state(&self) -> Result<[u8; 16]> {
         self.change("Generator::state", |state| state.bytes())
     }
 
-    /// Sets the state: 16 bytes as [`Self::state`] gives them, or 8 of a seed alone, as old versions of PyTorch had it.
+    /// Sets the state: 16 bytes as from [`Self::state`], or 8 bytes with only the seed, the format of old versions of
+    /// PyTorch.
     ///
     /// # Errors
-    /// [`OpError::Random`] for another number of bytes and for an offset that [`Self::set_offset`] refuses; as
+    /// [`OpError::Random`] for any other number of bytes and for an offset that [`Self::set_offset`] rejects; as for
     /// [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
@@ -138,16 +138,16 @@ impl Generator {
         self.change(call, |state| (state.seed, state.offset) = parts)
     }
 
-    /// How numbers are divided among virtual threads.
+    /// Layout: how numbers are divided among virtual threads.
     pub fn layout(&self) -> Layout {
         self.shared.lock().layout
     }
 
-    /// Sets how numbers are divided among virtual threads: with one layout, seed and offset, two generators give the same on
-    /// any device.
+    /// Sets how numbers are divided among virtual threads. Two generators with the same layout, seed and offset give
+    /// the same numbers on any device.
     ///
     /// # Errors
-    /// As [`Self::manual_seed`].
+    /// As for [`Self::manual_seed`].
     pub fn set_layout(&self, layout: Layout) -> Result<()> {
         self.change("Generator::set_layout", |state| state.layout = layout)
     }
@@ -159,8 +159,8 @@ impl Generator {
         Ok(change(&mut state))
     }
 
-    /// Calls `work` with numbers for an operation on a stream. `increment` says for a layout how much of the offset it needs.
-    /// When `work` fails, the generator is where it was, unless other numbers were taken meanwhile.
+    /// Calls `work` with numbers for an operation on a stream. `increment` returns, for a layout, the required advance
+    /// of the offset. If `work` fails, the offset is restored, unless other numbers were taken in the meantime.
     pub(crate) fn with_numbers<R>(
         &self,
         stream: &Stream,
@@ -174,7 +174,7 @@ impl Generator {
         })
     }
 
-    /// Sets the offset back from `end` to where these numbers begin.
+    /// Sets the offset back from `end` to the start of these numbers.
     fn rewind(&self, numbers: &Numbers, end: u64) {
         let mut state = self.shared.lock();
         match &numbers.replay {
@@ -184,7 +184,7 @@ impl Generator {
         }
     }
 
-    /// The numbers and the offset after them.
+    /// Returns the numbers and the offset after them.
     fn take(
         &self,
         stream: &Stream,
@@ -242,7 +242,7 @@ impl State {
     }
 }
 
-/// The fields of a state's bytes.
+/// Seed and offset from a state's bytes.
 fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
     let (seed, offset) = match state.as_chunks() {
         ([seed], []) => (*seed, [0; 8]),
@@ -265,7 +265,7 @@ fn check_offset(call: &'static str, offset: u64) -> Result<()> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// The offset after an operation.
+/// Offset after an operation.
 pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
     offset.checked_add(increment).filter(|&offset| offset <= MOST_OFFSET).ok_or_else(|| {
         OpError::Random {
@@ -280,7 +280,7 @@ fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
         Ok(()) => u64::from_le_bytes(bytes),
-        // Its keys are from the operating system too, and differ from call to call.
+        // The hasher's keys also come from the operating system, and differ from call to call.
         Err(_) => RandomState::new().hash_one("seed"),
     }
 }
@@ -293,7 +293,7 @@ impl fmt::Debug for Generator {
     }
 }
 
-/// The generators that [`manual_seed_all`] changes.
+/// Generators that [`manual_seed_all`] changes.
 struct Defaults {
     seed: u64,
     made: Vec<Weak<Shared>>,
@@ -305,11 +305,11 @@ fn defaults() -> MutexGuard<'static, Defaults> {
     DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A device's generator.
+/// Default generator of a device.
 struct DefaultGenerator(Generator);
 
-/// The device's generator that programs use which need none of their own. It is the same at every call; its seed is
-/// [`DEFAULT_SEED`], or what [`manual_seed_all`] set last.
+/// Default generator of a device, for programs that do not need their own. Every call returns the same generator. Its
+/// seed is [`DEFAULT_SEED`], or the last one set by [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -331,19 +331,19 @@ pub fn default_generator(device: &Device) -> Generator {
     made.0.clone()
 }
 
-/// Sets the seed of the default generators of all devices, also of those that are opened later.
+/// Sets the seed of the default generators of all devices, including devices that are opened later.
 ///
 /// # Errors
-/// [`OpError::Random`] while a capture that uses one of them is active; then no seed is changed.
+/// [`OpError::Random`] while a capture that uses one of them is active; no seed is changed then.
 pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
 
-/// Sets a fresh seed from the operating system for the default generators of all devices, the same for each, also of those
-/// that are opened later. Returns the seed.
+/// Sets one fresh seed from the operating system for the default generators of all devices, including devices that are
+/// opened later. Returns the seed.
 ///
 /// # Errors
-/// As [`manual_seed_all`].
+/// As for [`manual_seed_all`].
 pub fn seed_all() -> Result<u64> {
     let seed = fresh_seed();
     seed_everywhere("random::seed_all", seed)?;
@@ -358,7 +358,7 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// The states of the devices' default generators at one time, as [`Generator::state`] has each.
+/// States of the devices' default generators, taken at one point in time, each as from [`Generator::state`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -383,7 +383,7 @@ pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
 /// Sets the states of the devices' default generators, each as [`Generator::set_state`] does.
 ///
 /// # Errors
-/// As [`states`] and [`Generator::set_state`], and for another number of states than of devices. Then no state is changed.
+/// As for [`states`] and [`Generator::set_state`]; also unless there is one state per device. No state is changed then.
 pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()> {
     let call = "random::set_states";
     if devices.len() != states.len() {
@@ -395,7 +395,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     of_devices(call, devices, |index, state| (state.seed, state.offset) = parts[index])
 }
 
-/// Calls `change` with the state of each device's default generator, with its index.
+/// Calls `change` with the state of each device's default generator and its index.
 fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, &mut State)) -> Result<()> {
     let of = |device: &Device| default_generator(device).shared;
     let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();
@@ -410,7 +410,7 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
     change_all(call, &generators, change)
 }
 
-/// Calls `change` with the state of each, with its index, unless a capture that uses one is active.
+/// Calls `change` with the state of each generator and its index, unless a capture that uses one is active.
 fn change_all(
     call: &'static str,
     generators: &[Arc<Shared>],

@@ -1,4 +1,4 @@
-//! From numbers that were taken to launches.
+//! Launches of operations with the numbers reserved for them.
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
@@ -10,29 +10,30 @@ use crate::ops::Config;
 use crate::ops::launch::Operation;
 use warpsmith_runtime::Result;
 
-/// The position where a launch begins, as passed to its kernel.
+/// Start position of a launch, as passed to its kernel.
 pub(super) struct Begin<'a> {
     pub seed: u64,
     pub offset: u64,
-    /// Empty, or of a graph.
+    /// Seed and offset in device memory for a captured operation; otherwise empty.
     pub base: DeviceSlice<'a, u64>,
-    /// Virtual threads.
+    /// Number of virtual threads.
     pub threads: u32,
 }
 
-/// An operation whose elements have a number each, in PyTorch's order.
+/// An operation that takes one number per element, in PyTorch's order.
 pub(super) struct Draw<'a> {
     /// The operation's name.
     pub call: &'static str,
     pub kernel: &'static str,
-    /// Numbers that a block of words makes.
+    /// Numbers made from one block of words.
     pub lanes: usize,
     pub stream: &'a Stream,
     pub config: Option<Config>,
 }
 
 impl Draw<'_> {
-    /// Takes the numbers for all of `out`, and launches: once, or for each part of an array that is too large for that.
+    /// Takes the numbers for all of `out`, and launches once, or once per part if the array is too large for one
+    /// launch.
     pub fn run<T: Scalar + DeviceCopy>(
         &self,
         generator: &Generator,
@@ -52,7 +53,7 @@ impl Draw<'_> {
             .with_numbers(self.stream, self.call, increment, |numbers| self.run_with(numbers, out, launch))
     }
 
-    /// The same with numbers that were taken.
+    /// [`Self::run`] with numbers that are already taken.
     pub fn run_with<T: Scalar + DeviceCopy>(
         &self,
         numbers: &Numbers,
@@ -62,7 +63,7 @@ impl Draw<'_> {
         let Numbers { seed, mut offset, layout, .. } = *numbers;
         let parts = parts(out.len(), size_of::<T>());
         if parts.len() > 1 {
-            // PyTorch takes numbers for the whole before it divides it, and does not use them.
+            // PyTorch takes numbers for the whole array before it splits it, and leaves them unused.
             offset += layout.increment(out.len(), self.lanes);
         }
         with_base(numbers, self.stream, |base| {
@@ -82,7 +83,7 @@ impl Draw<'_> {
     }
 }
 
-/// Calls `launch` with what a kernel is to be given for the beginning.
+/// Calls `launch` with the kernel's `base` argument.
 pub(crate) fn with_base<R>(
     numbers: &Numbers,
     stream: &Stream,

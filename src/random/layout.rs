@@ -5,13 +5,13 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Threads of a block, as PyTorch launches them.
+/// Threads per block, as PyTorch launches them.
 const BLOCK: u64 = 256;
-/// Bytes from the first element to the last from which an array is halved.
+/// Distance in bytes from the first to the last element from which an array is halved.
 const FARTHEST: u64 = (1 << 31) - 1;
 
-/// The multiprocessors for which numbers are divided among virtual threads: PyTorch fills an array with the number of
-/// threads that a device holds, each with numbers of its own, and so do generators, on any device.
+/// SM count and threads per SM that determine how numbers are divided among virtual threads. PyTorch fills an array
+/// with as many threads as the device holds, each with its own subsequence. Generators do the same on any device.
 ///
 /// ```
 /// use warpsmith::random::Layout;
@@ -28,13 +28,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of NVIDIA's H100 (SXM) and H200.
+    /// Layout of NVIDIA's H100 (SXM) and H200.
     pub const H200: Self = Self { multiprocessors: 132, threads_per_multiprocessor: 2048 };
 
-    /// The layout of a device with this number of multiprocessors, each of which holds this number of threads.
+    /// Layout of a device with this number of SMs, each of which holds this number of threads.
     ///
     /// # Errors
-    /// [`OpError::Random`] without a multiprocessor or with fewer than 256 threads on each, and for 2³⁰ threads or more.
+    /// [`OpError::Random`] for zero SMs, for fewer than 256 threads per SM, and for 2³⁰ threads or more in total.
     pub fn new(multiprocessors: u32, threads_per_multiprocessor: u32) -> Result<Self> {
         let layout = Self { multiprocessors, threads_per_multiprocessor };
         let problem = if multiprocessors == 0 || u64::from(threads_per_multiprocessor) < BLOCK {
@@ -48,7 +48,7 @@ impl Layout {
         Err(OpError::Random { call: "Layout::new", problem: found }.into())
     }
 
-    /// A device's own; for the emulated device [`Self::H200`].
+    /// Layout of a device; [`Self::H200`] for the emulated device.
     pub fn of(device: &Device) -> Self {
         let DeviceProperties { multiprocessors, max_threads_per_multiprocessor, .. } = *device.properties();
         match Self::new(multiprocessors, max_threads_per_multiprocessor) {
@@ -57,12 +57,12 @@ impl Layout {
         }
     }
 
-    /// Multiprocessors.
+    /// Number of SMs.
     pub fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
 
-    /// Threads that each of them holds.
+    /// Threads per SM.
     pub fn threads_per_multiprocessor(&self) -> u32 {
         self.threads_per_multiprocessor
     }
@@ -71,20 +71,20 @@ impl Layout {
         u64::from(self.multiprocessors) * (u64::from(self.threads_per_multiprocessor) / BLOCK)
     }
 
-    /// The virtual threads for `n` elements, `n` from 1.
+    /// Number of virtual threads for `n` elements, `n` from 1.
     pub(crate) fn threads(&self, n: usize) -> u32 {
         // Fewer than 2^30 by `new`.
         ((n as u64).div_ceil(BLOCK).min(self.most_blocks()) * BLOCK) as u32
     }
 
-    /// The advance of the offset by `n` elements, `n` from 1, in blocks that make `lanes` numbers each.
+    /// Advance of the offset for `n` elements, `n` from 1, with `lanes` numbers per block of words.
     pub(crate) fn increment(&self, n: usize, lanes: usize) -> u64 {
         ((n as u64 - 1) / (u64::from(self.threads(n)) * lanes as u64) + 1) * 4
     }
 }
 
-/// The lengths of the parts in which elements are filled: all at once, or halved until the last element of a part begins
-/// less than 2³¹ − 1 bytes after the first.
+/// Lengths of the parts in which an array is filled. The array is halved until the last element of a part starts less
+/// than 2³¹ − 1 bytes after the first.
 pub(super) fn parts(n: usize, element_bytes: usize) -> Vec<usize> {
     let last = (n as u64).saturating_sub(1).saturating_mul(element_bytes as u64);
     if last < FARTHEST { vec![n] } else { [n / 2, n - n / 2].map(|half| parts(half, element_bytes)).concat() }

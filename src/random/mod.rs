@@ -1,8 +1,8 @@
-//! Random numbers on the device: generators with PyTorch's seeds, states and order, and arrays of numbers.
+//! Random numbers on the device: generators with PyTorch's seeds, states and order, and operations that fill arrays.
 //!
-//! A [`Generator`] has a seed and an offset; each operation takes its numbers there and moves the offset on, so that one
-//! program gives the same numbers in every run ([`Generator::manual_seed`]), on a GPU and on the emulated device alike. The
-//! numbers are those of Philox 4x32-10 ([`gpu_std::random`]).
+//! A [`Generator`] has a seed and an offset. Each operation takes its numbers there and advances the offset, so a
+//! program gives the same numbers in every run ([`Generator::manual_seed`]), on a GPU and on the emulated device. The
+//! numbers come from Philox 4x32-10 ([`gpu_std::random`]).
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -33,31 +33,31 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! | operation | numbers | of `torch` | types |
+//! | operation | numbers | in `torch` | types |
 //! | --- | --- | --- | --- |
-//! | [`uniform()`] | in [0, 1) | `rand`, the same bits | f32, f64, f16, bf16 |
-//! | [`uniform_in()`] | from low to high | `uniform_`, the same bits | f32, f64, f16, bf16 |
-//! | [`normal()`] | of a mean and a standard deviation | `normal_`, but for some last bits; but for f64 [more near 0](crate::gpu_std::random::normal2) | f32, f64, f16, bf16 |
-//! | [`exponential()`] | of a rate | `exponential_`, but for some last bits | f32, f64, f16, bf16 |
-//! | [`integers()`] | in low..high | `randint`, the same | i32, u32, i64, u64 |
-//! | [`bernoulli()`] | 1 with a probability, else 0 | `bernoulli_`, but for f64 and a probability of 1 | u8, f32, f64, f16, bf16 |
-//! | [`dropout()`] | what of an array stays | other choices than `dropout`'s | f32, f64, f16, bf16 |
-//! | [`permutation()`] | 0 to n − 1 in random order | another order than `randperm`'s | i32, u32, i64, u64 |
+//! | [`uniform()`] | in [0, 1) | `rand`, bit-identical | f32, f64, f16, bf16 |
+//! | [`uniform_in()`] | from low to high | `uniform_`, bit-identical | f32, f64, f16, bf16 |
+//! | [`normal()`] | with a mean and a standard deviation | `normal_`, may differ in the last bits; for f64 it has [more numbers near 0](crate::gpu_std::random::normal2) | f32, f64, f16, bf16 |
+//! | [`exponential()`] | with a rate | `exponential_`, may differ in the last bits | f32, f64, f16, bf16 |
+//! | [`integers()`] | in low..high | `randint`, identical | i32, u32, i64, u64 |
+//! | [`bernoulli()`] | 1 with a probability, otherwise 0 | `bernoulli_`, except for f64 and for a probability of 1 | u8, f32, f64, f16, bf16 |
+//! | [`dropout()`] | kept elements of an array | `dropout`, but drops other elements | f32, f64, f16, bf16 |
+//! | [`permutation()`] | 0 to n − 1 in random order | `randperm`, but another order | i32, u32, i64, u64 |
 //!
-//! Order. All but the last two have PyTorch's order on a CUDA device, which depends on the number of multiprocessors: that is
-//! part of a generator ([`Layout`]), not of the device it is used on. A generator for a CUDA device has the device's own; one
-//! for the emulated device has that of an H100 or H200, so that it gives what those give, with the same seed. Set the same
-//! layout on both for others. Arrays of more than 2³¹ bytes are halved until no part is longer, as PyTorch does, and the
-//! parts are filled one after the other.
+//! Order: all but the last two have PyTorch's order on a CUDA device, which depends on the number of SMs. That number
+//! is part of the generator ([`Layout`]), not of the device it is used on. A generator for a CUDA device has the
+//! device's layout. A generator for the emulated device has the layout of an H100 or H200, so that it gives the same
+//! numbers as these with the same seed. To match other devices, set the same layout on both. Arrays of more than 2³¹
+//! bytes are halved until no part is longer, as in PyTorch, and the parts are filled in sequence.
 //!
-//! Graphs. While a stream is captured, operations take their place from memory that each launch of the graph writes anew:
-//! each launch has other numbers, the same that the operations would have given outside of a graph. A launch takes numbers
-//! once for each capture that is part of its graph. A part that runs several times in a launch (in a loop, or added in several
-//! places) has the same numbers each time; a part that does not run (of a condition) takes its numbers too. A launch that is
-//! refused takes none.
+//! Graphs: captured operations read their seed and offset from memory that each graph launch updates. Each launch gives
+//! new numbers, the same that the operations would give without a graph. A launch takes numbers once for each capture
+//! in its graph. A part that runs several times in a launch (in a loop, or added in several places) has the same
+//! numbers each time. A part that does not run (in a conditional node) takes its numbers too. A rejected launch takes
+//! none.
 //!
-//! Zero elements take nothing from a generator, nor does an operation that fails. Any thread may use a generator; an operation takes its place in one step, so
-//! two operations never have the same numbers.
+//! An operation on zero elements, or one that fails, takes no numbers from a generator. A generator can be used from
+//! any thread. An operation reserves its numbers atomically, so two operations never have the same numbers.
 
 #[cfg(feature = "bench")]
 pub(crate) mod fixed;

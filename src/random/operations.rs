@@ -1,4 +1,4 @@
-//! The operations: arrays of random numbers.
+//! Operations that fill arrays with random numbers.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub trait Integer: Scalar + DeviceCopy + Ord + sealed::Sealed {
     /// The number of integers from `self` up to `high`, exclusive; `self` is less.
     #[doc(hidden)]
     fn range_to(self, high: Self) -> u64;
-    /// The greatest.
+    /// Largest value of the type.
     #[doc(hidden)]
     const MOST: u64;
 }
@@ -41,7 +41,7 @@ macro_rules! integers {
             const MOST: u64 = <$t>::MAX as u64;
 
             fn range_to(self, high: Self) -> u64 {
-                // Differences of 64-bit numbers wrap to the right one.
+                // The difference of 64-bit numbers wraps to the correct value.
                 (high as i64).wrapping_sub(self as i64) as u64
             }
         }
@@ -57,7 +57,7 @@ macro_rules! flags {
 }
 flags!(u8, f32, f64, f16, bf16);
 
-/// The launch of a kernel whose parameters are where its numbers begin, these values, and the output.
+/// Launches a kernel whose parameters are the start of its numbers, these values, and the output.
 macro_rules! launch {
     ($t:ty; $($value:expr => $type:ty),*) => {
         move |operation: &Operation<'_>, begin: Begin<'_>, out: DeviceSliceMut<'_, $t>| {
@@ -76,16 +76,16 @@ fn problem<R>(call: &'static str, problem: String) -> Result<R> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Numbers of `T` that a block of words makes.
+/// Numbers of type `T` made from one block of words.
 pub(super) const fn lanes<T: Scalar>() -> usize {
     if size_of::<T::Accumulator>() == 8 { 2 } else { 4 }
 }
 
-/// Fills `out` with uniform numbers in [0, 1), the same as `torch.rand` on CUDA with the generator's seed, offset and
-/// [layout](super::Layout). f16 and bf16 are rounded from those of f32; what rounds to 1 is 0.
+/// Fills `out` with uniform numbers in [0, 1), bit-identical to `torch.rand` on CUDA with the generator's seed, offset
+/// and [layout](super::Layout). f16 and bf16 are rounded from f32; a number that rounds to 1 becomes 0.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -107,10 +107,10 @@ pub fn uniform<'o, T: Real>(
     uniform_with(stream, None, generator, out)
 }
 
-/// [`uniform()`] in a configuration, which changes no number.
+/// [`uniform()`] with a configuration, which does not change the numbers.
 ///
 /// # Errors
-/// As [`uniform()`]; [`OpError::NoSuchVariant`].
+/// As for [`uniform()`]; [`OpError::NoSuchVariant`].
 #[track_caller]
 pub fn uniform_with<'o, T: Real>(
     stream: &Stream,
@@ -123,15 +123,15 @@ pub fn uniform_with<'o, T: Real>(
     draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
 }
 
-/// Fills `out` with uniform numbers in `range`, as PyTorch's `uniform_` does: low + u (high − low), rounded, for u in
-/// (0, 1], and low where that is high.
+/// Fills `out` with uniform numbers in `range`, as PyTorch's `uniform_`: low + u (high − low), rounded, for u in (0,
+/// 1], with high replaced by low.
 ///
-/// The length high − low is rounded to the type first, as PyTorch's is. Where that makes it longer, as of ends of very different
-/// size, numbers may come up to half the spacing of the type's numbers at that length above high. f16 and bf16 are computed in
-/// f32 and rounded.
+/// The length high − low is rounded to the type first, as in PyTorch. If that increases it, as for ends of very
+/// different magnitude, numbers may exceed high by up to half the spacing of the type's numbers at that length. f16 and
+/// bf16 are computed in f32 and rounded.
 ///
 /// # Errors
-/// [`OpError::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
+/// [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; runtime errors.
 #[track_caller]
 pub fn uniform_in<'o, T: Real>(
     stream: &Stream,
@@ -164,13 +164,13 @@ pub(super) fn uniform_launch<T: Real>(
     launch!(T; from => T, to => T)
 }
 
-/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. f16 and bf16
-/// are computed in f32 and rounded; f32 has the accuracy of
-/// [`normal2`](crate::gpu_std::random::normal2), so that values may differ from PyTorch's in some last bits.
+/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. f16 and
+/// bf16 are computed in f32 and rounded. f32 has the accuracy of [`normal2`](crate::gpu_std::random::normal2), so
+/// values may differ from PyTorch's in the last bits.
 ///
 /// # Errors
-/// [`OpError::Random`] for a standard deviation that is negative, and for one or a mean that is not finite in the type;
-/// whatever the runtime reports.
+/// [`OpError::Random`] for a negative standard deviation, and for a mean or standard deviation that is not finite in
+/// the type; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -193,10 +193,10 @@ pub fn normal<'o, T: Real>(
     normal_with(stream, None, generator, out, mean, std)
 }
 
-/// [`normal()`] in a configuration, which changes no number.
+/// [`normal()`] with a configuration, which does not change the numbers.
 ///
 /// # Errors
-/// As [`normal()`]; [`OpError::NoSuchVariant`].
+/// As for [`normal()`]; [`OpError::NoSuchVariant`].
 #[track_caller]
 pub fn normal_with<'o, T: Real>(
     stream: &Stream,
@@ -228,16 +228,16 @@ pub(super) fn normal_launch<T: Real>(
     launch!(T; mean => f64, std => f64)
 }
 
-/// Fills `out` with numbers of the exponential distribution with this rate (the inverse of the mean), in the order of PyTorch's
-/// `exponential_`: −ln(u) / rate, rounded, for u in (0, 1], with a least number above 0 for −ln(1).
+/// Fills `out` with exponentially distributed numbers of this rate (the inverse of the mean), in the order of PyTorch's
+/// `exponential_`: −ln(u) / rate, rounded, for u in (0, 1]. −ln(1) is replaced by a minimum above 0.
 ///
-/// They are above 0 and finite unless the rate takes them out of the type's range. The least number is 2⁻²⁴ / rate (f64: 2⁻⁵³
-/// / rate), which is rounded to 0 for f16 at rates from 2 on; the greatest of f16 are infinite below a rate of about 4 · 10⁻⁴.
-/// For f32 and bf16 it takes rates beyond 10³⁷ or below 10⁻³⁷.
+/// The numbers are above 0 and finite unless the rate takes them out of the type's range. The minimum is 2⁻²⁴ / rate
+/// (f64: 2⁻⁵³ / rate), which rounds to 0 for f16 at rates of 2 and above. The largest f16 numbers are infinite below a
+/// rate of about 4 · 10⁻⁴. f32 and bf16 leave the range only at rates above 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean has no number in f32, of f64 in f64;
-/// whatever the runtime reports.
+/// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean is not representable in f32
+/// (for f64, in f64); runtime errors.
 #[track_caller]
 pub fn exponential<'o, T: Real>(
     stream: &Stream,
@@ -256,12 +256,12 @@ pub fn exponential<'o, T: Real>(
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
 }
 
-/// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the number of integers in it. The words
-/// have 32 bits for fewer than 2²⁸ integers and 64 bits for more. One integer comes up at most a sixteenth more often than
-/// another for up to 2⁶⁰ of them, beyond that up to twice as often; for a power of two, all come up equally often.
+/// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the size of the range. The words
+/// have 32 bits for sizes below 2²⁸ and 64 bits otherwise. For sizes up to 2⁶⁰, an integer comes up at most a sixteenth
+/// more often than another; above that, up to twice as often. For a power of two, all are equally likely.
 ///
 /// # Errors
-/// [`OpError::Random`] for an empty range; whatever the runtime reports.
+/// [`OpError::Random`] for an empty range; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -289,11 +289,11 @@ pub fn integers<'o, T: Integer>(
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
-/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 else; always 1 for 1, where PyTorch gives a 0 once in 2²⁵
-/// times.
+/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 otherwise. For `p` = 1 the result is always 1, where
+/// PyTorch gives a 0 once in 2²⁵ times.
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
+/// [`OpError::Random`] for a `p` below 0 or above 1; runtime errors.
 #[track_caller]
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
@@ -307,13 +307,13 @@ pub fn bernoulli<'o, T: Bernoulli>(
     draw.run(generator, out.into(), launch!(T; threshold => f32))
 }
 
-/// Drops each element with probability `p`: `mask[i]` is 0 and `y[i]` is 0 for those, also for NaN; for all others `mask[i]`
-/// is 1 and `y[i]` is `x[i]` / (1 − p).
+/// Drops each element with probability `p`. For a dropped element `mask[i]` and `y[i]` are 0, even if `x[i]` is NaN.
+/// Otherwise `mask[i]` is 1 and `y[i]` is `x[i]` / (1 − p).
 ///
 /// The dropped elements do not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` outside of 0 to 1; [`OpError::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -364,12 +364,12 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
 
 /// Fills `out` with 0 to n − 1 in random order, where n is its length.
 ///
-/// The order is computed, not sorted: it takes no memory and one launch. It is one of at most 2¹²⁸, so of more than 34
-/// elements not every order can come up. PyTorch's `randperm` gives another. The result does not depend on the
-/// [layout](super::Layout).
+/// The order is computed, not sorted: it uses no temporary memory and one launch. There are at most 2¹²⁸ orders, so for
+/// more than 34 elements not every order can come up. The order differs from PyTorch's `randperm`. It does not depend
+/// on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] if n − 1 does not fit the type; whatever the runtime reports.
+/// [`OpError::Random`] if n − 1 does not fit the type; runtime errors.
 #[track_caller]
 pub fn permutation<'o, T: Integer>(
     stream: &Stream,
@@ -414,12 +414,12 @@ pub(super) fn draw<'a>(
     Draw { call, kernel, lanes, stream, config }
 }
 
-/// The f32 with which uniform numbers are compared: the nearest to the probability, as in PyTorch. Fails unless `p`, what
-/// the caller gave, is one.
+/// The f32 threshold for uniform numbers: nearest to the probability, as in PyTorch. Fails unless `p`, the caller's
+/// argument, is a probability.
 fn threshold(call: &'static str, p: f64, probability: f64) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
         return problem(call, format!("the probability must be from 0 to 1, found {p}"));
     }
-    // Above all numbers there are, of which 1 is one.
+    // A threshold above all uniform numbers, whose maximum is 1.
     Ok(if probability == 1.0 { 2.0 } else { probability as f32 })
 }

@@ -1,4 +1,5 @@
-//! [`Replay`]: where the kernels of a graph find their random numbers' beginning, which differs from launch to launch.
+//! [`Replay`]: location from which the kernels of a graph read the start of their random numbers, which differs per
+//! launch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +11,18 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 use super::generator::State;
 use crate::IMAGE;
 
-/// A generator's state for one capture. The function that is called before each launch of the graph keeps it.
+/// Generator state for one capture. The callback that runs before each launch of the graph owns it.
 pub(super) struct Replay {
     capture: CaptureId,
-    /// The seed and the offset of the launch.
+    /// Seed and offset of the launch.
     base: Mutex<DeviceBuffer<u64>>,
-    /// The advance of the offset by a launch. It changes with the generator locked.
+    /// Advance of the offset per launch. It is changed only with the generator locked.
     increment: AtomicU64,
 }
 
 impl Replay {
     pub fn new(stream: &Stream, capture: CaptureId) -> warpsmith_runtime::Result<Self> {
-        // Not of the graph's own memory: it is written outside of the graph.
+        // Allocated outside the graph's memory, because it is written outside the graph.
         let base = DeviceBuffer::uninit(&stream.device().default_stream(), 2)?;
         Ok(Self { capture, base: Mutex::new(base), increment: AtomicU64::new(0) })
     }
@@ -42,16 +43,16 @@ impl Replay {
         self.increment.store(increment, Ordering::Relaxed);
     }
 
-    /// The memory that captured kernels read.
+    /// Memory that captured kernels read.
     pub fn base(&self) -> MutexGuard<'_, DeviceBuffer<u64>> {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the beginning of a launch that comes next on the stream, and takes its numbers.
+    /// Writes the start position of the next launch on the stream, and takes its numbers.
     pub fn begin(&self, stream: &Stream, state: &mut State) -> warpsmith_runtime::Result<()> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<random_base>()?;
         kernel.launch(stream, Launch::grid_block(1, 32), (state.seed, state.offset, &mut *self.base()))?;
-        // A multiple of 4, and far from the end in any program; at the end it begins anew, as PyTorch's does.
+        // A multiple of 4, and far from the end in any program; at the end it wraps to 0, as PyTorch's does.
         state.offset = state.offset.wrapping_add(self.increment()) & (i64::MAX as u64 - 3);
         Ok(())
     }

@@ -1,16 +1,25 @@
-//! Products, ours beside the fastest of 16 algorithms of cuBLASLt's heuristics, in turns in one run.
+//! GEMM benchmark: our kernels and the fastest of 16 algorithms from cuBLASLt's heuristics, interleaved in one run.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Arguments are cases,
-//! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k). Types are `bf16`, `f16`, `tf32`,
-//! `f32`, `f32x3` (by three products of TF32, beside cuBLASLt's of `f32`), `e4m3`, `e4m3s` (with scales for blocks, beside cuBLASLt's
-//! without), `i8` (by cuBLAS, without a search), `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`, and `group`, of which
-//! `group:abt:128*64x2048x4096` are 128 groups of `bf16` of 64 rows on average, beside a product of cuBLASLt's for each. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
-//! transposes of such; `+gelu` adds a bias and applies GELU, and `+schedules` times each `Schedule` that there is too. A shape `8*1024` is a batch of eight. Memory bounds products of few
-//! rows: their `b` should be larger than the L2 cache, as `bf16:abt:4x28672x8192`.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated one runs only small shapes. Arguments are cases,
+//! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k).
 //!
-//! Inputs are normally distributed, since the power that a product draws depends on them. Each figure is the median of the
-//! rounds, each timed by events around several products, after the clock has settled; power and clock are read after each
-//! round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 6 by default.
+//! Types, with the cuBLAS baseline:
+//!
+//! - `bf16`, `f16`, `tf32`, `f32`
+//! - `f32x3`: 3xTF32, vs cuBLASLt's `f32`
+//! - `e4m3`: FP8; `e4m3s`: block-scaled FP8, vs cuBLASLt's unscaled FP8
+//! - `i8`: vs cuBLAS, without an algorithm search
+//! - `w4`: `bf16` with weight-only int4 (W4A16), vs cuBLASLt's `bf16`
+//! - `group`: grouped GEMM, vs one cuBLASLt GEMM per group. `group:abt:128*64x2048x4096` has 128 groups of `bf16` with
+//!   64 rows on average.
+//!
+//! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
+//! applies GELU; `+schedules` also times each available `Schedule`. A shape `8*1024` is a batch of eight. Skinny GEMMs
+//! are memory-bound: their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
+//!
+//! Inputs are normally distributed, since the power draw of a GEMM depends on them. Each figure is the median of the
+//! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read
+//! after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 6 by default.
 
 use half::{bf16, f16};
 use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
@@ -26,7 +35,7 @@ fn main() -> Result<()> {
     let device = Device::open(&name)?;
     let stream = Stream::new(&device)?;
     println!("{}", device.name());
-    // What cargo passes is no case.
+    // Arguments that cargo passes are not cases.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
@@ -65,22 +74,22 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is multiplied.
+/// Problem of one case.
 struct Case {
     name: String,
     element: String,
     are_transposed: [bool; 2],
     is_fused: bool,
-    /// Whether each schedule is timed.
+    /// True if every schedule is timed.
     is_swept: bool,
-    /// The default for `None`.
+    /// Schedule to use; the default for `None`.
     schedule: Option<Schedule>,
     batches: usize,
     shape: [usize; 3],
 }
 
 impl Case {
-    /// `None` for what is no case.
+    /// Parses a case; `None` if the text is not a case.
     fn of(text: &str) -> Option<Self> {
         let [element, layout, shape] = text.split(':').collect::<Vec<_>>()[..] else { return None };
         let without = |layout: &'_ str, suffix| match layout.strip_suffix(suffix) {
@@ -108,9 +117,9 @@ impl Case {
     }
 }
 
-/// A type of matrices, with what cuBLAS multiplies.
+/// Element type of matrices, with the corresponding cuBLAS type.
 trait Number: Element {
-    /// The type for cuBLAS, of the same bytes.
+    /// cuBLAS type with the same bytes.
     type Theirs: DeviceCopy;
     fn of(number: f32) -> Self;
     fn widen(output: Self::Output) -> f32;
@@ -130,7 +139,7 @@ trait Number: Element {
     ) -> Result<()>;
 }
 
-/// The operands of a product.
+/// Operands of a GEMM.
 struct Ours<'a, T: Element> {
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
@@ -183,7 +192,7 @@ macro_rules! floats {
     )* };
 }
 
-/// Our product on tensor cores.
+/// Our GEMM on tensor cores.
 fn fused<T: Element<Sum = f32>>(
     stream: &Stream,
     case: &Case,
@@ -193,7 +202,7 @@ fn fused<T: Element<Sum = f32>>(
     warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
 }
 
-/// Every schedule.
+/// Returns every available schedule.
 fn schedules() -> impl Iterator<Item = Schedule> {
     Schedule::TILES
         .into_iter()
@@ -203,11 +212,11 @@ fn schedules() -> impl Iterator<Item = Schedule> {
 }
 
 thread_local! {
-    /// Scales of 1, as many as the largest matrix has had.
+    /// Scales of 1, enough for the largest matrix so far.
     static SCALES: std::cell::RefCell<Option<DeviceBuffer<f32>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Our product of 8-bit numbers with scales for blocks, all of which are 1.
+/// Our block-scaled FP8 GEMM, with all scales equal to 1.
 fn scaled(stream: &Stream, epilogue: &Epilogue<'_, bf16>, Ours { a, b, c }: Ours<'_, F8E4M3>) -> Result<()> {
     let blocks = a.columns().div_ceil(128);
     let [of_a, of_b] = [a.rows() * blocks, b.columns().div_ceil(128) * blocks];
@@ -264,7 +273,7 @@ impl Number for i8 {
     }
 }
 
-/// Normally distributed numbers, from a table of a million.
+/// Returns normally distributed numbers, from a table of a million.
 fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut pair = || {
@@ -275,7 +284,7 @@ fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let table: Vec<T> = (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(T::of).collect();
     let mut numbers = Vec::with_capacity(len);
     while numbers.len() < len {
-        // Rows must not repeat each other.
+        // A random start in the table, so that rows do not repeat.
         let from = random.usize(..table.len());
         let count = (table.len() - from).min(len - numbers.len());
         numbers.extend_from_slice(&table[from..from + count]);
@@ -283,7 +292,7 @@ fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
     numbers
 }
 
-/// What is enqueued, once.
+/// Function that enqueues one GEMM.
 type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
 fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
@@ -350,7 +359,7 @@ fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// The root of the mean square of the error of samples of a product.
+/// Root mean square error of sampled elements of a GEMM.
 fn error(case: &Case, a: &[f32], b: &[f32], c: &[f32]) -> f64 {
     let [m, n, k] = case.shape;
     let at = |of: &[f32], [height, width]: [usize; 2], row, column, is_transposed| {
@@ -368,7 +377,8 @@ fn error(case: &Case, a: &[f32], b: &[f32], c: &[f32]) -> f64 {
     (squares.sum::<f64>() / SAMPLES as f64).sqrt()
 }
 
-/// Groups of rows of `bf16`, between none and twice the average, beside a product of cuBLASLt's for each.
+/// Benchmarks grouped GEMM in `bf16`, vs one cuBLASLt GEMM per group. Group sizes are between zero and twice the
+/// average.
 fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
     let ([average, n, k], count) = (case.shape, case.batches);
     let mut random = fastrand::Rng::with_seed(4);
@@ -421,7 +431,7 @@ fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
             ),
         ];
         let bytes = 2 * (m * k + count * n * k);
-        // Of the rows that there are, not of the average.
+        // FLOPs of the actual number of rows, not of the average.
         let case = Case {
             shape: [m, n, k],
             batches: 1,
@@ -437,7 +447,7 @@ fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// `bf16` by weights of 4 bits, beside the product of as many of `bf16`.
+/// Benchmarks `bf16` with int4 weights (W4A16), vs a `bf16` GEMM of the same shape.
 fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     let [m, n, k] = case.shape;
     let mut random = fastrand::Rng::with_seed(3);
@@ -466,14 +476,14 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)
 }
 
-/// The same bytes.
+/// Reinterprets the same bytes as another type.
 fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
     assert_eq!((size_of::<T>(), align_of::<T>()), (size_of::<U>(), align_of::<U>()));
-    // SAFETY: both are types of which any bytes are a value, of the same size and alignment.
+    // SAFETY: any bytes are valid values of both types, which have the same size and alignment.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// Times a schedule, if it is one for the product.
+/// Times a schedule, if it is valid for the GEMM.
 fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -> Result<()> {
     let Schedule { tile: [height, width], cluster, splits } = schedule;
     if call().is_err() {
@@ -486,7 +496,7 @@ fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -
     Ok(())
 }
 
-/// Microseconds of a call, of `count` that are enqueued together.
+/// Microseconds per call, of `count` calls that are enqueued together.
 fn time(stream: &Stream, call: &mut Call<'_>, count: usize) -> Result<f64> {
     let start = stream.record_timed_event()?;
     (0..count).try_for_each(|_| call())?;
@@ -495,7 +505,7 @@ fn time(stream: &Stream, call: &mut Call<'_>, count: usize) -> Result<f64> {
     Ok(end.elapsed_us(&start)? / count as f64)
 }
 
-/// Times both, of which each reads so many bytes.
+/// Times both calls; `bytes` is the number of bytes that each reads.
 fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
     let time = |call: &mut Call<'_>, count: usize| time(stream, call, count);
     let mut once = 1.0f64;
@@ -519,7 +529,7 @@ fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, 
     let mut power = [Vec::new(), Vec::new()];
     let mut clocks = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS {
-        // Each goes first as often.
+        // Each goes first equally often.
         for which in [round % 2, 1 - round % 2] {
             times[which].push(time(&mut calls[which].1, count)?);
             let now = stream.device().telemetry()?;
@@ -549,7 +559,7 @@ fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, 
     Ok(())
 }
 
-/// NaN of nothing.
+/// Median of the values; NaN if there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

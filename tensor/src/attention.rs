@@ -1,4 +1,4 @@
-//! `out = softmax(scale * q * k^T) * v`: checks the heads, and launches.
+//! `out = softmax(scale * q * k^T) * v`: checks the heads, and launches the kernel.
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -17,40 +17,40 @@ use crate::heads::{Extents, Heads, HeadsMut};
 use crate::matmul::check_device;
 
 const OPERATION: &str = "attention";
-/// Most rows of a plane, so that their numbers do not overflow.
+/// Maximum rows per plane, so that row numbers do not overflow.
 const MOST_ROWS: usize = 1 << 30;
-/// Most tiles of a launch.
+/// Maximum number of tiles per launch.
 pub(crate) const MOST_TILES: u64 = 1 << 31;
-/// Bytes of k and v that blocks at work at a time may read, so that the L2 cache holds them.
+/// Maximum bytes of k and v that concurrently running blocks read, so that they stay in the L2 cache.
 const BAND_BYTES: usize = 32 << 20;
 
-/// How rows attend. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
+/// Attention options. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attention<'a> {
-    /// The factor of scores, positive and finite. `None`: `1 / sqrt(dim)`.
+    /// Softmax scale, positive and finite. `None`: `1 / sqrt(dim)`.
     pub scale: Option<f32>,
-    /// Whether a row attends to no later ones: row i of n rows of q to rows up to `i + m - n` of m rows of k, so that the last rows
-    /// of both correspond, as in FlashAttention. With fewer rows of k than of q the first rows of q attend to none.
+    /// True for a causal mask, aligned to the bottom right as in FlashAttention: row i of n rows of q attends to rows
+    /// up to `i + m - n` of m rows of k. If k has fewer rows than q, the first rows of q attend to no rows.
     pub is_causal: bool,
-    /// Where sequences begin and end, if they have lengths of their own.
+    /// Sequence offsets, if the sequences have different lengths.
     pub offsets: Option<Offsets<'a>>,
 }
 
-/// The lengths of sequences that lie one after the other, in device memory: sequence i has the rows from `offsets[i]` to
-/// `offsets[i + 1]` of the one sequence that the views have. Sequences may be empty.
+/// Offsets of variable-length sequences that are packed one after the other, in device memory. The views have one
+/// sequence; sequence i has its rows from `offsets[i]` to `offsets[i + 1]`. Sequences may be empty.
 ///
-/// Nothing on the host reads them. Rows that there are not, and those of an earlier sequence, belong to none. Rows of `out` and
-/// sums that belong to no sequence keep what they hold.
+/// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
+/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
-    /// Of q, `out` and sums: one more than there are sequences, ascending.
+    /// Offsets of q, `out` and `sums`: one more than there are sequences, ascending.
     pub q: DeviceSlice<'a, u32>,
-    /// Of k and v, as many.
+    /// Offsets of k and v, as many as for q.
     pub k: DeviceSlice<'a, u32>,
 }
 
-/// The types of heads: `bf16` and `f16`. Scores, weights and sums are of `f32`; weights are rounded before they are multiplied by
-/// v.
+/// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`; the probabilities are
+/// rounded to the element type before they are multiplied by v.
 pub trait HeadElement: gpu_std::tensor::Half + DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]
@@ -72,16 +72,15 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// `out = softmax(scale * q * k^T) * v`, for each head of each sequence: every row of `out` is the mean of the rows of `v`, weighted
-/// by the exponentials of the scores of its row of `q` and the rows of `k`. Rows that attend to nothing become zero.
+/// `out = softmax(scale * q * k^T) * v`, for each head of each sequence. Rows that attend to no rows become zero.
 ///
 /// | operand | heads | rows |
 /// | --- | --- | --- |
-/// | `q`, `out` | a multiple of those of `k` | any number |
-/// | `k`, `v` | each for as many successive heads of `q` | any number |
+/// | `q`, `out` | a multiple of the heads of `k` | any number |
+/// | `k`, `v` | each is shared by as many consecutive heads of `q` | any number |
 ///
-/// A row has 64, 128 or 256 elements. Each operand has the layout that its view says. NaN of a row of `k` or `v` reaches the rows
-/// that attend to it, and those of `v` may reach rows of the same sequence that are masked from it, as 0 * NaN.
+/// A row has 64, 128 or 256 elements. Each operand has the layout of its view. NaN in a row of `k` or `v` propagates to
+/// the rows that attend to it. NaN in `v` may also reach rows of the same sequence for which it is masked, as 0 * NaN.
 ///
 /// ```
 /// use half::bf16;
@@ -109,9 +108,9 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or distance from one row or
-/// head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than 9.0;
-/// whatever the runtime reports.
+/// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row stride or
+/// head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; runtime
+/// errors.
 #[track_caller]
 pub fn attention<T: HeadElement>(
     stream: &Stream,
@@ -125,11 +124,12 @@ pub fn attention<T: HeadElement>(
     run(stream, options, [q, k, v], out, None)
 }
 
-/// As [`attention()`], and `sums[(sequence * heads + head) * rows + row]` becomes the natural logarithm of the sum of the
-/// exponentials of the row's scores, `-inf` for a row that attends to nothing: what joins the results of parts of k.
+/// [`attention()`] that also returns the log-sum-exp (LSE) of each row's scores. It is stored in `sums[(sequence *
+/// heads + head) * rows + row]`, and is `-inf` for a row that attends to no rows. It is needed to merge split-KV
+/// partial results.
 ///
 /// # Errors
-/// As [`attention()`]; [`TensorError::Heads`] for sums of another length.
+/// As for [`attention()`]; [`TensorError::Heads`] for `sums` of another length.
 #[track_caller]
 pub fn attention_with_sums<T: HeadElement>(
     stream: &Stream,
@@ -169,7 +169,7 @@ fn run<T: HeadElement>(
     T::launch(Call { stream, options, scale, q, k, v, out, sums })
 }
 
-/// The factor of scores, which is checked.
+/// Checks the softmax scale and returns it.
 pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim: usize) -> Result<f32> {
     let scale = options.scale.unwrap_or(1.0 / (dim as f32).sqrt());
     if scale > 0.0 && scale.is_finite() {
@@ -178,12 +178,12 @@ pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim:
     Err(TensorError::Scale { operation, scale: scale.to_string() }.into())
 }
 
-/// What scores are multiplied by before their powers of two are taken: never so small that a score of -inf times it is NaN.
+/// Factor of the scores before `exp2`. It is never so small that its product with a score of -inf is NaN.
 pub(crate) fn factor(scale: f32) -> f32 {
     (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
 
-/// Fails for heads that do not fit each other.
+/// Fails for heads whose sizes do not match.
 pub(crate) fn check_sizes(
     operation: &'static str,
     options: &Attention<'_>,
@@ -200,7 +200,7 @@ pub(crate) fn check_sizes(
     } else if sizes(v) != sizes(k) {
         format!("{}, and {}: they have the same sides", named("k", k), named("v", v))
     } else if (k.planes, k.dim) != (q.planes, q.dim) || !q.heads.is_multiple_of(k.heads) {
-        // Of zero, zero alone is a multiple.
+        // The only multiple of zero is zero.
         format!(
             "{}, and {}: both have as many sequences of as many elements a row, and q a multiple of k's heads",
             named("q", q),
@@ -238,7 +238,7 @@ fn check_offsets(operation: &'static str, Offsets { q, k }: &Offsets<'_>, planes
     Err(TensorError::Heads { operation, what }.into())
 }
 
-/// Fails for heads that begin where a tensor copy cannot.
+/// Fails for heads whose address or strides TMA does not support.
 pub(crate) fn check_alignment<T>(
     operation: &'static str,
     matrix: &'static str,
@@ -255,13 +255,14 @@ pub(crate) fn check_alignment<T>(
     Ok(())
 }
 
-/// How many of `all` heads are worked on together, whose blocks read two operands with these rows, `group` of them the same.
+/// Number of heads, out of `all`, whose tiles are scheduled together. Their blocks read two operands with the sizes of
+/// `read`; `group` heads share the same operands.
 pub(crate) fn band<T>(read: &Extents, group: usize, all: usize) -> u32 {
     let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
     (group * (BAND_BYTES / bytes).max(1)).min(all) as u32
 }
 
-/// What is computed, checked.
+/// Validated arguments of an attention call.
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
@@ -274,7 +275,7 @@ pub struct Call<'a, 'c, T: DeviceCopy> {
     sums: Option<DeviceSliceMut<'c, f32>>,
 }
 
-/// The parameters of the kernel.
+/// Parameters of the kernel.
 type Params<T> = (
     param::TensorMap<T, 4>,
     param::TensorMap<T, 4>,
@@ -308,7 +309,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MOST_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
-        // Without rows of k nothing of k and v is read, and there is no map of them.
+        // Without rows of k, nothing of k and v is read, and there can be no tensor map of them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
         let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
         let rows_first =
@@ -330,8 +331,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let launch = Launch::grid_block(tiles as u32, THREADS).shared(H::SHARED_BYTES);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
-        // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which fit; out and sums are borrowed
-        // exclusively, out is aligned and has the rows of q, sums one for each, and both offsets are as many.
+        // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which match. `out` and
+        // `sums` are borrowed exclusively. `out` is aligned and has the rows of q, `sums` has one element per row, and
+        // both offsets have the same length.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }
@@ -341,9 +343,9 @@ pub(crate) fn strides(extents: &Extents) -> HeadStrides {
     HeadStrides { row: row as u64, head: head as u64, plane: plane as u64 }
 }
 
-/// The heads, of whose boxes each has `tile` rows of one.
+/// Tensor layout of the heads; each box has `tile` rows of one head.
 pub(crate) fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
-    // A stride that is not used need not be a multiple of 16 bytes, nor beyond what it strides over.
+    // An unused stride does not have to be a multiple of 16 bytes or exceed the inner dimensions, so it is rounded up.
     let unit = 16 / size_of::<T>();
     let mut dims = [extents.dim, extents.rows, extents.heads, extents.planes];
     let mut strides =

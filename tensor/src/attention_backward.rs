@@ -1,4 +1,4 @@
-//! [`attention_backward()`]: checks the heads, and launches.
+//! [`attention_backward()`]: checks the heads, and launches the kernels.
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -21,33 +21,33 @@ use crate::matmul::check_device;
 
 const OPERATION: &str = "attention_backward";
 
-/// What [`attention_with_sums()`](crate::attention_with_sums()) read and wrote.
+/// Inputs and outputs of the forward pass, [`attention_with_sums()`](crate::attention_with_sums()).
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a, T: DeviceCopy> {
-    /// The heads that attended.
+    /// Queries.
     pub q: Heads<'a, T>,
-    /// What they were compared with.
+    /// Keys.
     pub k: Heads<'a, T>,
-    /// What was weighted.
+    /// Values.
     pub v: Heads<'a, T>,
-    /// The result.
+    /// Output of the forward pass.
     pub out: Heads<'a, T>,
-    /// The logarithms of the sums.
+    /// Log-sum-exp of each row.
     pub sums: DeviceSlice<'a, f32>,
 }
 
-/// The gradients to write, each with the sizes of what it is the gradient of, in any layout.
+/// Gradients to write, each with the sizes of its operand, in any layout.
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
-    /// Of q.
+    /// Gradient of q.
     pub q: HeadsMut<'a, T>,
-    /// Of k.
+    /// Gradient of k.
     pub k: HeadsMut<'a, T>,
-    /// Of v.
+    /// Gradient of v.
     pub v: HeadsMut<'a, T>,
 }
 
-/// The types of which [`attention_backward()`] has gradients: `bf16` and `f16`.
+/// Element types of [`attention_backward()`]: `bf16` and `f16`.
 pub trait GradientElement: HeadElement {
     /// Enqueues the kernels.
     #[doc(hidden)]
@@ -70,13 +70,14 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// The gradients of `q`, `k` and `v` of an [`attention()`](crate::attention()) with the same options, of the gradient `dout` of `out`. A
-/// row has 64 or 128 elements. The gradients of a head of k and v are the sums of those by all heads of q that read it. Rows that attend to
-/// nothing have a gradient of zero, as those of k that no row attends to. Rows that belong to no sequence keep what they hold. NaN of a
-/// row of a sequence may reach the gradients of rows of the same sequence that are masked from it, as 0 * NaN.
+/// Backward pass of [`attention()`](crate::attention()): computes the gradients of `q`, `k` and `v` from the gradient
+/// `dout` of `out`. The options must be those of the forward pass. A row has 64 or 128 elements. The gradients of a
+/// head of k and v are summed over all heads of q that read it. Rows of q that attend to no rows have a gradient of
+/// zero, as do rows of k that no row attends to. Rows that belong to no sequence are unchanged. NaN in a row of a
+/// sequence may reach the gradients of rows of the same sequence for which it is masked, as 0 * NaN.
 ///
-/// Weights are computed again; they, and their gradients, are rounded to the type of the heads before they are multiplied; sums are of
-/// `f32`, and their order depends on the sizes alone.
+/// The attention probabilities are recomputed. They and their gradients are rounded to the element type before they are
+/// multiplied. Sums are `f32`, and their order depends on the sizes alone.
 ///
 /// ```
 /// use half::bf16;
@@ -114,9 +115,9 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or
-/// distance from one row or head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability
-/// than 9.0; whatever the runtime reports.
+/// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view
+/// whose address, row stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute
+/// capability is not 9.0; runtime errors.
 #[track_caller]
 pub fn attention_backward<T: GradientElement>(
     stream: &Stream,
@@ -184,7 +185,7 @@ fn check_gradients<T: DeviceCopy>(
     Err(TensorError::Heads { operation: OPERATION, what }.into())
 }
 
-/// What is computed, checked.
+/// Validated arguments of a call.
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
@@ -233,12 +234,12 @@ type Keys<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
-    /// Sequences, planes or those that offsets divide.
+    /// Number of sequences: planes, or sequences given by offsets.
     fn count(&self) -> usize {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }
 
-    /// The sequences. Blocks work on the tiles of `band` heads at a time.
+    /// Kernel parameters of the sequences. Blocks process the tiles of `band` heads at a time.
     fn sequences(&self, band: u32) -> Sequences {
         let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
         Sequences {
@@ -250,7 +251,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         }
     }
 
-    /// For each row of q the sum of `out * dout`.
+    /// Computes `delta`: the sum of `out * dout` for each row of q.
     fn delta<K: Kernel<Params = Delta<T>>>(&self) -> Result<DeviceBuffer<f32>> {
         let (out, dout) = (self.attended.out, self.dout);
         let Extents { dim, rows, heads, planes, .. } = out.extents;
@@ -274,7 +275,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 planes as u32,
                 dim as u32,
             );
-            // SAFETY: both have these sizes and strides, which were checked, and `delta` an element for each row.
+            // SAFETY: both have these checked sizes and strides, and `delta` has one element per row.
             unsafe { kernel.launch_unsafe(self.stream, launch, arguments)? };
         }
         Ok(delta)
@@ -295,7 +296,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if count == 0 {
             return Ok(());
         }
-        // What has no rows is not read, and there is no map of it.
+        // An operand without rows is not read, and there can be no tensor map of it.
         let (queries, keys) = match (of_q.rows, of_k.rows) {
             (0, 0) => return Ok(()),
             (0, _) => ([k, k], [k, v]),
@@ -333,14 +334,14 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let device = stream.device();
         let to = strides(&gradients.q.extents);
         let of_queries = of(band::<T>(&of_k, group, of_q.heads * count), to, to);
-        // Each block reads the heads of its group.
+        // Each block reads the heads of q of its group.
         let read = Extents { rows: of_q.rows * group, ..of_q };
         let to = (strides(&gradients.k.extents), strides(&gradients.v.extents));
         let of_keys = of(band::<T>(&read, 1, of_k.heads * count), to.0, to.1);
         let Sequences { q_rows, k_rows, .. } = of_keys.sequences;
         let turned =
             Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of_keys.sequences };
-        // All that can be refused, before anything is enqueued.
+        // Everything that can fail comes before anything is enqueued.
         let launch = |tiles| Launch::grid_block(tiles, THREADS).shared(shared_bytes(H::DIM));
         let launches = (launch(tiles(of_queries.sequences)?), launch(tiles(turned)?));
         let module = device.load(&IMAGE)?;
@@ -349,9 +350,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if of_q.rows > 0 {
             let ([q, k, v, dout], offsets, dq) = (for_queries, offsets(), gradients.q.elements);
             let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of_queries);
-            // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which fit; the gradient is
-            // borrowed exclusively, aligned, and has the rows of q; sums and `delta` have an element for each, and both offsets
-            // are as many.
+            // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes. The gradient is
+            // borrowed exclusively, aligned, and has the rows of q. `sums` and `delta` have one element per row, and
+            // both offsets have the same length.
             unsafe { kernels.0.launch_unsafe(stream, launches.0, arguments)? };
         }
         if of_k.rows > 0 {
@@ -359,7 +360,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             let (dk, dv): (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) =
                 (gradients.k.elements, gradients.v.elements);
             let arguments = (q, k, v, dout, sums, delta, dk, dv, offsets.0, offsets.1, of_keys);
-            // SAFETY: as above, of the gradients of k and v.
+            // SAFETY: as above, for the gradients of k and v.
             unsafe { kernels.1.launch_unsafe(stream, launches.1, arguments)? };
         }
         Ok(())

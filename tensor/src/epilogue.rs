@@ -1,4 +1,4 @@
-//! [`Epilogue`]: what becomes of sums before they are stored.
+//! [`Epilogue`]: the operations on a GEMM's sums before they are stored.
 
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result};
 use warpsmith_tensor_kernels::epilogue::Finish;
@@ -7,14 +7,15 @@ pub use warpsmith_tensor_kernels::epilogue::Activation;
 
 use crate::error::TensorError;
 
-/// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
+/// GEMM epilogue, applied before rounding: `activation(scale * sum + bias)`.
 #[derive(Debug, Clone, Copy)]
 pub struct Epilogue<'a, C: DeviceCopy> {
-    /// The factor of the product: 1 by default. For 8-bit numbers the product of the scales of `a` and `b`.
+    /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.
     pub scale: f32,
-    /// One element for each column of `c`, added to each row; of products of groups, for each column of each group. None by default.
+    /// Bias: one element per column of `c`, added to each row; for grouped GEMM, per column of each group. None by
+    /// default.
     pub bias: Option<DeviceSlice<'a, C>>,
-    /// Applied last. None by default.
+    /// Activation, applied last. None by default.
     pub activation: Activation,
 }
 
@@ -25,7 +26,7 @@ impl<C: DeviceCopy> Default for Epilogue<'_, C> {
 }
 
 impl<C: DeviceCopy> Epilogue<'_, C> {
-    /// Fails for a bias of another length than there are columns.
+    /// Fails for a bias whose length is not the number of columns.
     pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
         match self.bias {
             Some(bias) if bias.len() != columns => {

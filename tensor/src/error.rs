@@ -1,52 +1,52 @@
-//! [`TensorError`]: what the operations of this crate cannot compute.
+//! [`TensorError`]: the errors of this crate's operations.
 
 use warpsmith_runtime::{Device, Error};
 
-/// The error of an operation, with its remedy: [`Error::downcast_ref`] finds it.
+/// Error of an operation, with its remedy. [`Error::downcast_ref`] retrieves it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The sides of the matrices do not fit.
+    /// The shapes of the matrices do not match.
     #[error(
         "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and a single a or b is that of all of a batch"
     )]
     Shape {
         /// The operation.
         operation: &'static str,
-        /// Which sides, and what they are.
+        /// The mismatched sizes.
         what: String,
     },
 
-    /// The groups of rows do not fit.
+    /// The sizes of the groups do not match.
     #[error(
         "{operation}: {what}; a is m x k, b a matrix of k x n for each group, c m x n, and the bias has n elements for each group"
     )]
     Groups {
         /// The operation.
         operation: &'static str,
-        /// Which sides, and what they are.
+        /// The mismatched sizes.
         what: String,
     },
 
-    /// The heads of attention do not fit.
+    /// The sizes of the attention heads do not match.
     #[error("{operation}: {what}")]
     Heads {
         /// The operation.
         operation: &'static str,
-        /// What does not fit.
+        /// The mismatch.
         what: String,
     },
 
-    /// The factor of scores is not a positive number.
+    /// The softmax scale is not positive and finite.
     #[error("{operation}: scores cannot be multiplied by {scale}: the scale is positive and finite")]
     Scale {
         /// The operation.
         operation: &'static str,
-        /// The factor.
+        /// The scale.
         scale: String,
     },
 
-    /// The rows of a matrix or of heads begin where the kernel cannot read them.
+    /// The address or a stride of a matrix or of heads is not aligned as the kernel needs.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
          both: pad the rows{}",
@@ -57,13 +57,13 @@ pub enum TensorError {
         operation: &'static str,
         /// The matrix.
         matrix: &'static str,
-        /// Bytes from one row to the next.
+        /// Row stride in bytes.
         bytes: usize,
-        /// The address of the first.
+        /// Address of the first row.
         address: u64,
     },
 
-    /// The type is not multiplied in this layout.
+    /// The kernels do not support this layout for the element type.
     #[error(
         "{operation}: kernels multiply {element} of which the rows of a and the columns of b are adjacent in memory, and those \
          of {matrix} are not: transpose it{}",
@@ -74,20 +74,20 @@ pub enum TensorError {
         operation: &'static str,
         /// The matrix.
         matrix: &'static str,
-        /// The type of the elements.
+        /// The element type.
         element: &'static str,
     },
 
-    /// The schedule is none that there is.
+    /// No kernel exists for the schedule.
     #[error("{operation}: {what}")]
     Schedule {
         /// The operation.
         operation: &'static str,
-        /// What there is not, and what there is.
+        /// The unsupported part, and the supported values.
         what: String,
     },
 
-    /// The device has other tensor cores.
+    /// The kernel does not support the device's compute capability.
     #[error(
         "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}{}",
         capability.0,
@@ -101,20 +101,20 @@ pub enum TensorError {
         device: String,
         /// Its compute capability.
         capability: (u32, u32),
-        /// Those that the kernel is for.
+        /// The compute capabilities that the kernel supports.
         needed: &'static str,
     },
 }
 
 impl TensorError {
-    /// That of a device that is not one of those `needed`.
+    /// Error for a device whose compute capability is not among those `needed`.
     pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
         let capability = device.properties().capability;
         Self::Device { operation, device: device.id().to_string(), capability, needed }.into()
     }
 }
 
-/// The remedy that products have beside others.
+/// Additional remedy for GEMM: cuBLAS.
 fn or_library(operation: &str) -> &'static str {
     if operation == "matmul" {
         ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"

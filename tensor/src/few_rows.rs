@@ -1,4 +1,4 @@
-//! Products of few rows: by numbers of 16 bits, for [`matmul()`](crate::matmul()), and by 4-bit weights.
+//! Skinny GEMM (M ≤ 16): 16-bit operands for [`matmul()`](crate::matmul()), and weight-only int4 (W4A16).
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -15,7 +15,7 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, check_rows};
 
-/// Most blocks of a grid.
+/// Maximum number of blocks per grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
 /// Fails on a device without `mma.m16n8k16`.
@@ -26,12 +26,12 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 and later"))
 }
 
-/// Whether a product has few rows, and operands that lie as these kernels read them.
+/// Returns whether a GEMM is skinny and its operands have the layout of these kernels.
 pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     a.rows() <= MOST_M as usize && !a.is_transposed && b.is_transposed
 }
 
-/// The types of [`matmul_4bit()`]: `bf16` and `f16`.
+/// Element types of [`matmul_4bit()`]: `bf16` and `f16`.
 pub trait Element4: Number4 + DeviceCopy {
     #[doc(hidden)]
     fn launch_few_rows(product: Product<'_, '_, Self, Self>) -> Result<()>;
@@ -39,31 +39,33 @@ pub trait Element4: Number4 + DeviceCopy {
     fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()>;
 }
 
-/// A product of `m` x `k` by `k` x `n` weights of 4 bits: code `c` of column j, in group g of 128 successive codes of it, stands for
-/// `scale * (c - zero)` with the scale and the zero of the group.
+/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 128 consecutive codes. Code `c` stands for
+/// `scale * (c - zero)` with the scale and the zero point of its group.
 ///
-/// Formats of the 4-bit weights that models are published in, such as those of GPTQ and AWQ with groups of 128, have these numbers
-/// in another order; they are reordered once.
+/// Published 4-bit formats, such as GPTQ and AWQ with a group size of 128, store these values in another order. Reorder
+/// them once.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights4<'a, T: DeviceCopy> {
-    /// n columns of k codes, two in a byte, the lower four bits the first: n * k / 2 bytes, from a multiple of 16 bytes on.
+    /// n columns of k codes, two per byte, the first in the lower four bits: n * k / 2 bytes. The address is a multiple
+    /// of 16 bytes.
     pub codes: DeviceSlice<'a, u8>,
-    /// A scale for each group: n columns of k / 128.
+    /// Scale per group: n columns of k / 128.
     pub scales: DeviceSlice<'a, T>,
-    /// A zero for each group, 0 to 127 (the lower seven bits of it count); 8 for all by default.
+    /// Zero point per group, 0 to 127 (only its lower seven bits are used); 8 for all groups by default.
     pub zeros: Option<DeviceSlice<'a, u8>>,
 }
 
 const OPERATION: &str = "matmul_4bit";
 
-/// `c = activation(scale * a * weights + bias)`, with `a` of m x k, weights of k x n and `c` of m x n elements. The weights become
-/// numbers of the type of `a`, without their scale, which is applied to the sums of a group: these are of `f32`, and rounded once.
-/// Memory bounds it up to 16 rows, for which the weights are read once. The order of the sums depends on the sizes alone.
+/// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
+/// m×n. The weights are dequantized to the type of `a` without their scale, which is applied to the `f32` sum of each
+/// group. The result is rounded once. Up to 16 rows, the kernel is memory-bound and reads the weights once. The order
+/// of the additions depends on the sizes alone.
 ///
 /// # Errors
-/// [`TensorError::Shape`], also if k is no multiple of 128; [`TensorError::Layout`] for a transposed `a`;
-/// [`TensorError::Alignment`] for an `a` or codes whose address or pitch is no multiple of 16 bytes; [`TensorError::Device`] on a
-/// device of a compute capability below 8.0; whatever the runtime reports.
+/// [`TensorError::Shape`], also if k is not a multiple of 128; [`TensorError::Layout`] for a transposed `a`;
+/// [`TensorError::Alignment`] for an `a` or codes whose address or pitch is not a multiple of 16 bytes;
+/// [`TensorError::Device`] for a compute capability below 8.0; runtime errors.
 ///
 /// ```
 /// use half::bf16;
@@ -136,7 +138,7 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     T::launch_4bit(Product4 { stream, epilogue: *epilogue, a, weights: *weights, c })
 }
 
-/// A product that was checked.
+/// Validated arguments of a W4A16 GEMM.
 #[doc(hidden)]
 pub struct Product4<'a, 'c, T: Element4> {
     stream: &'a Stream,
@@ -146,7 +148,7 @@ pub struct Product4<'a, 'c, T: Element4> {
     c: MatrixMut<'c, T>,
 }
 
-/// Chooses the instance by groups of rows and tiles of columns.
+/// Selects the instance by the number of row groups and column tiles.
 macro_rules! instance {
     ($sizes:expr, $multiprocessors:expr, $is_4bit:literal, $launch:ident::<$kernel:ident<$ty:ty>>($($argument:expr),*)) => {{
         let blocks = Blocks::new(&$sizes, $multiprocessors, $is_4bit);
@@ -178,7 +180,7 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// A product of 16-bit numbers that was checked.
+/// Validated arguments of a skinny GEMM with 16-bit operands.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     pub(crate) operation: &'static str,
@@ -189,11 +191,11 @@ pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     pub(crate) c: MatrixMut<'c, C>,
 }
 
-/// What enqueues a product.
+/// Function that enqueues a GEMM.
 #[doc(hidden)]
 pub type Enqueue<T, C> = fn(Product<'_, '_, T, C>) -> Result<()>;
 
-/// Enqueues a product of types that have kernels for it.
+/// Enqueues a skinny GEMM, for the types that have kernels.
 pub(crate) fn product<T: Element4>(product: Product<'_, '_, T, T>) -> Result<()> {
     T::launch_few_rows(product)
 }
@@ -213,24 +215,25 @@ fn sizes<T: DeviceCopy>(a: &Matrix<'_, T>, b: Option<&Matrix<'_, T>>, c: &Matrix
     }
 }
 
-/// How a product is divided.
+/// Block tile of a skinny GEMM.
 #[derive(Clone, Copy)]
 struct Blocks {
-    /// Groups of rows of A of a block.
+    /// Row groups of A per block.
     groups: u32,
-    /// Tiles of columns of B.
+    /// Column tiles of B per block.
     tiles: u32,
 }
 
 impl Blocks {
-    /// Two tiles read A half as often, which counts beside weights of 4 bits and where A has many rows, when there are blocks enough.
+    /// Selects two column tiles if there are enough blocks. They halve the reads of A, which matter next to 4-bit
+    /// weights and if A has many rows.
     fn new(sizes: &FewRows, multiprocessors: u32, is_4bit: bool) -> Self {
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let has_two = (is_4bit || groups == 2) && 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * multiprocessors;
         Self { groups, tiles: if has_two { 2 } else { 1 } }
     }
 
-    /// The launch that covers the product.
+    /// Launch that covers C.
     fn launch(
         self,
         operation: &'static str,
@@ -252,7 +255,7 @@ impl Blocks {
     }
 }
 
-/// The parameters of a product of 16-bit numbers.
+/// Kernel parameters with 16-bit operands.
 type Plain<T> = (
     param::Slice<T>,
     param::Slice<T>,
@@ -262,7 +265,7 @@ type Plain<T> = (
     param::Value<Finish>,
 );
 
-/// Those of one by weights of 4 bits.
+/// Kernel parameters with packed int4 weights.
 type Coded<T> = (
     param::Slice<T>,
     param::Slice<u8>,
@@ -284,8 +287,8 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
-    // SAFETY: the sizes are those of the matrices, whose rows begin at multiples of 16 bytes; c is borrowed exclusively, the bias
-    // has n elements, and the grid covers all.
+    // SAFETY: the sizes are those of the matrices, whose rows start at multiples of 16 bytes. `c` is borrowed
+    // exclusively, the bias has n elements, and the grid covers C.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }
 

@@ -1,4 +1,4 @@
-//! [`matmul_grouped()`]: products of groups of rows, each by a matrix of its own.
+//! [`matmul_grouped()`]: grouped GEMM. Each group of rows is multiplied by its own matrix.
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -19,30 +19,31 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows};
 
 const OPERATION: &str = "matmul_grouped";
-/// Most blocks of a launch.
+/// Maximum number of blocks per launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
-/// Most rows of tiles whose blocks go from one column of tiles to the next together.
+/// Maximum number of tile rows per raster group: blocks of a group proceed together to the next tile column.
 const MOST_BAND: usize = 16;
-/// Rows of a group, on average, up to which tiles have 64 rows.
+/// Maximum mean number of rows per group for which tiles have 64 rows.
 const FEW_ROWS: usize = 64;
 
-/// The types of [`matmul_grouped()`]: `bf16` and `f16`.
+/// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
 pub trait GroupedElement: DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
 }
 
-/// `c = activation(scale * a * b + bias)` where group i of the rows of `a`, from `offsets[i]` to `offsets[i + 1]`, is multiplied by
-/// plane i of `b`, as the experts of a mixture do: `a` of m x k, `b` of a k x n matrix for each group, `c` of m x n elements.
+/// Grouped GEMM, as for mixture-of-experts: `c = activation(scale * a * b + bias)`. Group i is the rows of `a` from
+/// `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix per group,
+/// and `c` is m×n.
 ///
-/// There is one offset more than there are groups. They are in device memory and the host does not read them. A group ends where the
-/// next begins; no row is in two groups, whatever the offsets are, and rows that are in none keep what they hold in `c`. The bias has
-/// n elements for each group. `c` begins anywhere. Sums are of `f32`, and rounded once.
+/// There is one more offset than groups. The offsets are in device memory, and the host does not read them. A group
+/// ends where the next starts. No row is in two groups, for any offsets. Rows of `c` that are in no group are
+/// unchanged. The bias has n elements per group. `c` needs no alignment. Sums are `f32` and rounded once.
 ///
 /// # Errors
-/// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] for an `a` or `b`
-/// whose address, pitch or plane is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than
-/// 9.0; whatever the runtime reports.
+/// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
+/// for an `a` or `b` whose address, pitch or plane stride is not a multiple of 16 bytes; [`TensorError::Device`] if the
+/// compute capability is not 9.0; runtime errors.
 ///
 /// ```
 /// use half::bf16;
@@ -137,7 +138,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
 }
 
-/// A product that was checked.
+/// Validated arguments of a grouped GEMM.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
@@ -186,9 +187,9 @@ impl<T: DeviceCopy> Product<'_, '_, T> {
             .shared(shared_bytes(height, width, STAGES, 1));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, c.elements, offsets, epilogue.bias, groups, epilogue.finish());
-        // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
-        // the views check to be below 2^31, one of `b` for each group; there are as many offsets and biases as the kernel
-        // requires; c is borrowed exclusively.
+        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, of matrices of these sizes,
+        // which the views check to be below 2^31, with one plane of `b` per group. Offsets and bias have the lengths
+        // that the kernel requires; `c` is borrowed exclusively.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }

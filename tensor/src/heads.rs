@@ -1,36 +1,36 @@
-//! [`Heads`] and [`HeadsMut`]: views of planes of rows as heads of attention.
+//! [`Heads`] and [`HeadsMut`]: 3-D views interpreted as attention heads.
 
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice3, DeviceSliceMut, DeviceSliceMut3, Result};
 
 use crate::error::TensorError;
 
-/// How heads lie in memory. All figures are in elements.
+/// Sizes and strides of heads in memory, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extents {
-    /// Elements of a row.
+    /// Elements per row.
     pub dim: usize,
-    /// Rows of a head: the tokens of a sequence.
+    /// Rows per head: the tokens of a sequence.
     pub rows: usize,
-    /// Heads of a plane.
+    /// Heads per plane.
     pub heads: usize,
-    /// Planes: sequences.
+    /// Number of planes: sequences.
     pub planes: usize,
-    /// From one row of a head to the next.
+    /// Stride between the rows of a head.
     pub row: usize,
-    /// From one head to the next.
+    /// Stride between heads.
     pub head: usize,
-    /// From one plane to the next.
+    /// Stride between planes.
     pub plane: usize,
 }
 
 impl Extents {
-    /// Whether the rows of a head lie one after the other.
+    /// Returns whether the rows of a head are stored consecutively.
     pub fn is_by_head(&self) -> bool {
         self.row <= self.head
     }
 }
 
-/// Heads of attention, to read: `sequences x heads x rows` of `dim` elements, in one of two layouts.
+/// Read-only attention heads: `sequences x heads x rows` of `dim` elements, in one of two layouts.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -54,14 +54,14 @@ pub struct Heads<'a, T: DeviceCopy> {
     pub(crate) extents: Extents,
 }
 
-/// Heads of attention, to write.
+/// Writable attention heads.
 #[derive(Debug)]
 pub struct HeadsMut<'a, T: DeviceCopy> {
     pub(crate) elements: DeviceSliceMut<'a, T>,
     pub(crate) extents: Extents,
 }
 
-/// The sides of a view: width, height, depth, and from one row and plane to the next.
+/// Sizes and strides of a view: width, height, depth, row stride and plane stride.
 struct View {
     sides: [usize; 3],
     pitch: usize,
@@ -95,22 +95,22 @@ fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
 macro_rules! sizes {
     ($($name:ident),*) => { $(
         impl<T: DeviceCopy> $name<'_, T> {
-            /// Elements of a row.
+            /// Elements per row.
             pub fn dim(&self) -> usize {
                 self.extents.dim
             }
 
-            /// Rows of a head: the tokens of a sequence.
+            /// Rows per head: the tokens of a sequence.
             pub fn rows(&self) -> usize {
                 self.extents.rows
             }
 
-            /// Heads.
+            /// Heads per sequence.
             pub fn heads(&self) -> usize {
                 self.extents.heads
             }
 
-            /// Sequences of equal lengths.
+            /// Number of sequences, which have equal lengths.
             pub fn sequences(&self) -> usize {
                 self.extents.planes
             }
@@ -122,11 +122,11 @@ sizes!(Heads, HeadsMut);
 macro_rules! from_views {
     ($($name:ident, $view:ident: $elements:ident;)*) => { $(
         impl<'a, T: DeviceCopy> $name<'a, T> {
-            /// Tokens one after the other, each a row of every head: the layout `[sequence, token, head, element]`. The view has
-            /// `dim` columns, `heads` rows, and the tokens of all sequences as planes.
+            /// Layout `[sequence, token, head, element]`: tokens are stored consecutively, each with one row per head.
+            /// The view has `dim` columns, `heads` rows, and the tokens of all sequences as planes.
             ///
             /// # Errors
-            /// [`TensorError::Heads`] if the tokens are not a multiple of the sequences.
+            /// [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
             pub fn by_token(view: $view<'a, T>, sequences: usize) -> Result<Self> {
                 let (pitch, plane) = (view.pitch(), view.pitch() * view.rows());
                 let extents = View { sides: [view.width(), view.height(), view.depth()], pitch, plane };
@@ -134,11 +134,11 @@ macro_rules! from_views {
                 Ok(Self { elements: view.$elements(), extents })
             }
 
-            /// Heads one after the other: the layout `[sequence, head, token, element]`. The view has `dim` columns, the tokens of
-            /// a sequence as rows, and the heads of all sequences as planes.
+            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has `dim` columns,
+            /// the tokens of a sequence as rows, and the heads of all sequences as planes.
             ///
             /// # Errors
-            /// [`TensorError::Heads`] if the planes are not a multiple of the sequences.
+            /// [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.
             pub fn by_head(view: $view<'a, T>, sequences: usize) -> Result<Self> {
                 let (pitch, plane) = (view.pitch(), view.pitch() * view.rows());
                 let extents = View { sides: [view.width(), view.height(), view.depth()], pitch, plane };

@@ -1,22 +1,23 @@
-//! Matrix products and attention on tensor cores, in kernels written in Rust.
+//! GEMM and attention on tensor cores, in kernels written in Rust.
 //!
-//! | function | it computes |
+//! | function | computation |
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
-//! | [`matmul_f32()`] | the same in full precision, without tensor cores |
-//! | [`matmul_tf32x3()`] | the same, nearly in full precision, by tensor cores |
-//! | [`matmul_grouped()`] | the same, of groups of rows, each by a matrix of its own |
-//! | [`matmul_scaled()`] | the same, of 8-bit floating-point numbers with scales for blocks of 128 |
-//! | [`matmul_4bit()`] | the same, of weights of 4 bits |
-//! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
-//! | [`attention_backward()`] | its gradients |
+//! | [`matmul_f32()`] | `matmul_fused` for `f32` in full precision, without tensor cores |
+//! | [`matmul_tf32x3()`] | `matmul_fused` for `f32` in nearly full precision, on tensor cores (3xTF32) |
+//! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
+//! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
+//! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
+//! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`; the latter with log-sum-exp |
+//! | [`attention_backward()`] | gradients of attention |
 //!
-//! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, for up to 16 rows
-//! of 16-bit numbers, for weights of 4 bits and for `f32` in full precision those from 8.0 on, and the emulated one.
+//! [`matmul_with()`] takes a [`Schedule`]. [`Element`] lists the types. The kernels support compute capability 9.0 and
+//! the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` run from compute
+//! capability 8.0 on.
 //!
-//! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
-//! anything is enqueued: cuBLAS multiplies those.
+//! On other devices, and for matrices with an alignment that TMA does not support (see [`TensorError`]), the functions
+//! fail before anything is enqueued. Use cuBLAS for those.
 //!
 //! ```
 //! use half::bf16;
@@ -68,5 +69,5 @@ pub use tf32x3::matmul_tf32x3;
 
 use warpsmith_runtime::GpuImage;
 
-/// The kernels of `warpsmith-tensor-kernels`, compiled for `sm_80` and `sm_90a` when this crate was built.
+/// GPU code of `warpsmith-tensor-kernels`, compiled for `sm_80` and `sm_90a` when this crate was built.
 pub static IMAGE: GpuImage = warpsmith_runtime::include_image!("warpsmith_tensor_kernels");

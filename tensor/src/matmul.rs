@@ -1,4 +1,4 @@
-//! `c = a * b`: checks the matrices, chooses instance, cluster and parts, and launches.
+//! `c = a * b`: checks the matrices, selects instance, cluster size and split-K, and launches.
 
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -20,42 +20,43 @@ use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
-/// Threads of a block that has no products to add.
+/// Threads per block of the kernel for k = 0.
 const NOTHING_THREADS: u32 = 256;
 
-/// The types of matrices.
+/// Element types of matrices.
 ///
-/// | type | product | sums | layouts |
+/// | type | output | sums | layouts |
 /// | --- | --- | --- | --- |
 /// | `bf16`, `f16` | the same | `f32` | all |
-/// | `f32`, of which the upper 19 bits are multiplied (TF32) | `f32` | `f32` | `b` transposed |
-/// | [`F8E4M3`] | `bf16` | `f32`, in which the tensor cores keep some 14 bits of mantissa while they add | `b` transposed |
+/// | `f32`, as TF32 (only the upper 19 bits are used) | `f32` | `f32` | `b` transposed |
+/// | [`F8E4M3`] | `bf16` | `f32`; the tensor cores add with about 14 bits of mantissa | `b` transposed |
 /// | `i8` | `i32` | `i32`, wrapping | `b` transposed |
 pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
-    /// Enqueues the product.
+    /// Enqueues the GEMM.
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
-    /// Enqueues the product by clusters of blocks that have one tile each. `None` where there are none.
+    /// Enqueues the GEMM with the non-persistent kernel: one tile per cluster. `None` if the type has no such kernel.
     #[doc(hidden)]
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues what the epilogue makes of a product of nothing. `None` where there are no epilogues.
+    /// Enqueues the epilogue of a GEMM with k = 0. `None` if the type has no epilogues.
     #[doc(hidden)]
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues a product of few rows. `None` where there are no kernels for it.
+    /// Enqueues a skinny GEMM. `None` if the type has no such kernel.
     #[doc(hidden)]
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>>;
 }
 
-/// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a batch, in sums that are rounded
-/// once. A single `a` or `b` is multiplied by all of a batch. The order of the sums depends on the sizes, the device, and whether `c` begins
-/// at a multiple of 16 bytes. With k = 0,
-/// `c` becomes zero.
+/// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Sums are rounded once. An
+/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
+/// whether `c` starts at a multiple of 16 bytes. With k = 0, `c` becomes zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is no multiple of 16 bytes;
-/// [`TensorError::Layout`] for one whose type is not multiplied in its layout; [`TensorError::Device`] on a device of another
-/// compute capability than 9.0; whatever the runtime reports. An `a` that is not transposed, but for i8, is multiplied into a `c` anywhere,
-/// and one of up to 16 rows of 16-bit numbers, by the transpose of rows, from compute capability 8.0 on.
+/// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is not a multiple of 16
+/// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
+/// capability is not 9.0; runtime errors.
+///
+/// There are two exceptions. With an `a` that is not transposed, except for i8, `c` needs no alignment. Skinny GEMM,
+/// with up to 16 rows of 16-bit elements and a transposed `b`, runs from compute capability 8.0 on.
 #[track_caller]
 pub fn matmul<'a, 'b, 'c, T: Element>(
     stream: &Stream,
@@ -67,10 +68,10 @@ pub fn matmul<'a, 'b, 'c, T: Element>(
     run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
-/// As [`matmul()`], with what an [`Epilogue`] says, which costs no further pass over `c`. With k = 0 the sums are zero.
+/// [`matmul()`] with a fused [`Epilogue`]: no separate pass over `c`. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// As [`matmul()`]; [`TensorError::Shape`] for a bias of another length than `c` has columns.
+/// As for [`matmul()`]; [`TensorError::Shape`] for a bias whose length is not the number of columns of `c`.
 #[track_caller]
 pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
     stream: &Stream,
@@ -83,10 +84,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// [`matmul_fused()`] by a schedule, or by the default for `None`.
+/// [`matmul_fused()`] with a schedule, or the default for `None`.
 ///
 /// # Errors
-/// As [`matmul_fused()`]; [`TensorError::Schedule`] for one that there is not.
+/// As for [`matmul_fused()`]; [`TensorError::Schedule`] for a schedule without a kernel.
 #[track_caller]
 pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
     stream: &Stream,
@@ -120,7 +121,7 @@ fn run<T: Element>(
         return Ok(());
     }
     if k == 0 && epilogue.bias.is_none() {
-        // Every activation of zero is zero.
+        // Every activation maps zero to zero.
         return zero(stream, &mut c);
     }
     if size_of::<T>() != 2 {
@@ -163,14 +164,14 @@ fn run<T: Element>(
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
-        // There are no maps of matrices without columns.
+        // There are no tensor maps of matrices without columns.
         (_, Some(of_nothing)) if k == 0 => of_nothing(product),
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
     }
 }
 
-/// Fails on a device that has other tensor cores.
+/// Fails on a device whose compute capability the kernels do not support.
 pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
     if device.is_emulated() || device.properties().capability == (9, 0) {
         return Ok(());
@@ -178,7 +179,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "9.0 alone"))
 }
 
-/// Sums of nothing.
+/// Writes zeros: the sums for k = 0.
 fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> {
     let Stored { width, height, planes, pitch, plane } = c.stored;
     for row in (0..planes).flat_map(|index| (0..height).map(move |row| index * plane + row * pitch)) {
@@ -187,7 +188,7 @@ fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> 
     Ok(())
 }
 
-/// A product that was checked.
+/// Validated arguments of a GEMM.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: Element> {
     stream: &'a Stream,
@@ -214,7 +215,7 @@ macro_rules! elements {
     )* };
 }
 
-/// The instance of a kernel for the tile of the schedule.
+/// Selects the instance for the tile of the schedule.
 macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
@@ -228,7 +229,7 @@ macro_rules! by_tile {
     };
 }
 
-/// All layouts.
+/// Selects the instance for the layouts of `a` and `b`.
 macro_rules! by_layout {
     ($product:ident, $ty:ty) => {
         match ($product.a.is_transposed, $product.b.is_transposed, $product.schedule.cluster) {
@@ -281,7 +282,7 @@ impl Element for i8 {
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = None;
 }
 
-/// The parameters of kernels with an epilogue.
+/// Parameters of kernels with an epilogue.
 type Fused<T, C> = (
     param::TensorMap<T, 3>,
     param::TensorMap<T, 3>,
@@ -291,11 +292,11 @@ type Fused<T, C> = (
     param::Value<Finish>,
 );
 
-/// Those of kernels without.
+/// Parameters of kernels without an epilogue.
 type Plain<T, C> =
     (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
 
-/// Those of kernels whose blocks have one tile.
+/// Parameters of non-persistent kernels (one tile per block).
 type OneTile<T, C> = (
     param::TensorMap<T, 3>,
     param::TensorMap<T, 3>,
@@ -307,7 +308,7 @@ type OneTile<T, C> = (
     param::Value<Finish>,
 );
 
-/// Those of the kernel for products of nothing.
+/// Parameters of the kernel for k = 0.
 type OfNothing<C> = (
     param::SliceMut<C>,
     param::Optional<param::Slice<C>>,
@@ -321,14 +322,14 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let inputs = Inputs { stream, a, b, work, schedule };
-        // SAFETY: the instance is that of the layouts and of the cluster, and the bias has n elements.
+        // SAFETY: the instance matches the layouts and the cluster size, and the bias has n elements.
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, bias, sizes, finish)) }
     }
 
     fn plain<K: Kernel<Params = Plain<T, T::Output>>>(self) -> Result<()> {
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let inputs = Inputs { stream, a, b, work, schedule };
-        // SAFETY: the instance is that of the layouts and of the cluster.
+        // SAFETY: the instance matches the layouts and the cluster size.
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
     }
 
@@ -345,8 +346,8 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let launch = if schedule.starts_early() { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
-        // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
-        // the views check to be below 2^31; c is borrowed exclusively, and the bias has n elements.
+        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, of matrices of these sizes,
+        // which the views check to be below 2^31; `c` is borrowed exclusively, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
@@ -358,7 +359,7 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let blocks = blocks.div_ceil(NOTHING_THREADS.into()).min((work.multiprocessors.max(1) * 8).into());
         let launch = Launch::grid_block(blocks as u32, NOTHING_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: c has these products, and the bias n elements.
+        // SAFETY: `c` has the matrices of the batch, and the bias n elements.
         unsafe { kernel.launch_unsafe(stream, launch, (c.elements, bias, sizes, rows(c.stored), finish)) }
     }
 }
@@ -367,7 +368,7 @@ fn rows(stored: Stored) -> RowStrides {
     RowStrides { pitch: stored.pitch as u64, plane: stored.plane as u64 }
 }
 
-/// What kernels of products read.
+/// Inputs of the GEMM kernels.
 struct Inputs<'a, T: DeviceCopy> {
     stream: &'a Stream,
     a: Matrix<'a, T>,
@@ -377,10 +378,10 @@ struct Inputs<'a, T: DeviceCopy> {
 }
 
 impl<'a, T: Element> Inputs<'a, T> {
-    /// Launches a kernel with the arguments that `arguments` makes of maps and sizes.
+    /// Launches a kernel with the arguments that `arguments` makes from maps and sizes.
     ///
     /// # Safety
-    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of as many blocks as the schedule says.
+    /// The kernel is an instance of [`kernels::product`] with these layouts and the cluster size of the schedule.
     unsafe fn launch<'c, K: Kernel, C: DeviceCopy, A: Arguments<K::Params>>(
         self,
         c: MatrixMut<'c, C>,
@@ -391,18 +392,18 @@ impl<'a, T: Element> Inputs<'a, T> {
         let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
         let tiles = self.tiles()?;
-        // The shared memory of a multiprocessor is enough for one block.
+        // The shared memory of an SM is enough for one block.
         let resident = (self.work.multiprocessors / cluster).max(1);
         let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster).dependent();
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = arguments(maps, c, self.sizes());
-        // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be
-        // below 2^31; c is borrowed exclusively. The kernel is the caller's promise.
+        // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check
+        // to be below 2^31; `c` is borrowed exclusively. The caller guarantees the kernel.
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// The kernel's sizes.
+    /// Problem size, as the kernel takes it.
     fn sizes(&self) -> Sizes {
         Sizes {
             m: self.work.m,
@@ -415,7 +416,7 @@ impl<'a, T: Element> Inputs<'a, T> {
         }
     }
 
-    /// Tiles of all products and parts, each of a cluster.
+    /// Number of tiles over the whole batch, one per cluster.
     fn tiles(&self) -> Result<u32> {
         let Schedule { tile: [height, width], cluster, splits } = self.schedule;
         let Work { m, n, batches, .. } = self.work;
@@ -430,15 +431,15 @@ impl<'a, T: Element> Inputs<'a, T> {
     }
 }
 
-/// Most tiles of a product, so that their numbers do not overflow, and a grid may have two blocks for each.
+/// Maximum number of tiles, so that tile numbers do not overflow, and a grid may have two blocks per tile.
 const MOST_TILES: u64 = (1 << 30) - 1;
 
-/// The map of `a`, whose boxes have `rows` rows.
+/// Tensor map of `a`, whose boxes have `rows` rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(a, !a.is_transposed, rows)
 }
 
-/// The map of `b`, whose boxes have `columns` columns.
+/// Tensor map of `b`, whose boxes have `columns` columns.
 pub(crate) fn b_map<T: DeviceCopy>(b: Matrix<'_, T>, columns: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(b, b.is_transposed, columns)
 }
@@ -453,7 +454,7 @@ fn operand_map<T: DeviceCopy>(
 }
 
 fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
-    // A stride that is not used need not be a multiple of 16 bytes.
+    // An unused stride does not have to be a multiple of 16 bytes, so it is rounded up.
     let unit = 16 / size_of::<T>();
     let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
     TensorLayout {

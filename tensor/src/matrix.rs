@@ -1,4 +1,4 @@
-//! [`Matrix`] and [`MatrixMut`]: views of rows, or of planes of rows, as matrices to multiply.
+//! [`Matrix`] and [`MatrixMut`]: 2-D and 3-D views as GEMM operands.
 
 use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
@@ -7,22 +7,22 @@ use warpsmith_runtime::{
 
 use crate::error::TensorError;
 
-/// How matrices lie in memory, row by row. All figures are in elements.
+/// Sizes and strides of row-major matrices in memory, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// Elements of a row.
+    /// Elements per row.
     pub width: usize,
-    /// Rows of a plane.
+    /// Rows per plane.
     pub height: usize,
-    /// Matrices.
+    /// Number of matrices.
     pub planes: usize,
-    /// From one row to the next.
+    /// Row stride (pitch).
     pub pitch: usize,
-    /// From one matrix to the next.
+    /// Stride between matrices.
     pub plane: usize,
 }
 
-/// A matrix, or a batch of them, to read: rows by [`From`] a view, columns by [`Self::transposed`].
+/// Read-only matrix or batch of matrices: row-major by [`From`] a view, column-major by [`Self::transposed`].
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -45,7 +45,7 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(crate) is_transposed: bool,
 }
 
-/// A matrix, or a batch of them, to write, row by row.
+/// Writable row-major matrix or batch of matrices.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(crate) elements: DeviceSliceMut<'a, T>,
@@ -53,80 +53,80 @@ pub struct MatrixMut<'a, T: DeviceCopy> {
 }
 
 impl<'a, T: DeviceCopy> Matrix<'a, T> {
-    /// The transpose, in the same memory.
+    /// Transposes the matrix without moving data.
     #[must_use]
     pub fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Rows, as it is read.
+    /// Number of rows, after any transposition.
     pub fn rows(&self) -> usize {
         if self.is_transposed { self.stored.width } else { self.stored.height }
     }
 
-    /// Columns, as it is read.
+    /// Number of columns, after any transposition.
     pub fn columns(&self) -> usize {
         if self.is_transposed { self.stored.height } else { self.stored.width }
     }
 
-    /// Matrices of the batch.
+    /// Number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }
 
-    /// Whether it is the transpose of what lies in memory row by row.
+    /// Returns whether the matrix is the transpose of the row-major data in memory.
     pub fn is_transposed(&self) -> bool {
         self.is_transposed
     }
 
-    /// Elements from the beginning of a row in memory to that of the next.
+    /// Row stride in memory, in elements.
     pub fn pitch(&self) -> usize {
         self.stored.pitch
     }
 
-    /// Elements from the beginning of a matrix to that of the next.
+    /// Stride between matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane
     }
 
-    /// The elements from the first to the last, with those between rows.
+    /// Elements from the first to the last, including gaps between rows.
     pub fn elements(&self) -> DeviceSlice<'a, T> {
         self.elements
     }
 }
 
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
-    /// Rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.stored.height
     }
 
-    /// Columns.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.stored.width
     }
 
-    /// Matrices of the batch.
+    /// Number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }
 
-    /// Elements from the beginning of a row to that of the next.
+    /// Row stride, in elements.
     pub fn pitch(&self) -> usize {
         self.stored.pitch
     }
 
-    /// Elements from the beginning of a matrix to that of the next.
+    /// Stride between matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane
     }
 
-    /// The elements from the first to the last, with those between rows, to write.
+    /// Elements from the first to the last, including gaps between rows, as a writable slice.
     pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
         self.elements
     }
 
-    /// The same, borrowed for a shorter time.
+    /// Reborrows the matrix for a shorter lifetime.
     pub fn reborrow(&mut self) -> MatrixMut<'_, T> {
         MatrixMut { elements: self.elements.reborrow(), stored: self.stored }
     }
@@ -192,7 +192,7 @@ from_views! {
     DeviceSlice3, DeviceSliceMut3: stored_3;
 }
 
-/// Fails for rows that begin where kernels cannot read or write them.
+/// Fails if the address or a stride is not aligned as the kernels need.
 pub(crate) fn check_rows<T: DeviceCopy>(
     operation: &'static str,
     matrix: &'static str,
@@ -209,7 +209,7 @@ pub(crate) fn check_rows<T: DeviceCopy>(
     Ok(())
 }
 
-/// Fails for matrices that are no product.
+/// Fails if the shapes do not form a matrix product.
 pub(crate) fn check_sides<T: DeviceCopy, C: DeviceCopy>(
     operation: &'static str,
     a: &Matrix<'_, T>,

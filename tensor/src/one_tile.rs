@@ -1,4 +1,4 @@
-//! [`Clusters`]: how products of types with tiles of one size are divided among clusters.
+//! [`Clusters`]: the schedule of a GEMM for types whose tiles have one size.
 
 use warpsmith_runtime::{DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::Sizes;
@@ -8,24 +8,24 @@ use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::schedule::{MIDDLE, Schedule, Work, multiprocessors};
 
-/// Most blocks of a launch.
+/// Maximum number of blocks per launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
 
-/// Clusters for tiles of `ROWS` x `COLUMNS`.
+/// Schedule with clusters for tiles of `ROWS` x `COLUMNS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clusters {
-    /// What the kernel is told.
+    /// Problem size, as passed to the kernel.
     pub sizes: Sizes,
     schedule: Schedule,
     blocks: u32,
 }
 
 impl Clusters {
-    /// For products of matrices that were checked, with `tile_k` columns of `a` in a stage, which takes as many times as long as one of
-    /// a single product, and a cluster that shares tiles `shared` times as long as one that does not.
+    /// Schedule for matrices that were checked, with `tile_k` columns of `a` per stage. A stage takes `slower` times as
+    /// long as a stage of a single GEMM. Clusters that share tiles take `shared` times as long as others.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] for more tiles than a launch has blocks.
+    /// [`TensorError::Shape`] if there are more tiles than a launch can have blocks.
     pub fn new<T: DeviceCopy, C: DeviceCopy>(
         operation: &'static str,
         stream: &Stream,
@@ -64,14 +64,14 @@ impl Clusters {
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
     }
 
-    /// The launch of a kernel whose ring has `stages` stages, each of `parts` tiles of each operand.
+    /// Launch of a kernel with `stages` pipeline stages, each of `parts` tiles per operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
         Launch::grid_block(self.blocks, THREADS_ALONE)
             .shared(shared_bytes(ROWS, COLUMNS, stages, parts))
             .cluster(self.schedule.splits * self.schedule.cluster)
     }
 
-    /// Tiles of a cluster, one above the other.
+    /// Number of vertically adjacent tiles per cluster.
     pub fn shared_by(&self) -> u32 {
         self.schedule.cluster
     }

@@ -1,4 +1,4 @@
-//! [`matmul_scaled()`]: products of 8-bit floating-point numbers with scales for blocks.
+//! [`matmul_scaled()`]: block-scaled FP8 GEMM.
 
 use gpu_std::tensor::F8E4M3;
 use half::bf16;
@@ -15,30 +15,31 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
 use crate::one_tile::Clusters;
 
-/// The time of tiles that share those of `b`, as [`schedule::SHARED`](crate::schedule::SHARED). Measured on an H200: with several waves
-/// sharing pays here, too.
+/// Relative time of tiles that share tiles of `b`, as [`schedule::SHARED`](crate::schedule::SHARED). Measured on an
+/// H200: here, sharing also pays with several waves.
 const SHARED: [f64; 2] = [0.97; 2];
 
 const OPERATION: &str = "matmul_scaled";
 
-/// Scales of 8-bit numbers, of which 128 that are adjacent along k share one: those of a row of `a`, and those of 128 rows of k of 128
-/// columns of `b`. The last block of a side may be smaller.
+/// Block scales of FP8 operands: 1×128 blocks for `a`, 128×128 blocks for `b`. The last block along a dimension may be
+/// smaller.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScales<'a> {
-    /// For each row of `a` one for each block of k: m rows of ceil(k / 128).
+    /// Scales of `a`, one per row and block of k: m rows of ceil(k / 128).
     pub a: DeviceSlice<'a, f32>,
-    /// For each 128 columns of `b` one for each block of k: ceil(n / 128) rows of ceil(k / 128).
+    /// Scales of `b`, one per 128 columns and block of k: ceil(n / 128) rows of ceil(k / 128).
     pub b: DeviceSlice<'a, f32>,
 }
 
-/// `c = activation(scale * a * b + bias)` of 8-bit floating-point numbers, each times the scale of its block: `a` of m x k, `b` of k x n and
-/// transposed, and `c` of m x n elements, anywhere in memory. The sums of a block of k keep some 14 bits of mantissa while they are added;
-/// they are multiplied by both scales and added up in `f32`, and the result is rounded once. With k = 0 it is an error.
+/// Block-scaled FP8 GEMM: `c = activation(scale * a * b + bias)`, where each element is multiplied by the scale of its
+/// block. `a` is m×k, `b` is k×n and transposed, and `c` is m×n and needs no alignment. The tensor cores add the
+/// products of a block of k with about 14 bits of mantissa. These sums are multiplied by both scales and accumulated in
+/// `f32`; the result is rounded once. k = 0 is an error.
 ///
 /// # Errors
-/// [`TensorError::Shape`], also for several matrices; [`TensorError::Layout`] for a transposed `a` and a `b` that is not;
-/// [`TensorError::Alignment`] for an `a` or `b` whose address or pitch is no multiple of 16 bytes; [`TensorError::Device`] on a device of
-/// another compute capability than 9.0; whatever the runtime reports.
+/// [`TensorError::Shape`], also for a batch; [`TensorError::Layout`] for a transposed `a` or a `b` that is not
+/// transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or pitch is not a multiple of 16 bytes;
+/// [`TensorError::Device`] if the compute capability is not 9.0; runtime errors.
 ///
 /// ```
 /// use half::bf16;
@@ -110,7 +111,7 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let (bias, finish) = (epilogue.bias, epilogue.finish());
     let arguments = (maps.0, maps.1, scales.a, scales.b, c.elements, bias, sizes, rows, shared_by, finish);
-    // SAFETY: the maps have the boxes of the kernel, of matrices of these sizes, which the views check to be below 2^31; the scales
-    // are as many as they have; c is borrowed exclusively, and the bias has n elements.
+    // SAFETY: the maps have the boxes of the kernel, of matrices of these sizes, which the views check to be below
+    // 2^31. The scales have the lengths for these sizes; `c` is borrowed exclusively, and the bias has n elements.
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 1), arguments) }
 }

@@ -1,32 +1,34 @@
-//! [`Schedule`]: how a product is divided among the multiprocessors.
+//! [`Schedule`]: tile, cluster and split-K of a GEMM.
 
 use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::one_tile;
 
-/// How a product is divided among the multiprocessors. By default it follows from the sizes, the type and the number of
-/// multiprocessors.
+/// GEMM schedule: tile, cluster size and split-K. The default follows from the sizes, the type and the number of SMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Rows and columns of a tile of `c`: 128 or 64 x 256, 192 or 128. With an `a` by columns, or i8, 128 x 256.
+    /// Rows and columns of a tile of `c`: 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`, or i8: 128
+    /// x 256.
     pub tile: [u32; 2],
-    /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2. With tiles of 192 columns 1.
+    /// Vertically adjacent tiles per cluster that share the tiles of `b` (TMA multicast): 1 or 2. Must be 1 for tiles
+    /// of 192 columns.
     pub cluster: u32,
-    /// Parts of K that are summed by blocks of their own and then added, in their order: 1, 2, 3, 4 or 8, and no more than 8 in all of a
-    /// cluster, whose blocks they are too. With tiles of 192 columns, an `a` by columns, or i8, 1.
+    /// Split-K: number of parts of K, each summed by its own block of the cluster and then added in order: 1, 2, 3, 4
+    /// or 8. `cluster * splits` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and for i8.
     pub splits: u32,
 }
 
-/// The tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
+/// Tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
-/// That of kernels that have tiles of one size.
+/// Tile of kernels that have only one tile size.
 pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::COLUMNS as u32];
 
-/// Blocks of a cluster that share tiles.
+/// Cluster size with tile sharing (TMA multicast).
 pub(crate) const CLUSTER: u32 = 2;
 
-/// Microseconds of a multiprocessor for a stage of a tile, whatever the type: a stage has the same bytes of each. This and what follows
-/// fits measurements on an H100; `run-tensor DEVICE schedules` of the bundle makes them.
+/// Microseconds per stage of a tile on one SM, independent of the type: a stage has the same number of bytes for each
+/// type. This and the following constants were fitted to measurements on an H100; `run-tensor DEVICE schedules` of the
+/// bundle makes these measurements.
 const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
         LARGE => 0.65,
@@ -37,27 +39,29 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
     }
 }
 
-/// The time of tiles of 64 x 128, of which two fit into a multiprocessor, when one is there.
+/// Relative time of 64 x 128 tiles, of which two fit on an SM, if only one is resident.
 const ALONE: f64 = 0.79;
-/// The time of tiles that share those of `b`, of blocks with one tile: of one wave, and of several.
+/// Relative time of non-persistent kernels that share tiles of `b`: for one wave, and for several.
 pub(crate) const SHARED: [f64; 2] = [0.97, 1.08];
-/// That of blocks that go from tile to tile, and what it costs once, in microseconds.
+/// Relative time of persistent kernels that share tiles of `b`, and the one-time cost in microseconds.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
-/// Microseconds before the first block begins, and what is more where it does not begin before the launch ahead has ended.
+/// Launch latency in microseconds: before the first block starts, and extra if it has to wait for the end of the
+/// preceding launch.
 const BEGIN_US: (f64, f64) = (2.0, 2.3);
-/// Microseconds before the first product and after the last of a block that goes from tile to tile, with its beginning: once.
+/// One-time prologue and epilogue of a persistent kernel, launch latency included, in microseconds.
 const PERSISTENT_US: f64 = 3.0;
-/// Those of a block with one tile: for each wave.
+/// Prologue and epilogue of a non-persistent kernel, in microseconds per wave.
 const ONE_TILE_US: f64 = 2.0;
-/// Microseconds in which the blocks of a cluster add their sums: at least, and for each part.
+/// Split-K reduction within a cluster, in microseconds: fixed cost, and cost per part.
 const ADD_US: (f64, f64) = (0.5, 0.5);
-/// Bytes that are read from memory or written in a microsecond.
+/// Memory bandwidth in bytes per microsecond.
 const BYTES_PER_US: f64 = 2.4e6;
-/// What counts of the time that multiprocessors wait for memory: schedules that it bounds are ordered by what they have to spare.
+/// Weight of the compute time in memory-bound schedules: among these, it favors the schedule with the most compute
+/// headroom.
 const SPARE: f64 = 0.02;
 
-/// Of 132 multiprocessors those that have room for clusters of this number of blocks, which lie in one of the GPU's parts. Those of
-/// 3 and 6 blocks are estimated.
+/// SMs, out of 132, usable by clusters of this number of blocks: a cluster must fit in one GPC. The values for 3 and 6
+/// blocks are estimates.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,
@@ -69,7 +73,7 @@ const fn in_clusters(blocks: u32) -> u32 {
     }
 }
 
-/// What a schedule is made for.
+/// Problem that a schedule is selected for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub m: u32,
@@ -78,32 +82,32 @@ pub(crate) struct Work {
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,
-    /// The tiles that there are kernels for.
+    /// Tile sizes that have kernels.
     pub tiles: &'static [[u32; 2]],
-    /// Whether there are kernels whose blocks have one tile, or a part of K of one.
+    /// True if there are non-persistent kernels, with or without split-K.
     pub has_clusters: bool,
-    /// Whether there are kernels for large tiles whose blocks go from tile to tile.
+    /// True if there are persistent kernels for large tiles.
     pub is_persistent: bool,
-    /// How much longer a stage takes than one of a single product.
+    /// Relative time of a stage, compared to a stage of a single GEMM.
     pub slower: f64,
-    /// [`SHARED`], or that of kernels which memory bounds otherwise.
+    /// [`SHARED`], or other values for kernels with a different memory behavior.
     pub shared: [f64; 2],
 }
 
-/// Multiprocessors to divide products among. Emulated devices have as many as small products in tests need to have all schedules.
+/// Number of SMs for scheduling. Emulated devices have few, so that small GEMMs in tests cover all schedules.
 pub(crate) fn multiprocessors(device: &Device) -> u32 {
     if device.is_emulated() { 16 } else { device.properties().multiprocessors }
 }
 
 impl Schedule {
-    /// The tiles that there are.
+    /// Available tile sizes.
     pub const TILES: [[u32; 2]; 6] = [LARGE, [128, 192], MIDDLE, [64, 256], [64, 192], [64, 128]];
 
-    /// The parts of K that there are.
+    /// Available split-K factors.
     pub const SPLITS: [u32; 5] = [1, 2, 3, 4, 8];
 
-    /// The default of a product of 16-bit numbers of more than 16 rows, with an `a` of m x k and `b` of k x n elements, both with k
-    /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
+    /// Default schedule of a GEMM with 16-bit elements and more than 16 rows. `a` is m×k and `b` is k×n, both with
+    /// contiguous k, and the rows of `c` start at multiples of 16 bytes.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -130,19 +134,20 @@ impl Schedule {
         })
     }
 
-    /// Whether there are kernels for it, but with an `a` by columns, or i8.
+    /// Returns whether kernels for the schedule exist, provided that `a` is not transposed and the type is not i8.
     pub fn exists(&self) -> bool {
         self.missing(&Self::TILES, true).is_none()
     }
 
-    /// Whether blocks with one tile begin while those of the launch ahead still run. Where larger clusters, or several blocks of a
-    /// multiprocessor, take the places that these leave, they lie unevenly: measured, that costs more.
+    /// Returns whether blocks of a non-persistent kernel start while those of the preceding launch still run. With
+    /// larger clusters, or several blocks per SM, the freed slots lead to an uneven placement, which was measured to be
+    /// slower.
     pub(crate) fn starts_early(&self) -> bool {
         let [height, width] = self.tile;
         self.cluster * self.splits <= 2 && one_tile::resident(height as usize, width as usize) == 1
     }
 
-    /// Which part of it there is not, and what there is.
+    /// Describes the unsupported part and the supported values, if the schedule has no kernel.
     pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_clusters: bool) -> Option<String> {
         let Self { tile, cluster, splits } = *self;
         let [rows, columns] = tile;
@@ -167,7 +172,7 @@ impl Schedule {
         })
     }
 
-    /// The default: the one that costs least.
+    /// Default schedule: the one with the lowest estimated cost.
     pub(crate) fn of(work: Work) -> Self {
         let all = work.tiles.iter().flat_map(|&tile| {
             [CLUSTER, 1]
@@ -181,17 +186,17 @@ impl Schedule {
 }
 
 impl Work {
-    /// Stages of each of `splits` parts but the last.
+    /// Stages of each of `splits` parts except the last.
     pub fn split_stages(&self, splits: u32) -> u32 {
         self.stages.div_ceil(splits).max(1)
     }
 
-    /// Whether a schedule is that of blocks that go from tile to tile.
+    /// Returns whether a schedule uses the persistent kernel.
     pub fn is_persistent(&self, schedule: &Schedule) -> bool {
         self.is_persistent && schedule.tile == LARGE && schedule.splits == 1
     }
 
-    /// Microseconds, about.
+    /// Estimated time in microseconds.
     fn cost(&self, schedule: &Schedule) -> f64 {
         let Schedule { tile: tile @ [height, width], cluster, splits } = *schedule;
         let rows = u64::from(self.m.div_ceil(height * cluster));
@@ -236,13 +241,13 @@ mod tests {
         assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, splits: 1 });
         let small = Schedule::of(work(64, 4096, 64));
         assert!(small.tile != LARGE && small.splits > 1, "{small:?}");
-        // Little to sum is not worth adding.
+        // Split-K does not pay for a short K.
         assert_eq!(Schedule::of(work(64, 4096, 2)).splits, 1);
     }
 
     #[test]
     fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
-        // 33 rows of tiles: 17 pairs would take five waves, and 33 four.
+        // 33 tile rows: 17 pairs would take five waves, 33 single tiles take four.
         let work = Work { tiles: &[LARGE], ..work(4097, 4096, 64) };
         assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, splits: 1 });
     }

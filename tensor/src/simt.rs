@@ -1,4 +1,4 @@
-//! [`matmul_f32()`]: products of `f32` in full precision.
+//! [`matmul_f32()`]: `f32` GEMM in full precision.
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -15,16 +15,16 @@ use crate::few_rows::check_device;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
 
 const OPERATION: &str = "matmul_f32";
-/// Most tiles of a launch.
+/// Maximum number of tiles per launch.
 const MOST_TILES: u64 = i32::MAX as u64;
 
-/// `c = activation(scale * a * b + bias)` of `f32`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a
-/// batch; a single `a` or `b` is that of all. Products and sums have the precision of `f32`, without tensor cores: the error is
-/// at most k * 2^-24 of the sum of the absolute products. Sums are in the order of k. `a` and `b` may be transposed, and matrices
-/// begin anywhere, with any distance from row to row; multiples of 16 bytes are faster. With k = 0 the sums are zero.
+/// Full-precision `f32` GEMM without tensor cores: `c = activation(scale * a * b + bias)`, with `a` m×k, `b` k×n and
+/// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The error is at most k *
+/// 2^-24 of the sum of the absolute products. The additions are in the order of k. `a` and `b` may be transposed.
+/// Matrices may have any alignment and pitch; multiples of 16 bytes are faster. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Device`] on a device of a compute capability below 8.0; whatever the runtime reports.
+/// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; runtime errors.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -72,7 +72,7 @@ pub fn matmul_f32<'a, 'b, 'c>(
     }
 }
 
-/// A product that was checked.
+/// Validated arguments of a GEMM.
 struct Product<'a, 'c> {
     stream: &'a Stream,
     epilogue: &'a Epilogue<'a, f32>,
@@ -112,8 +112,9 @@ impl Product<'_, '_> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments =
             (a.elements, b.elements, c.elements, epilogue.bias, sizes, strides, epilogue.finish());
-        // SAFETY: sizes and strides are those of the matrices, whose sides the views check to be below 2^31, in the layouts of the
-        // instance; c is borrowed exclusively, the bias has n elements, and there is a block for each tile.
+        // SAFETY: sizes and strides are those of the matrices, whose dimensions the views check to be below 2^31, in
+        // the layouts of the instance. `c` is borrowed exclusively, the bias has n elements, and there is one block per
+        // tile.
         unsafe { kernel.launch_unsafe(stream, Launch::grid_block(tiles, THREADS), arguments) }
     }
 }

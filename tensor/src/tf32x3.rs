@@ -1,4 +1,4 @@
-//! [`matmul_tf32x3()`]: products of `f32` by three products of TF32.
+//! [`matmul_tf32x3()`]: `f32` GEMM on tensor cores as three TF32 GEMMs (3xTF32).
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -18,15 +18,17 @@ use crate::schedule::SHARED;
 use crate::simt::matmul_f32;
 
 const OPERATION: &str = "matmul_tf32x3";
-/// Most tiles of a matrix that is divided.
+/// Maximum number of tiles of a matrix that is split.
 const MOST_TILES: u64 = i32::MAX as u64;
 
-/// [`matmul_f32()`], by tensor cores: each number is the sum of two of 11 bits, and three products of these are added. The error is
-/// about that of [`matmul_f32()`], and the bits are not; numbers below 2^-103 lose some of theirs. An infinity in `a` or `b` makes its
-/// row or column infinite or NaN, and so does a product that overflows. `a` and `b` are divided into parts in memory beside, twice their size. With k = 0 the sums are zero.
+/// [`matmul_f32()`] on tensor cores (3xTF32): splits each `f32` into a high and a low part of 11 bits each, and sums
+/// three GEMMs of these. The error is about that of [`matmul_f32()`], but the results are not bit-identical. Numbers
+/// below 2^-103 lose some of their bits. An infinity in `a` or `b` makes its row or column infinite or NaN, and so does
+/// a product that overflows. The parts are stored in temporary memory of twice the size of `a` and `b`. With k = 0 the
+/// sums are zero.
 ///
 /// # Errors
-/// As [`matmul_f32()`], and [`TensorError::Device`] on a device of another compute capability than 9.0.
+/// As for [`matmul_f32()`]; [`TensorError::Device`] if the compute capability is not 9.0.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -71,16 +73,16 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by, epilogue.finish());
-    // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to be below 2^31;
-    // c is borrowed exclusively, and the bias has n elements.
+    // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to
+    // be below 2^31; `c` is borrowed exclusively, and the bias has n elements.
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
-/// A matrix, or those of a batch, of which each row along K becomes two.
+/// Matrix or batch to split: each row along K becomes two.
 struct Divided<'a> {
     from: DeviceSlice<'a, f32>,
     whole: Whole,
-    /// Whether the numbers of a row are not adjacent.
+    /// True if K is not the contiguous dimension.
     is_across: bool,
 }
 
@@ -102,7 +104,7 @@ impl<'a> Divided<'a> {
         Ok(Self { from: matrix.elements, whole, is_across })
     }
 
-    /// Enqueues the division.
+    /// Enqueues the split.
     fn parts(&self, stream: &Stream) -> Result<Parts> {
         let Whole { rows, columns, planes, pitch, .. } = self.whole;
         let [width, height, planes, pitch] = [columns, rows, 2 * planes, pitch].map(|side| side as usize);
@@ -123,19 +125,19 @@ impl<'a> Divided<'a> {
         let most = stream.device().properties().multiprocessors.max(1) * 16;
         let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), PARTING_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: these are the matrices, and as many elements for their parts.
+        // SAFETY: `from` has these matrices, and `parts` as many elements as their parts need.
         unsafe { kernel.launch_unsafe(stream, launch, (self.from, parts, self.whole)) }
     }
 }
 
-/// The parts of matrices: two planes for each, of rows along K.
+/// Parts of matrices: two planes for each, with rows along K.
 struct Parts {
     parts: DeviceBuffer<f32>,
     stored: Stored,
 }
 
 impl Parts {
-    /// As a matrix of rows along K, or of columns.
+    /// The parts as a matrix with rows along K, or columns.
     fn matrix(&self, is_transposed: bool) -> Matrix<'_, f32> {
         Matrix { elements: self.parts.as_slice(), stored: self.stored, is_transposed }
     }

@@ -4,7 +4,7 @@ use warpsmith_builder::{Error, PtxBuilder};
 
 fn main() -> Result<(), Error> {
     PtxBuilder::new("gpu")
-        // Printing hands its values to the driver in memory.
+        // Printing passes its values to the driver in memory.
         .allow_spills("prints")
         .build()?;
     Ok(())

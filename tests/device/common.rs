@@ -1,7 +1,7 @@
-//! Shared by the tests: the device under test, fresh random data, and number types that convert to f64.
+//! Shared test helpers: the device under test, fresh random data, and numeric types that convert to f64.
 //!
-//! `WARPSMITH_TEST_DEVICE` names the device (`cpu` when it is not set). A device that is not there fails the
-//! test: a run that requested a GPU and saw none must not pass.
+//! `WARPSMITH_TEST_DEVICE` names the device (default: `cpu`). A missing device fails the test: a run that requested a
+//! GPU and found none must not pass.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ macro_rules! for_types {
 }
 pub(crate) use for_types;
 
-/// The name of the device under test.
+/// Name of the device under test.
 pub fn device_name() -> String {
     std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())
 }
@@ -25,42 +25,42 @@ pub fn device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// The device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
-/// not pass where it cannot run; see `CONTRIBUTING.md`.
+/// Returns the device under test, which must be a GPU. GPU-only tests are in a module `on_gpu` and ignored by default,
+/// so that they do not pass where they cannot run; see `CONTRIBUTING.md`.
 pub fn gpu() -> Device {
     let device = device();
     assert!(!device.is_emulated(), "this test needs a GPU: set WARPSMITH_TEST_DEVICE=cuda:0");
     device
 }
 
-/// The device under test with settings and allocators of its own.
+/// Opens the device under test a second time, with separate settings and allocators.
 pub fn own_device() -> Device {
     let shared = device();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: all values passed to its methods belong to this device and are alive.
     let driver = unsafe { shared.driver() }.0.clone();
     Device::with_driver(driver, shared.id().ordinal()).expect("the device under test once more")
 }
 
-/// A stream on the device under test.
+/// Makes a stream on the device under test.
 pub fn stream() -> Stream {
     Stream::new(&device()).expect("a stream on the device under test")
 }
 
-/// Lengths at which tiles, warps and vectors begin and end.
+/// Lengths around the boundaries of tiles, warps and vectors.
 pub const LENGTHS: [usize; 16] = [0, 1, 2, 3, 7, 31, 32, 33, 127, 128, 129, 1023, 1025, 4095, 4097, 100_003];
 
-/// Distances of a slice from an aligned address, in elements.
+/// Offsets of a slice from an aligned address, in elements.
 pub const OFFSETS: [usize; 4] = [0, 1, 3, 8];
 
-/// Random numbers, different in every run; the seed is part of every message.
+/// Random numbers, different in every run; every failure message contains the seed.
 pub struct Random {
-    /// Where it began.
+    /// Seed that the generator started from.
     pub seed: u64,
     numbers: fastrand::Rng,
 }
 
 impl Random {
-    /// A generator with a fresh seed, or `WARPSMITH_TEST_SEED` to repeat a failure.
+    /// Makes a generator with a fresh seed, or with `WARPSMITH_TEST_SEED` to reproduce a failure.
     pub fn new() -> Self {
         let given = std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok());
         let seed = given.unwrap_or_else(|| fastrand::u64(..));
@@ -88,13 +88,13 @@ impl Random {
     }
 }
 
-/// A number type under test.
+/// A numeric type under test.
 pub trait Element: warpsmith::ops::Number + Debug + PartialEq {
     /// Distance from 1 to the next number; 0 for integers.
     const EPSILON: f64;
     /// A random value.
     fn random(random: &mut Random, scale: f64) -> Self;
-    /// The value; exact for all but large 64-bit integers.
+    /// Value as f64; exact for all but large 64-bit integers.
     fn to_f64(self) -> f64;
     /// The nearest value.
     fn nearest(value: f64) -> Self;
@@ -133,8 +133,8 @@ float_element!(
     bf16, bf16::EPSILON.to_f64_const(), |v: f64| bf16::from_f32(round_to_odd(v)), bf16::to_f64
 );
 
-/// The f32 from which a 16-bit float rounds as it would from `value` itself: inexact values get an odd last bit,
-/// so that no tie appears that was none. (`half`'s own `from_f64` ignores the lowest 32 bits.)
+/// Returns an f32 that rounds to a 16-bit float as `value` itself would: inexact values get an odd last bit, so that no
+/// false tie appears. (`half`'s own `from_f64` ignores the lowest 32 bits.)
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) == value || !nearest.is_finite() {
@@ -162,18 +162,18 @@ macro_rules! integer_element {
 }
 integer_element!(i32, u32, i64, u64);
 
-/// An array on the device that starts `offset` elements after an aligned address, with guards around it.
+/// An array on the device that starts `offset` elements after an aligned address, with guard elements around it.
 pub struct Padded<T: Element> {
     buffer: DeviceBuffer<T>,
     offset: usize,
     len: usize,
 }
 
-/// Elements after the array that nothing may touch.
+/// Number of guard elements after the array.
 const GUARD: usize = 37;
 
 impl<T: Element> Padded<T> {
-    /// An array with these values.
+    /// Makes an array with these values.
     pub fn new(stream: &Stream, offset: usize, values: &[T]) -> Self {
         let mut host = vec![T::poison(); offset + values.len() + GUARD];
         host[offset..][..values.len()].copy_from_slice(values);
@@ -181,22 +181,22 @@ impl<T: Element> Padded<T> {
         Self { buffer, offset, len: values.len() }
     }
 
-    /// An array of `len` poisoned values.
+    /// Makes an array of `len` poisoned values.
     pub fn poisoned(stream: &Stream, offset: usize, len: usize) -> Self {
         Self::new(stream, offset, &vec![T::poison(); len])
     }
 
-    /// The array, to read.
+    /// Slice of the array, to read.
     pub fn get(&self) -> DeviceSlice<'_, T> {
         self.buffer.slice(self.offset..self.offset + self.len)
     }
 
-    /// The array, to write.
+    /// Slice of the array, to write.
     pub fn get_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.slice_mut(self.offset..self.offset + self.len)
     }
 
-    /// The values; fails when anything around them was written.
+    /// Reads the values; fails if anything around them was written.
     pub fn read(&self) -> Vec<T> {
         let host = self.buffer.to_host().expect("a copy to the host");
         let (before, rest) = host.split_at(self.offset);

@@ -1,7 +1,7 @@
 //! Errors of kernels that panic, read out of bounds, deadlock or never end.
 //!
-//! A fault stops the device for the whole process, so each case runs in a process of its own: this test binary
-//! again, with `WARPSMITH_FAULT_CASE` set.
+//! A fault stops the device for the whole process, so each case runs in a separate process: this test binary again,
+//! with `WARPSMITH_FAULT_CASE` set.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use warpsmith::prelude::*;
 
 const CASE: &str = "WARPSMITH_FAULT_CASE";
 
-/// Runs `case` on the device under test, in a process of its own, and returns what it wrote.
+/// Runs `case` on the device under test in a separate process, and returns its output.
 fn run(case: &str) -> String {
     run_on(&device_name(), case)
 }
 
-/// [`run`] on a device of choice.
+/// Same as [`run`], on a given device.
 fn run_on(device: &str, case: &str) -> String {
     let output = alone::command("faults::fault_case")
         .env(CASE, case)
@@ -33,12 +33,12 @@ fn run_on(device: &str, case: &str) -> String {
     text
 }
 
-/// One case, on the device under test; what it prints is what the test looks at.
+/// Runs one case on the device under test; the calling test checks the printed output.
 #[test]
 #[ignore = "run by the other tests, one case a process"]
 fn fault_case() {
     let case = std::env::var(CASE).expect("the other tests run this one, with a case to run");
-    // The output of the test harness so far ends no line.
+    // The output of the test harness so far does not end with a newline.
     println!();
     if let Err(error) = launch(&case) {
         println!("error: {error}");
@@ -69,7 +69,7 @@ fn launch(case: &str) -> warpsmith::Result<()> {
             module.kernel::<diagnose_wait>()?.launch(&stream, Launch::linear(1, 1), (&mut flag,))?;
             let outcome = stream.synchronize_timeout(Duration::from_millis(500));
             println!("timeout: {}", outcome.expect_err("the kernel cannot end by itself"));
-            // The kernel still runs: there is nothing to tidy up but the process.
+            // The kernel still runs: only ending the process stops it.
             std::process::exit(0);
         }
         "print" => {
@@ -80,7 +80,7 @@ fn launch(case: &str) -> warpsmith::Result<()> {
     let outcome = stream.synchronize();
     if let Err(error) = outcome {
         println!("error: {error}");
-        // The device is lost: the next call says so and why, and dropping the buffers does no harm.
+        // The device is lost: the next call reports it with the cause, and dropping the buffers is harmless.
         let next = DeviceBuffer::<u32>::zeros(&stream, 1).expect_err("the device is lost");
         println!("next: {next}");
     }
@@ -110,7 +110,7 @@ fn a_bad_index_names_index_and_place() {
 
 #[test]
 fn an_emulated_deadlock_names_who_waits() {
-    // Nothing on a GPU detects it; `an_endless_kernel_times_out_by_name` is what it can do.
+    // A GPU cannot detect a deadlock; `an_endless_kernel_times_out_by_name` tests the timeout instead.
     let text = run_on("cpu", "deadlock");
     let error = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{text}"));
     assert!(error.contains("diagnose_deadlock") && error.contains("deadlock"), "{error}");

@@ -1,5 +1,5 @@
-//! The facade on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not
-//! there fails the tests. Also requirements on the PTX in the embedded image.
+//! The facade crate on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. A
+//! missing device fails the tests. Also requirements on the PTX in the embedded image.
 
 #[path = "../../runtime/tests/common/alone.rs"]
 mod alone;

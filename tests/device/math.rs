@@ -7,7 +7,7 @@ use test_kernels::IMAGE;
 use test_kernels::functions::{FAST_FUNCTIONS, FUNCTIONS, evaluate, evaluate_fast};
 use warpsmith::prelude::*;
 
-/// The result that `f64` has, from functions of the host that err by at most two units of it in the last place.
+/// Result in `f64`, from host functions with an error of at most two units in the last place (ULP).
 fn exact(name: &str, x: f64, y: f64) -> f64 {
     match name {
         "exp" => x.exp(),
@@ -64,7 +64,7 @@ fn exact(name: &str, x: f64, y: f64) -> f64 {
     }
 }
 
-/// The documented error in units in the last place, of `f32` and of `f64`.
+/// Documented error in ULP, for `f32` and for `f64`.
 fn bound(name: &str) -> (f64, f64) {
     match name {
         "exp" | "exp2" | "exp10" => (2.0, 1.0),
@@ -91,15 +91,15 @@ fn bound(name: &str) -> (f64, f64) {
     }
 }
 
-/// What the rounding of x / √2 adds to the error of `erfc` in `gelu`, in units in the last place.
+/// Error in ULP that the rounding of x / √2 adds to `erfc` in `gelu`.
 fn rounding(name: &str, x: f64) -> f64 {
     if name == "gelu" && x.is_finite() { 8.0 + 4.0 * x * x } else { 0.0 }
 }
 
-/// Whether the bound is stated for these arguments.
+/// Returns true if the bound is documented for these arguments.
 fn is_bounded(name: &str, x: f64) -> bool {
     match name {
-        // Zeros of ln_gamma lie there.
+        // Excludes the zeros of ln_gamma.
         "ln_gamma" => !(-24.0..-2.0).contains(&x) && !(0.5..3.0).contains(&x),
         _ => true,
     }
@@ -111,7 +111,7 @@ trait Real: Copy + PartialEq + Debug + Display {
     fn wide(self) -> f64;
     fn narrow(x: f64) -> Self;
     fn any(random: &mut Random) -> Self;
-    /// The result of functions whose intermediate results are rounded to this type.
+    /// Result of functions whose intermediate results are rounded to this type.
     fn rounded(name: &str, x: Self, y: Self) -> Option<f64>;
 }
 
@@ -161,8 +161,7 @@ impl Real for f64 {
     }
 }
 
-/// The distance of `found` from `expected` in units in the last place of `T`. Infinite for another sign of zero, or if
-/// only one is a NaN.
+/// Distance of `found` from `expected` in ULP of `T`. Infinite for a different sign of zero, or if only one is NaN.
 fn units<T: Real>(found: T, expected: f64) -> f64 {
     let (found, rounded) = (found.wide(), T::narrow(expected).wide());
     if found.is_nan() || rounded.is_nan() {
@@ -172,7 +171,7 @@ fn units<T: Real>(found: T, expected: f64) -> f64 {
         let other_zero = found == 0.0 && found.is_sign_negative() != expected.is_sign_negative();
         return if other_zero { f64::INFINITY } else { 0.0 };
     }
-    // An infinity is as far as the number after the largest one.
+    // An infinity counts as the number after the largest one.
     let size =
         |x: f64| if x.is_infinite() { T::narrow(f64::MAX).wide().min(f64::MAX).copysign(x) } else { x };
     let exponent = (size(expected).abs().max(f64::MIN_POSITIVE).log2().floor() as i32).max(T::LEAST_EXPONENT);
@@ -180,7 +179,7 @@ fn units<T: Real>(found: T, expected: f64) -> f64 {
     (found - expected).abs() / unit
 }
 
-/// Arguments of every size, and special ones; each beside another.
+/// Arguments of all magnitudes and special values, in two arrays.
 fn arguments<T: Real>(random: &mut Random) -> (Vec<T>, Vec<T>) {
     let special = [
         0.0,
@@ -236,7 +235,7 @@ fn arguments<T: Real>(random: &mut Random) -> (Vec<T>, Vec<T>) {
     (x, y)
 }
 
-/// Lists what is out of bounds of one function.
+/// Lists the results of a function that exceed the bound.
 fn compare<T: Real>(
     name: &str,
     x: &[T],
@@ -286,14 +285,14 @@ macro_rules! within_bounds {
                     .launch(&stream(), Launch::linear(x.len(), 128), (number as u32, &a, &b, &mut out))
                     .unwrap();
                 let found = out.to_host().unwrap();
-                // The reference of f64 errs by up to two units itself.
+                // The f64 reference itself has an error of up to two ULP.
                 let own = if <$t as Real>::DIGITS == 52 && bound(name).$bound > 0.0 { 2.0 } else { 0.0 };
                 wrong.extend(compare(name, &x, &y, &found, |i| {
                     let (a, b) = (f64::from(x[i]), f64::from(y[i]));
                     if !is_bounded(name, a) {
                         return (0.0, 0.0);
                     }
-                    // Half a unit of the reference that is rounded to this type.
+                    // Half a unit, if the reference is rounded to this type.
                     let exact = $t::rounded(name, x[i], y[i]).unwrap_or_else(|| exact(name, a, b));
                     let rounded = if bound(name).$bound == 0.0 { f64::from(exact as $t) } else { exact };
                     (units::<$t>(found[i], rounded), bound(name).$bound + own + rounding(name, a))
@@ -307,12 +306,12 @@ macro_rules! within_bounds {
 within_bounds!(functions_of_f32_are_within_their_bounds, f32, 0);
 within_bounds!(functions_of_f64_are_within_their_bounds, f64, 1);
 
-/// The documented error of a fast function: an absolute one.
+/// Documented absolute error of a fast function.
 fn fast_bound(name: &str, x: f64, y: f64, exact: f64) -> f64 {
     let relative = |bits: f64| exact.abs() * f64::exp2(-bits);
     let ulp = |x: f64| f64::exp2(x.abs().log2().floor() - 23.0);
     match name {
-        // That of the instruction, and that of the rounded product x · log2 e.
+        // Error of the instruction, plus error of the rounded product x · log2 e.
         "exp" => relative(22.0) + exact.abs() * x.abs() * f64::exp2(-23.0),
         "exp2" => relative(22.0),
         "ln" | "log2" => match (0.5..2.0).contains(&x) {
@@ -330,7 +329,7 @@ fn fast_bound(name: &str, x: f64, y: f64, exact: f64) -> f64 {
     }
 }
 
-/// Whether the bound is stated for these arguments: subnormal numbers count as 0.
+/// Returns true if the bound is documented for these arguments: subnormal numbers count as 0.
 fn is_fast_bounded(name: &str, x: f32, y: f32, exact: f64) -> bool {
     let is_normal = |x: f32| x.is_normal();
     let fits = exact == 0.0 || (exact as f32).is_normal();
@@ -339,7 +338,7 @@ fn is_fast_bounded(name: &str, x: f32, y: f32, exact: f64) -> bool {
         "pow" => is_normal(x) && x > 0.0 && is_normal(y),
         "sin" | "cos" => is_normal(x) && x.abs() <= std::f32::consts::PI,
         "ln" | "log2" | "rsqrt" | "sqrt" => is_normal(x) && x > 0.0,
-        // Results of 16-bit arguments.
+        // Only documented for 16-bit arguments.
         "gelu" => is_normal(x) && x.abs() < 14.0,
         _ => is_normal(x),
     };
@@ -350,7 +349,7 @@ fn is_fast_bounded(name: &str, x: f32, y: f32, exact: f64) -> bool {
 fn fast_functions_are_within_their_bounds() {
     let mut random = Random::new();
     let (mut x, y) = arguments::<f32>(&mut random);
-    // `gelu` is for 16-bit floats.
+    // `gelu` is documented for 16-bit floats.
     let sixteen: Vec<f32> = x.iter().map(|x| half::f16::from_f32(*x).to_f32()).collect();
     let kernel = device().load(&IMAGE).unwrap().kernel::<evaluate_fast>().unwrap();
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Bytes and bandwidth of kernels in traces: those of the operations, and those that a kernel says.
+//! Bytes and bandwidth of kernels in traces: for the operations, and for kernels that declare their bytes.
 
 use test_kernels::train::relu_backward;
 use warpsmith::graph::Graph;
@@ -13,14 +13,14 @@ use crate::common::{device, stream};
 const LEN: usize = 1000;
 const BYTES: u64 = 4 * LEN as u64;
 
-/// The tables of what is done.
+/// Profiles `work` and returns the summary tables.
 fn profiled(work: impl FnOnce() -> warpsmith::Result<()>) -> Summary {
     let profiler = Profiler::start(ProfilerOptions::default().device(&device())).unwrap();
     work().unwrap();
     profiler.stop().unwrap().summary()
 }
 
-/// Bytes of all launches of a kernel; its bandwidth follows from them.
+/// Bytes of all launches of a kernel, from which its bandwidth is derived.
 #[track_caller]
 fn bytes(summary: &Summary, kernel: &str) -> u64 {
     let row = summary.kernels.iter().find(|row| row.name.starts_with(kernel));

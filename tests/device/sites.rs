@@ -1,4 +1,4 @@
-//! The source line of an operation, as profiles and errors name it: the caller's, whatever the library does for it.
+//! Source line of an operation, as profiles and errors name it: always the caller's line, even for nested operations.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use crate::common::stream;
 
 thread_local! {
-    /// The files of the lines of this thread's operations, while it looks; "none" for an operation without one.
+    /// Source files of this thread's operations, while recording; "none" for an operation without a file.
     static FILES: RefCell<Option<Vec<&'static str>>> = const { RefCell::new(None) };
 }
 
@@ -28,7 +28,7 @@ impl Observer for Files {
     }
 }
 
-/// Every operation of `work` is of this file, and there is one.
+/// Checks that `work` has at least one operation, and that all its operations are attributed to this file.
 fn counted_here(what: &str, work: impl FnOnce() -> Result<(), Error>) {
     FILES.set(Some(Vec::new()));
     let worked = work();
@@ -88,7 +88,7 @@ fn operations_are_counted_at_the_callers_line() {
         let indices = ops::Indices::new(s, &indices, N)?;
         ops::gather(s, &x, &indices, out.slice_mut(..6))
     });
-    // Its drop is not an operation of the library.
+    // Dropping it is not an operation of the library.
     let mut sum = None;
     counted_here("reduce_add", || {
         sum = Some(ops::reduce_add(s, [x.as_slice(), y.as_slice()])?);

@@ -1,4 +1,4 @@
-//! [`Benchmark`]: what is to be known of a kernel so that it can be measured and tuned; [`Suite`]: the benchmarks of a program.
+//! [`Benchmark`]: describes a kernel so that it can be measured and tuned; [`Suite`]: the benchmarks of a program.
 
 use std::collections::HashSet;
 
@@ -13,36 +13,36 @@ use crate::value::Configuration;
 /// The traffic, arithmetic and memory of one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Bytes that it must read and write.
+    /// Bytes that a launch must read and write.
     pub bytes: u64,
     /// Floating-point operations; 0 where they do not matter.
     pub flops: u64,
-    /// Bytes of device memory that one set of its buffers takes.
+    /// Bytes of device memory per set of buffers.
     pub footprint: u64,
-    /// Bytes of device memory that are needed once, besides the sets.
+    /// Bytes of device memory that are needed once, in addition to the sets.
     pub spare: u64,
 }
 
-/// The request for a case.
+/// Parameters for preparing a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// Where to launch.
+    /// Stream to launch on.
     pub stream: &'a Stream,
-    /// One of [`Benchmark::dtypes`].
+    /// Element type: one of [`Benchmark::dtypes`].
     pub dtype: &'a str,
-    /// Elements.
+    /// Number of elements.
     pub n: usize,
-    /// Sets of buffers to go round over, so that no launch finds its data in the cache.
+    /// Number of buffer sets to cycle through, so that no launch finds its data in the cache.
     pub copies: usize,
-    /// The seed of the data.
+    /// Seed of the data.
     pub seed: u64,
 }
 
 /// A kernel that can be measured.
 ///
-/// [`ArrayKernel`](crate::kernel::ArrayKernel) is one for a kernel over arrays, in a few lines, in one to three dimensions
-/// ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For others, implement the trait, over a
-/// [`Case`] of your own or [`Arrays`](crate::case::Arrays):
+/// [`ArrayKernel`](crate::kernel::ArrayKernel) implements it in a few lines for kernels over arrays of one to three
+/// dimensions ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For other kernels, implement the trait with
+/// your own [`Case`] or with [`Arrays`](crate::case::Arrays):
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -131,7 +131,7 @@ pub struct Setup<'a> {
 /// # }
 /// ```
 pub trait Benchmark: Send + Sync {
-    /// Its name on the command line and in results.
+    /// Name on the command line and in results.
     fn name(&self) -> &str;
 
     /// A short summary.
@@ -139,15 +139,15 @@ pub trait Benchmark: Send + Sync {
         ""
     }
 
-    /// The image that holds its code.
+    /// Image that holds the kernel's code.
     fn image(&self) -> &'static GpuImage;
 
-    /// The element types it can be measured with, the usual one first.
+    /// Element types it can be measured with, the default first.
     fn dtypes(&self) -> Vec<&'static str> {
         vec!["f32"]
     }
 
-    /// The sizes that are measured when none are given; none for the usual ones.
+    /// Sizes to measure when none are given; empty selects the default sizes.
     fn sizes(&self, device: &Device) -> Vec<u64> {
         let _ = device;
         Vec::new()
@@ -156,49 +156,49 @@ pub trait Benchmark: Send + Sync {
     /// Every configuration worth measuring.
     fn space(&self, dtype: &str, device: &Device) -> Space;
 
-    /// The configuration without measurements: always measured, and first.
+    /// Configuration used without tuning. It is always measured, and first.
     fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration;
 
-    /// The cost of a launch over `n` elements. Saturates at 64 bits.
+    /// Cost of a launch over `n` elements. Saturates at 64 bits.
     fn work(&self, dtype: &str, n: u64) -> Work;
 
-    /// The instance that a configuration launches, under whose name its winner is kept.
+    /// Kernel instance that a configuration launches. Its winner is stored under the name of this instance.
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
 
-    /// Puts the buffers on the stream's device.
+    /// Allocates and fills the buffers on the stream's device.
     ///
     /// # Errors
-    /// Out of memory, and whatever else the runtime reports.
+    /// Out of memory, and any other error of the runtime.
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 
-/// A probe of the device's limit: a kernel that does nothing but move data or compute.
+/// A probe of a device limit: a kernel that only moves data or only computes.
 pub struct Probe {
-    /// `copy`, `read` or `fma`.
+    /// Name: `copy`, `read` or `fma`.
     pub name: &'static str,
-    /// The work of one launch.
+    /// Work of one launch.
     pub work: Work,
-    /// Its launch.
+    /// Launch configuration.
     pub configuration: Configuration,
-    /// Its buffers.
+    /// Case with the probe's buffers.
     pub case: Box<dyn Case>,
 }
 
 /// The benchmarks of a program.
 pub struct Suite {
-    /// In the order in which they are listed, each with a name of its own.
+    /// Benchmarks in the order in which they are listed. Their names are distinct.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks of cargo features that are off: prefix of their names, and the feature.
+    /// Benchmarks of disabled cargo features: the prefix of their names, and the feature.
     pub left_out: Vec<(&'static str, &'static str)>,
-    /// Makes the probes that results are held against.
+    /// Creates the probes that results are compared with.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
 }
 
 impl Suite {
-    /// Whether each benchmark has a name of its own.
+    /// Checks that all benchmarks have distinct names.
     ///
     /// # Errors
-    /// [`Error::SameName`] with one that two have.
+    /// [`Error::SameName`] with a duplicate name.
     pub fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
         match self.benchmarks.iter().find(|benchmark| !names.insert(benchmark.name())) {
@@ -207,11 +207,11 @@ impl Suite {
         }
     }
 
-    /// Finds a benchmark by name; a leading `reduce_` may be left out.
+    /// Finds a benchmark by name; a leading `reduce_` can be omitted.
     ///
     /// # Errors
-    /// [`Error::LeftOut`] with the feature that brings it; [`Error::UnknownKernel`] with the nearest names, or all of them when
-    /// none is near. As [`Self::check`].
+    /// [`Error::LeftOut`] with the feature that provides the benchmark. [`Error::UnknownKernel`] with the nearest
+    /// names, or with all names if none is near. Also the errors of [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
@@ -225,10 +225,10 @@ impl Suite {
     }
 }
 
-/// The name of type `text` as the benchmark knows it.
+/// Returns the benchmark's own name for the type `text`.
 ///
 /// # Errors
-/// [`Error::UnknownDtype`] with the types there are.
+/// [`Error::UnknownDtype`] with the supported types.
 pub fn dtype(benchmark: &dyn Benchmark, text: &str) -> Result<&'static str> {
     let known = benchmark.dtypes();
     known.iter().copied().find(|&name| name == text).ok_or_else(|| Error::UnknownDtype {

@@ -1,9 +1,10 @@
-//! One kernel, type and size on a device: buffers filled, ready to launch in any configuration and to check.
+//! A case: one kernel, type and size on a device, with filled buffers, ready to launch and to check in any
+//! configuration.
 //!
-//! Guarantees: [`Case::check`] poisons the output first (or restores it where the kernel updates it), so that
-//! nothing an earlier launch wrote can pass for a result, and compares every element. It stays cheap
-//! because only the output of the first correct configuration is compared with the float64 reference on the host. A later
-//! output with the same bytes is correct with the same error; one whose bytes differ is compared with the reference.
+//! Guarantees: [`Case::check`] first poisons the output (or restores it if the kernel updates it), so that the output
+//! of an earlier launch cannot pass for a result. It then compares every element. The check stays cheap: only the
+//! output of the first correct configuration is compared with the float64 reference on the host. A later output with
+//! the same bytes is correct with the same error; an output with different bytes is compared with the reference.
 
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Stream};
 
@@ -14,13 +15,14 @@ use crate::verify::{Check, Tolerance, compare, same_bytes};
 
 /// A kernel with its buffers.
 pub trait Case {
-    /// Copies of the buffers to go round over.
+    /// Number of buffer copies to cycle through.
     fn copies(&self) -> usize;
 
-    /// Chooses the configuration of the launches and checks that follow. Whatever can be prepared once is prepared here.
+    /// Selects the configuration of the launches and checks that follow. Work that can be done once per configuration
+    /// is done here.
     ///
     /// # Errors
-    /// A configuration that cannot be launched.
+    /// The configuration cannot be launched.
     fn select(&mut self, configuration: &Configuration) -> Result<()>;
 
     /// Enqueues a launch on one of the copies.
@@ -29,39 +31,39 @@ pub trait Case {
     /// Errors of the runtime; [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
-    /// Launches once on poisoned output, waits and checks the result.
+    /// Launches once on poisoned output, waits for completion and checks the result.
     ///
     /// # Errors
-    /// Errors of the runtime; a wrong result is no error but a [`Check`] that says so.
+    /// Errors of the runtime. A wrong result is not an error: the returned [`Check`] reports it.
     fn check(&mut self) -> Result<Check>;
 }
 
-/// Any error, of what a user's kernel is launched with.
+/// Result of user code that chooses or launches a kernel; it can hold any error.
 pub type LaunchResult<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// From a configuration to what a launch needs.
+/// Converts a configuration to the value that a launch needs.
 pub type ChooseFn<C> = Box<dyn Fn(&Configuration) -> LaunchResult<C>>;
 
-/// Enqueues one launch: stream, choice, input arrays, output array.
+/// Enqueues one launch. Arguments: stream, chosen value, input arrays, output array.
 pub type LaunchFn<I, O, C> =
     Box<dyn Fn(&Stream, &C, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
 
-/// The expected output.
+/// Expected output of a case.
 pub enum Expected<I> {
-    /// Element by element, from the elements of up to three host arrays at the same place.
+    /// A function of the elements at the same index of up to three host arrays.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
     /// A single value.
     One(f64),
-    /// These values.
+    /// One value per output element.
     All(Vec<f64>),
 }
 
-/// A kernel with input arrays of `I` and one output array of `O`, whose configurations become a `C`.
+/// A kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a `C`.
 pub struct Arrays<I: Element, O: Element, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
-    /// The initial content of an output in a check.
+    /// Initial content of the output in a check.
     initial: DeviceBuffer<O>,
     choose: ChooseFn<C>,
     chosen: Option<C>,
@@ -69,31 +71,31 @@ pub struct Arrays<I: Element, O: Element, C> {
     expected: Expected<I>,
     tolerance: Tolerance,
     found: Vec<O>,
-    /// The output of a configuration that was compared with the reference and correct, and its check.
+    /// Output of a configuration that the reference comparison found correct, with its check.
     verified: Option<(Vec<O>, Check)>,
 }
 
-/// The result of [`Arrays::new`].
+/// Arguments of [`Arrays::new`].
 pub struct Parts<I: Element, O: Element, C> {
     /// Host data of the input arrays.
     pub inputs: Vec<Vec<I>>,
-    /// The content of outputs before a launch: poison, or the array that the kernel updates.
+    /// Content of outputs before a launch: poison, or the array that the kernel updates.
     pub initial: Vec<O>,
-    /// From a configuration to what the launch needs.
+    /// Converts a configuration to the value that the launch needs.
     pub choose: ChooseFn<C>,
-    /// How to launch.
+    /// Enqueues one launch.
     pub launch: LaunchFn<I, O, C>,
-    /// The right result.
+    /// Expected result.
     pub expected: Expected<I>,
-    /// How near it must be.
+    /// Allowed difference from the expected result.
     pub tolerance: Tolerance,
 }
 
 impl<I: Element, O: Element, C> Arrays<I, O, C> {
-    /// Puts `copies` sets of the arrays on the stream's device.
+    /// Allocates `copies` sets of the arrays on the stream's device.
     ///
     /// # Errors
-    /// Out of memory, and whatever else the runtime reports.
+    /// Out of memory, and any other error of the runtime.
     pub fn new(stream: &Stream, copies: usize, parts: Parts<I, O, C>) -> Result<Self> {
         let Parts { inputs: host, initial, choose, launch, expected, tolerance } = parts;
         let mut inputs: Vec<Vec<DeviceBuffer<I>>> = Vec::with_capacity(copies);
@@ -215,7 +217,7 @@ mod tests {
         Arrays::new(&stream, 2, parts).unwrap()
     }
 
-    /// A copy that, with some blocks, leaves out something.
+    /// A copy that writes nothing for blocks of 64 and skips the last element for blocks of 96.
     fn faulty(_: &Stream, block: u32, i: &[DeviceBuffer<f32>], o: &mut DeviceBuffer<f32>) -> LaunchResult {
         let n = o.len();
         match block {

@@ -1,13 +1,13 @@
 //! A criterion measurement that reads the device's clock instead of the host's.
 //!
-//! Guarantees: a time is what the device spent between two events on the stream, so that the host's part of a launch is not
-//! in it, unless the device ran out of work and waited for the host.
+//! Guarantees: a time is the device time between two events on the stream. It excludes the host's part of a launch,
+//! unless the device ran out of work and waited for the host.
 
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use warpsmith_runtime::{Event, Stream};
 
-/// Nanoseconds between two events on a stream: what the device spent on the work enqueued between them.
+/// Nanoseconds between two events on a stream: device time of the work enqueued between them.
 ///
 /// ```
 /// use criterion::Criterion;
@@ -29,15 +29,15 @@ use warpsmith_runtime::{Event, Stream};
 /// ```
 ///
 /// # Panics
-/// Criterion has no errors, so a measurement panics, with the cause: when the stream is being captured into a graph, when
-/// the measured work fails, and when the device is lost.
+/// Criterion has no error handling, so a measurement panics with the cause in these cases: the stream is being captured
+/// into a graph, the measured work fails, or the device is lost.
 #[derive(Debug, Clone)]
 pub struct EventTime {
     stream: Stream,
 }
 
 impl EventTime {
-    /// Measures work enqueued on this stream. Work on other streams is in the times only as far as this one waits for it.
+    /// Measures work enqueued on this stream. Work on other streams counts only as far as this stream waits for it.
     pub fn new(stream: &Stream) -> Self {
         Self { stream: stream.clone() }
     }
@@ -86,7 +86,7 @@ impl Measurement for EventTime {
     }
 }
 
-/// Criterion's own presentation of nanoseconds.
+/// Criterion's own formatting of nanoseconds.
 struct Nanoseconds;
 
 impl ValueFormatter for Nanoseconds {

@@ -1,31 +1,31 @@
-//! Element types and the values that kernels are measured and checked on.
+//! Element types, and the input values for measuring and checking kernels.
 //!
-//! Guarantees: values depend only on the seed and the index, so they can be made in parallel; every value is
-//! exactly representable in its type. Data for sums and products is chosen so that every order of evaluation
-//! gives the same exact result: a single element that a kernel forgets or takes twice then shows, which no
-//! error bound for rounding could promise. Data for minima and maxima has its extreme values planted at two
-//! places, the first of which an index search must find.
+//! Guarantees: values depend only on the seed and the index, so they can be generated in parallel. Every value is
+//! exactly representable in its type. For data for sums and products, every order of evaluation gives the same exact
+//! result. A single element that a kernel skips or counts twice is therefore detected, which no rounding error bound
+//! could guarantee. Data for minima and maxima has its extreme values at two indices each; an index search must find
+//! the first.
 
 use bytemuck::Pod;
 use gpu_std::scalar::Scalar;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-/// Elements that one task makes or checks at a time.
+/// Number of elements that one task generates or checks.
 pub const CHUNK: usize = 1 << 16;
 
-/// A plain number that kernels work on, and its way to and from `f64`.
+/// A numeric element type of kernels, with conversions to and from `f64`.
 pub trait Element: Pod + PartialEq + Send + Sync {
     /// Distance from 1 to the next larger value; 0 for integers, which do not round.
     const EPSILON: f64;
-    /// Whether there are negative values.
+    /// True if the type has negative values.
     const SIGNED: bool;
     /// Nearest value; integers saturate, as `as` does.
     fn from_f64(value: f64) -> Self;
-    /// The value, exact up to 2^53.
+    /// Exact value up to 2^53.
     fn to_f64(self) -> f64;
 
-    /// The content of an output before a kernel writes it, which no kernel here writes: NaN, or bytes of 0xA5.
+    /// Initial content of an output, which no kernel here writes: NaN, or bytes of 0xA5.
     fn poison() -> Self {
         if Self::EPSILON > 0.0 {
             return Self::from_f64(f64::NAN);
@@ -82,20 +82,20 @@ macro_rules! half_element {
 
 half_element!(f16, bf16);
 
-/// The values on which an operation is measured.
+/// Kinds of input values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Anything from -4 to 4 (integers: -100 to 100; without sign: from 0), in steps the type has.
+    /// Values from -4 to 4 (integers: -100 to 100; unsigned: from 0), in steps that the type can represent.
     Spread,
-    /// Small whole numbers around 0 (0 and 1 where there is no sign): sums of 2^32 of them are exact.
+    /// Small whole numbers around 0 (0 and 1 for unsigned types): sums of 2^32 of them are exact.
     Whole,
-    /// 1 and -1 (1 where there is no sign), and at most eight times 2: products are exact.
+    /// 1 and -1 (1 for unsigned types), and at most eight times 2: products are exact.
     Factors,
-    /// As [`Values::Spread`], with the same highest value at two places and the same lowest at two others.
+    /// Like [`Values::Spread`], with the same maximum at two indices and the same minimum at two others.
     Extremes,
 }
 
-/// `n` values of a kind.
+/// Generates `n` values of a kind.
 pub fn generate<T: Element>(values: Values, seed: u64, n: usize) -> Vec<T> {
     let mut data = vec![T::zeroed(); n];
     let stride = n.div_ceil(8).max(1);
@@ -134,7 +134,7 @@ fn spread<T: Element>(random: u64) -> T {
     }
 }
 
-/// A well mixed value for each index (the finaliser of SplitMix64).
+/// Hash of each index (the finalizer of SplitMix64).
 fn hash(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,8 +1,7 @@
-//! The result document.
+//! Results document.
 //!
-//! Guarantees: what [`Document::write`] leaves behind is either the whole new document or what was there
-//! before. Times that are read are positive and finite. Fields are only ever added while [`SCHEMA`] stays the
-//! same.
+//! Guarantees: [`Document::write`] leaves either the whole new document or the previous file. Times read from a
+//! document are positive and finite. Within one [`SCHEMA`] version, fields are only added.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,16 +16,16 @@ use crate::size::format_size;
 use crate::stats::{Summary, summarise};
 use crate::value::Configuration;
 
-/// Version of the document's form.
+/// Version of the document format.
 pub const SCHEMA: u32 = 2;
 
-/// The share of the highest clock below which the clocks of a run are low.
+/// Fraction of the maximum clock below which the clocks of a run count as low.
 const LOW_CLOCK: f64 = 0.95;
 
-/// The largest file that is read, in bytes.
+/// Largest file that is read, in bytes.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// The part of a document that says whether the rest can be read.
+/// The part of a document that shows whether the rest can be read.
 #[derive(Deserialize)]
 struct Schema {
     schema: Option<u32>,
@@ -35,95 +34,95 @@ struct Schema {
 /// All results of one run on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// [`SCHEMA`].
+    /// Version of the format: [`SCHEMA`].
     pub schema: u32,
-    /// How it came about.
+    /// Command, time and versions of the run.
     pub run: RunInfo,
-    /// Where it was measured.
+    /// Device that was measured.
     pub device: DeviceInfo,
-    /// The device's own rates, measured beside the kernels, in the order in which probes were measured first.
+    /// Measured peak rates of the device, in the order in which the probes were first measured.
     pub probes: Vec<ProbeResult>,
     /// One record for each kernel, type, size, mode and configuration.
     pub results: Vec<Record>,
 }
 
-/// How a document came about.
+/// Command, time and versions of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// `bench` or `tune`.
+    /// Command: `bench` or `tune`.
     pub command: String,
-    /// Seconds since 1970 when it began.
+    /// Start time in seconds since 1970.
     pub started: u64,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// The version of Warpsmith.
+    /// Version of Warpsmith.
     pub version: String,
-    /// The toolchain of the kernels: rustc, LLVM, ptxas, with their versions. On an emulated device the program's own
+    /// Toolchain of the kernels: rustc, LLVM and ptxas with their versions. On an emulated device, the program's own
     /// rustc.
     pub toolchain: String,
-    /// Whether it was ended before it was complete.
+    /// True if the run was ended early.
     pub interrupted: bool,
 }
 
 /// The device of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// As given to `--device`: `cuda:0`, `cpu:0`.
+    /// Device ID as given to `--device`: `cuda:0`, `cpu:0`.
     pub id: String,
-    /// The product's name.
+    /// Product name.
     pub name: String,
-    /// Whether it is a CPU that plays a GPU. Its times say nothing about a GPU.
+    /// True for the emulated device, whose times say nothing about a GPU.
     pub emulated: bool,
-    /// Compute capability, `9.0`.
+    /// Compute capability, such as `9.0`.
     pub capability: String,
-    /// Streaming multiprocessors.
+    /// Number of SMs.
     pub multiprocessors: u32,
-    /// Memory in bytes.
+    /// Device memory in bytes.
     pub memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Memory bandwidth of the data sheet in GB/s (10^9 bytes a second); absent on an emulated device.
+    /// Data sheet memory bandwidth in GB/s (10^9 bytes per second); absent on an emulated device.
     pub memory_gbps: Option<f64>,
-    /// Version of the driver.
+    /// Driver version.
     pub driver: String,
-    /// Version of CUDA that the driver is for; empty in documents of older versions and on an emulated device.
+    /// CUDA version that the driver supports; empty in documents of older versions and on an emulated device.
     #[serde(default)]
     pub cuda: String,
-    /// Its state when the run began.
+    /// State of the device when the run started.
     pub before: Condition,
-    /// Its state when the run ended.
+    /// State of the device when the run ended.
     pub after: Condition,
 }
 
-/// The state that a device reports; fields that it does not report are absent.
+/// State that a device reports; fields that it does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// Clock of the multiprocessors in MHz.
+    /// SM clock in MHz.
     pub sm_clock_mhz: Option<u32>,
-    /// Its highest.
+    /// Maximum SM clock in MHz.
     pub max_sm_clock_mhz: Option<u32>,
-    /// Clock of the memory in MHz.
+    /// Memory clock in MHz.
     pub memory_clock_mhz: Option<u32>,
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     pub temperature_c: Option<u32>,
-    /// Watts.
+    /// Power draw in watts.
     pub power_w: Option<f64>,
-    /// The most watts it may take.
+    /// Power limit in watts.
     pub power_limit_w: Option<f64>,
-    /// Why its clocks are low; empty when nothing slows it.
+    /// Reasons for low clocks; empty if the device is not throttled.
     pub throttle_reasons: Vec<String>,
 }
 
 /// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// `copy`, `read` or `fma`.
+    /// Name: `copy`, `read` or `fma`.
     pub name: String,
-    /// GB/s (10^9 bytes a second); 0 for one that computes.
+    /// GB/s (10^9 bytes per second); 0 for a probe that computes.
     pub gbps: f64,
-    /// GFLOP/s; 0 for one that moves data.
+    /// GFLOP/s; 0 for a probe that moves data.
     pub gflops: f64,
-    /// Samples, taken in turn with the kernels'.
+    /// Number of samples, interleaved with those of the kernels.
     pub samples: usize,
 }
 
@@ -131,13 +130,13 @@ pub struct ProbeResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// The whole output agreed with the float64 reference.
+    /// The whole output matched the float64 reference.
     Correct,
-    /// It did not.
+    /// Some output did not match the float64 reference.
     Wrong,
-    /// It could not be launched, or the launch failed.
+    /// The configuration could not be launched, or its launch failed.
     Failed,
-    /// The process or the device did not survive it.
+    /// The process or the device crashed.
     Crashed,
 }
 
@@ -150,7 +149,7 @@ pub(crate) struct Measured {
     pub problem: String,
     /// The largest difference from the reference.
     pub max_error: Option<f64>,
-    /// Its times, if it is correct.
+    /// Times of the configuration, if it is correct.
     pub timing: Option<Timing>,
 }
 
@@ -168,56 +167,57 @@ pub struct Record {
     pub kernel: String,
     /// The element type.
     pub dtype: String,
-    /// Elements.
+    /// Number of elements.
     pub n: u64,
-    /// How it was launched.
+    /// Launch configuration.
     pub configuration: Configuration,
-    /// Whether that is what is launched when nothing is known.
+    /// True for the configuration that is launched without tuning.
     pub is_default: bool,
-    /// Whether a tuning run chose it; false in other documents.
+    /// True if a tuning run chose it; false in other documents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_winner: bool,
-    /// Its outcome.
+    /// Outcome of the configuration.
     pub outcome: Outcome,
     /// The error; empty if there was none.
     pub problem: String,
-    /// The largest difference from the reference; `null` when there is none or it is no number.
+    /// Largest difference from the reference; `null` if there is none or it is not a number.
     pub max_error: Option<f64>,
     /// Bytes the kernel must read and write.
     pub bytes: u64,
-    /// Its floating-point operations; 0 where they do not matter.
+    /// Floating-point operations of the kernel; 0 where they do not matter.
     pub flops: u64,
-    /// Its times; absent for what could not be launched or was wrong.
+    /// Times; absent if the configuration could not be launched or was incorrect.
     pub timing: Option<Timing>,
-    /// The time of a probe in turn with it, in microseconds for the same bytes (or operations); absent without probes.
+    /// Probe time in microseconds for the same bytes (or operations), interleaved with the kernel; absent without
+    /// probes.
     pub probe_us: Option<f64>,
-    /// The mode that was to be timed.
+    /// Mode that was requested.
     #[serde(default)]
     pub mode: Mode,
 }
 
 impl Record {
-    /// Percentiles of its times.
+    /// Percentiles of the times.
     pub fn summary(&self) -> Option<Summary> {
         summarise(&self.timing.as_ref()?.samples_us)
     }
 
-    /// Its median time in microseconds.
+    /// Median time in microseconds.
     pub fn median_us(&self) -> Option<f64> {
         self.summary().map(|summary| summary.median)
     }
 
-    /// Whether its result was right and it was timed.
+    /// Returns true if the result was correct and it was timed.
     pub fn is_usable(&self) -> bool {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
 
-    /// The mode of its times, or the intended one.
+    /// Mode of the times, or the requested mode without times.
     pub fn mode(&self) -> Mode {
         self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
 
-    /// GB/s (10^9 bytes a second) at the median. `None` for what moves no bytes.
+    /// GB/s (10^9 bytes per second) at the median. `None` for a kernel that moves no bytes.
     pub fn gbps(&self) -> Option<f64> {
         if self.bytes == 0 {
             return None;
@@ -225,12 +225,13 @@ impl Record {
         self.median_us().map(|us| self.bytes as f64 / us / 1e3)
     }
 
-    /// The share of the data sheet's memory bandwidth (1 is all of it).
+    /// Fraction of the data sheet memory bandwidth; 1 is 100 %.
     pub fn of_datasheet(&self, device: &DeviceInfo) -> Option<f64> {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// The share of what the probe reached in turn with it. `None` as for [`Self::gbps`], where it computes nothing either.
+    /// Fraction of the rate of the interleaved probe. `None` without times, and for a kernel that neither moves bytes
+    /// nor computes.
     pub fn of_probe(&self) -> Option<f64> {
         if self.bytes.max(self.flops) == 0 {
             return None;
@@ -238,14 +239,14 @@ impl Record {
         Some(self.probe_us? / self.median_us()?)
     }
 
-    /// Its kernel, type, size and mode.
+    /// Kernel, type, size and mode.
     pub fn case(&self) -> (&str, &str, u64, Mode) {
         (&self.kernel, &self.dtype, self.n, self.mode())
     }
 }
 
 impl DeviceInfo {
-    /// The properties of a device.
+    /// Reads the properties of a device.
     pub fn of(device: &Device) -> Self {
         let properties = device.properties();
         let bandwidth = properties.memory_bandwidth;
@@ -271,7 +272,7 @@ impl DeviceInfo {
 }
 
 impl Condition {
-    /// The state of a device now; fields that it does not report are empty.
+    /// Reads the current state of a device; fields that it does not report are empty.
     pub fn of(device: &Device) -> Self {
         let now = device.telemetry().unwrap_or_default();
         Self {
@@ -287,12 +288,12 @@ impl Condition {
 }
 
 impl Document {
-    /// Whether no configuration was wrong, failed or crashed.
+    /// Returns true if every configuration was correct.
     pub fn all_correct(&self) -> bool {
         self.results.iter().all(|record| record.outcome == Outcome::Correct)
     }
 
-    /// The records of each kernel, type, size and mode, in the order they were measured.
+    /// Groups the records by kernel, type, size and mode, in the order in which they were measured.
     pub fn cases(&self) -> Vec<Vec<&Record>> {
         let (mut cases, mut places) = (Vec::<Vec<&Record>>::new(), HashMap::new());
         for record in &self.results {
@@ -305,14 +306,14 @@ impl Document {
         cases
     }
 
-    /// The choice of a tuning run for each kernel, type, size and mode, else the fastest correct configuration, in the
-    /// order they were measured.
+    /// Best record of each kernel, type, size and mode, in the order in which they were measured: the choice of a
+    /// tuning run, or else the fastest correct configuration.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// The median of the clocks at all samples and the highest that the device can have, in MHz, if the first is below 95 %
-    /// of the second: then the device works at less than its best, whatever keeps it there.
+    /// Median clock of all samples and maximum clock of the device in MHz, if the first is below 95 % of the second.
+    /// The device then runs below its peak, for whatever reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
@@ -325,16 +326,16 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`Error::Read`] for a file that is not there, has more than 128 MiB, or is refused by [`Self::from_json`].
+    /// [`Error::Read`] for a file that does not exist, is larger than 128 MiB, or is refused by [`Self::from_json`].
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path, MOST_BYTES)?;
         Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
     }
 
-    /// The document of a JSON text.
+    /// Parses a document from JSON text.
     ///
     /// # Errors
-    /// Why there is none: a text that is none, another schema, a time that no launch takes.
+    /// The reason for a refusal: invalid text, another schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
         let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
@@ -362,14 +363,14 @@ impl Document {
         }
     }
 
-    /// The document as JSON text, ending in a line feed.
+    /// Formats the document as JSON text that ends in a line feed.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data always becomes JSON");
         text.push('\n');
         text
     }
 
-    /// Writes the document to `path`, creating the folders above it.
+    /// Writes the document to `path` and creates missing parent folders.
     ///
     /// # Errors
     /// [`Error::Write`] with the path and the system's reason.
@@ -378,7 +379,7 @@ impl Document {
     }
 }
 
-/// The usable record of a case that a tuning run chose, else the fastest.
+/// Best usable record of a case: the choice of a tuning run, or else the fastest.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }

@@ -1,49 +1,49 @@
-//! The errors of the tuner: each names cause and remedy in one line.
+//! Errors of the tuner. Each names cause and remedy in one line.
 
 use std::path::PathBuf;
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a run could not be set up or finished.
+/// The reason why a run could not be set up or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size that is no element count.
+    /// A text that is not an element count.
     #[error("size {text:?}: {reason}")]
     Size {
-        /// As given.
+        /// Text as given.
         text: String,
         /// The cause, and what to write instead.
         reason: String,
     },
-    /// A value of an axis that cannot be.
+    /// An invalid value for an axis.
     #[error("{axis}{}: {reason}", quoted(text))]
     Axis {
-        /// The axis.
+        /// Name of the axis.
         axis: String,
-        /// As given.
+        /// Value as given.
         text: String,
         /// The cause, and what to use instead.
         reason: String,
     },
-    /// No such kernel.
+    /// Unknown kernel.
     #[error("unknown kernel {name:?}: {hint}")]
     UnknownKernel {
-        /// As given.
+        /// Name as given.
         name: String,
-        /// Near names, or all of them.
+        /// Near names, or all names.
         hint: String,
     },
-    /// A kernel that the program was built without.
+    /// A kernel that this program was built without.
     #[error(
         "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
          `cargo install warpsmith-cli --features full`, or the same from git"
     )]
     LeftOut {
-        /// As given.
+        /// Name as given.
         name: String,
-        /// The cargo feature that brings it.
+        /// Cargo feature that enables the kernel.
         feature: &'static str,
     },
     /// Two benchmarks of a program have the same name.
@@ -51,30 +51,30 @@ pub enum Error {
         "two benchmarks are called {name:?}, and only one could be selected; give each a name of its own"
     )]
     SameName {
-        /// The name.
+        /// The shared name.
         name: String,
     },
     /// The kernel has no instance for the type.
     #[error("unknown type {dtype:?} for {kernel}: use one of {}", known.join(", "))]
     UnknownDtype {
-        /// As given.
+        /// Type name as given.
         dtype: String,
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The existing ones.
+        /// Types that the kernel supports.
         known: Vec<String>,
     },
-    /// No configuration is left to measure.
+    /// The restrictions leave no configuration to measure.
     #[error(
         "no configuration of {kernel} is left of {before}: {} are refused; widen an axis with --axis",
         refused.join(", ")
     )]
     EmptySpace {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The number without restrictions.
+        /// Number of configurations without restrictions.
         before: usize,
-        /// Each restriction with the number that it refuses.
+        /// Each restriction with the number of configurations that it refuses.
         refused: Vec<String>,
     },
     /// A case was launched before a configuration was chosen for it.
@@ -88,11 +88,11 @@ pub enum Error {
         crate::size::format_bytes(*free)
     )]
     TooLarge {
-        /// The kernel.
+        /// Name of the kernel.
         kernel: String,
-        /// The type.
+        /// Element type.
         dtype: String,
-        /// Elements.
+        /// Number of elements.
         n: u64,
         /// Bytes needed.
         needed: u64,
@@ -102,31 +102,31 @@ pub enum Error {
     /// The results file cannot be written.
     #[error("cannot write {}: {source}; give another file with --out", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A file of results that cannot be used.
     #[error("cannot use {}: {reason}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// Two documents that say nothing about each other.
+    /// Two documents that cannot be compared.
     #[error("cannot compare: {reason}")]
     Incomparable {
-        /// Why, and what to do.
+        /// Cause and remedy.
         reason: String,
     },
-    /// A configuration stopped the device, and nothing more can be measured in this process.
+    /// A configuration crashed the device, and nothing more can be measured in this process.
     #[error(
         "{case} with {configuration} stopped the device: {problem}; leave out one of its values with --axis and start again"
     )]
     Lost {
-        /// The kernel, type and size.
+        /// Kernel, type and size.
         case: String,
         /// The configuration.
         configuration: String,
@@ -142,7 +142,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the request itself was at fault, rather than the machine.
+    /// Returns true if the request itself was at fault, rather than the machine.
     pub fn is_wrong_use(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }

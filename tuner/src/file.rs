@@ -1,6 +1,7 @@
-//! Reading files of bounded size, and writing whole ones.
+//! Reading files of bounded size, and writing files atomically.
 //!
-//! Guarantees: what is written is either the whole new file or what was there before; no link is followed to write it.
+//! Guarantees: after a write, the path holds either the whole new file or its previous content. Writing does not follow
+//! symbolic links.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,10 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// The text of a file of at most `most` bytes.
+/// Reads the text of a file of at most `most` bytes.
 ///
 /// # Errors
-/// [`Error::Read`] for a file that is not there, is larger, or is no UTF-8.
+/// [`Error::Read`] for a file that does not exist, is too large, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
     let fail = |reason: String| Error::Read { path: path.to_path_buf(), reason };
     let mut text = String::new();
@@ -25,7 +26,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a text to `path`, creating the folders above it: whole or not at all.
+/// Writes a text to `path` atomically and creates missing parent folders.
 ///
 /// # Errors
 /// [`Error::Write`] with the path and the system's reason.
@@ -33,7 +34,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     write_partial(path, text, |partial| fs::rename(partial, path))
 }
 
-/// Finds out whether [`write_text`] can write `path`, before there is anything to lose. Creates the folders above it.
+/// Checks early that [`write_text`] can write `path`. Creates missing parent folders.
 ///
 /// # Errors
 /// [`Error::Write`] with the path and the system's reason.
@@ -45,13 +46,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     write_partial(path, "", |partial| fs::remove_file(partial))
 }
 
-/// Writes a new file beside `path` and hands it to `finish`; removes it when that fails.
+/// Writes a new file next to `path` and passes it to `finish`; removes the file if that fails.
 fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
     let fail = |source| Error::Write { path: path.to_path_buf(), source };
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(fail)?;
     }
-    // A new file with an unpredictable name: whatever waits at such a place is left alone.
+    // A new file with an unpredictable name: an existing file or link there is not touched.
     let mut partial = path.as_os_str().to_os_string();
     partial.push(format!(".{:016x}.partial", fastrand::u64(..)));
     let partial = PathBuf::from(partial);
@@ -59,15 +60,16 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     let written = file.write_all(text.as_bytes());
     drop(file);
     written.and_then(|()| finish(&partial)).map_err(|source| {
-        // The message is about the first failure; a leftover partial file is only untidy.
+        // The message is about the first failure; a leftover partial file is harmless.
         let _ = fs::remove_file(&partial);
         fail(source)
     })
 }
 
-/// Where results go by default: `warpsmith/` in cargo's target folder in a cargo project (a `Cargo.toml` in the current folder),
-/// else the folder of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches); `None` without one.
-/// The file is named for the command, the time in seconds since 1970 and the process.
+/// Default path of the results. In a cargo project (a `Cargo.toml` in the current folder) it is in `warpsmith/` in
+/// cargo's target folder. Otherwise it is in the folder of the launch store's file: `WARPSMITH_CACHE_DIR`, or
+/// `warpsmith` in the user's cache folder; `None` without one. The file is named for the command, the time in seconds
+/// since 1970 and the process.
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
         true => target_folder().join("warpsmith"),
@@ -77,7 +79,8 @@ pub fn default_path(command: &str) -> Option<PathBuf> {
     Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))
 }
 
-/// Cargo's target folder: that of its variables, else that of the program which cargo runs, else `target`.
+/// Cargo's target folder: from cargo's environment variables, or else from the path of the running program, or else
+/// `target`.
 fn target_folder() -> PathBuf {
     let [program, here] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
     target_folder_by(|name| std::env::var_os(name), program.as_deref(), here.as_deref())
@@ -89,7 +92,7 @@ fn target_folder_by(
     here: Option<&Path>,
 ) -> PathBuf {
     let set = |name| read(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    // Cargo marks the folder, which its configuration may name.
+    // Cargo marks its target folder with `CACHEDIR.TAG`, wherever its configuration puts the folder.
     let of_program = || {
         set("CARGO_MANIFEST_DIR")?;
         let folder = program?.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last()?;
@@ -126,7 +129,7 @@ mod tests {
                 fs::write(project.join(target).join("CACHEDIR.TAG"), "").unwrap();
             }
             assert_eq!(of(&[("CARGO_MANIFEST_DIR", "/p")], &program), expected);
-            // Not run by cargo.
+            // Cargo did not run the program.
             assert_eq!(of(&[], &program), Path::new("target"));
             let named =
                 [("CARGO_MANIFEST_DIR", "/p"), ("CARGO_TARGET_DIR", "/t"), ("CARGO_BUILD_TARGET_DIR", "/b")];
@@ -160,7 +163,7 @@ mod tests {
         let folder = folder("links");
         let (path, other) = (folder.join("a.json"), folder.join("other"));
         fs::write(&other, "not ours").unwrap();
-        // Where an earlier version wrote, and what is to be replaced.
+        // Links at an old, predictable partial path, and at the path to replace.
         let partial = folder.join(format!("a.json.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&other, &partial).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();

@@ -1,7 +1,7 @@
-//! [`ArrayKernel`]: a benchmark of a kernel over arrays, in a few lines.
+//! [`ArrayKernel`]: describes a kernel over arrays as a benchmark, in a few lines.
 //!
-//! It serves kernels that read arrays of one type and write one array, which is most of them. Others implement
-//! [`Benchmark`] themselves, over a [`Case`] of their own.
+//! It serves kernels that read arrays of one type and write one array. For other kernels, implement [`Benchmark`] with
+//! your own [`Case`].
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::space::{Space, instance};
 use crate::value::{Configuration, Value};
 use crate::verify::Tolerance;
 
-/// A launch in a chosen configuration: stream, input arrays, output array.
+/// Launches a chosen configuration. Arguments: stream, input arrays, output array.
 type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
-/// Makes a launcher of a shape.
+/// Makes a launcher for a launch shape.
 type Prepare<I, O> =
     Arc<dyn Fn(&Device, &'static GpuImage, Launch) -> LaunchResult<Launcher<I, O>> + Send + Sync>;
-/// The launch of a configuration over a number of elements.
+/// Returns the launch of a configuration over a number of elements.
 type Shape = Arc<dyn Fn(&Configuration, usize) -> Result<Launch> + Send + Sync>;
-/// The whole output from the whole input.
+/// Computes the whole output from the whole input.
 type Reference<I> = Arc<dyn Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync>;
 
-/// How outputs are checked.
+/// Reference for checking outputs.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     All(Reference<I>),
@@ -34,8 +34,8 @@ enum Check<I> {
 
 /// A kernel that reads arrays of `I` and writes an array of `O`.
 ///
-/// Everything else has a default: one input array of spread values, an output of the same length, which must equal the
-/// reference within four roundings, and the bytes of all these arrays as work.
+/// The defaults are one input array of spread values and an output of the same length, which must equal the reference
+/// within four roundings. The default work is the bytes of all these arrays.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -72,7 +72,7 @@ enum Check<I> {
 /// # }
 /// ```
 ///
-/// `examples/own-kernels/benches/tune.rs` in the repository is a whole program.
+/// `examples/own-kernels/benches/tune.rs` in the repository is a complete program.
 pub struct ArrayKernel<I: Element, O: Element> {
     name: &'static str,
     summary: &'static str,
@@ -92,8 +92,8 @@ pub struct ArrayKernel<I: Element, O: Element> {
 }
 
 impl<I: Element, O: Element> ArrayKernel<I, O> {
-    /// A kernel whose code is in `image`, and what each element of its output must be, from the elements of the first three
-    /// input arrays at the same place. An array that is updated comes after the others.
+    /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements of the
+    /// first three input arrays at the same index. If the output is updated, its old content follows the inputs.
     pub fn new(name: &'static str, image: &'static GpuImage, reference: fn([f64; 3]) -> f64) -> Self {
         Self {
             name,
@@ -114,8 +114,8 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         }
     }
 
-    /// As [`Self::new`], for kernels whose elements depend on elements at other places: the whole output from the whole
-    /// input.
+    /// Like [`Self::new`], for kernels whose elements depend on elements at other indices: `reference` computes the
+    /// whole output from the whole input.
     pub fn with_reference(
         name: &'static str,
         image: &'static GpuImage,
@@ -124,8 +124,8 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         Self { check: Check::All(Arc::new(reference)), ..Self::new(name, image, |_| 0.0) }
     }
 
-    /// Adds an instance of the kernel and its launch. Kernels with constants (`ITEMS`) have one for each combination that
-    /// is compiled; their constants become axes of the space, in lower case, and blocks are kept within launch bounds.
+    /// Adds an instance of the kernel and its launch. A kernel with constants (`ITEMS`) needs one call per compiled
+    /// combination. The constants become axes of the space, in lower case, and blocks are kept within launch bounds.
     #[must_use]
     pub fn launch<K: Kernel + 'static>(
         mut self,
@@ -149,8 +149,8 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// The launch of a configuration over `n` elements, by default [`Configuration::launch`]: for kernels in two and three
-    /// dimensions, whose blocks (`16x16`) can then be an axis.
+    /// Sets the launch of a configuration over `n` elements; the default is [`Configuration::launch`]. Kernels in two
+    /// and three dimensions use it, and their blocks (`16x16`) can then be an axis.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -205,21 +205,21 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// A short summary.
+    /// Sets a short summary.
     #[must_use]
     pub fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
     }
 
-    /// Adds an axis to its space: see [`Space::axis`].
+    /// Adds an axis to the space: see [`Space::axis`].
     #[must_use]
     pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
         self.space = self.space.axis(name, values);
         self
     }
 
-    /// Leaves configurations out of its space: see [`Space::restrict`].
+    /// Excludes configurations from the space: see [`Space::restrict`].
     #[must_use]
     pub fn restrict(
         mut self,
@@ -230,42 +230,42 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// The configuration without measurements; by default the first of the space.
+    /// Sets the configuration used without tuning; the default is the first of the space.
     #[must_use]
     pub fn default_to(mut self, configuration: Configuration) -> Self {
         self.default = Some(configuration);
         self
     }
 
-    /// The sizes that are measured when none are given.
+    /// Sets the sizes to measure when none are given.
     #[must_use]
     pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();
         self
     }
 
-    /// The number of input arrays, and their values.
+    /// Sets the number of input arrays and the kind of their values.
     #[must_use]
     pub fn inputs(mut self, count: usize, values: Values) -> Self {
         (self.inputs, self.values) = (count, values);
         self
     }
 
-    /// Elements of the output, from those of an input; by default the same number.
+    /// Sets the function from the length of an input to the length of the output; the default is the same length.
     #[must_use]
     pub fn output_len(mut self, len: fn(usize) -> usize) -> Self {
         self.output_len = len;
         self
     }
 
-    /// How near the output must be to the reference.
+    /// Sets the allowed difference between output and reference.
     #[must_use]
     pub fn tolerance(mut self, tolerance: Tolerance) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// Its floating-point operations over n elements, for the roofline of kernels that compute much.
+    /// Sets the function from n elements to floating-point operations, for the roofline of compute-bound kernels.
     #[must_use]
     pub fn flops(mut self, flops: fn(u64) -> u64) -> Self {
         self.flops = flops;
@@ -283,7 +283,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
 }
 
 impl<T: Element> ArrayKernel<T, T> {
-    /// The output array holds values that the kernel updates; it counts as read and written.
+    /// Declares that the kernel updates the output array, which then counts as read and written.
     #[must_use]
     pub fn updates(mut self) -> Self {
         self.updates = true;
@@ -349,7 +349,7 @@ impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
         } else {
             vec![O::poison(); len]
         };
-        // Only kernels whose output has the type of their input update it, so the bytes are theirs.
+        // Only kernels with equal input and output types can update the output, so the byte cast is valid.
         let updated: Vec<Vec<I>> =
             if self.updates { vec![bytemuck::cast_slice(&initial).to_vec()] } else { Vec::new() };
         let expected = match &self.check {

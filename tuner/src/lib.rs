@@ -1,27 +1,27 @@
 //! Measures kernel configurations, checks their results and searches for the fastest.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`benchmark`] | what is to be known of a kernel; the benchmarks of a program |
-//! | [`kernel`] | the same for most kernels of one's own, in a few lines |
-//! | [`value`], [`space`] | configurations, and the spaces they come from |
+//! | [`benchmark`] | description of a kernel to measure; the benchmarks of a program |
+//! | [`kernel`] | a short form of it for most kernels over arrays |
+//! | [`value`], [`space`] | configurations and configuration spaces |
 //! | [`case`] | a kernel with its buffers, ready to launch and to check |
-//! | [`size`] | element counts as people write them |
+//! | [`size`] | parsing and formatting of element counts |
 //! | [`run`] | a whole run: request, plan, records |
 //! | [`measure`] | timing by events |
-//! | [`probe`] | what the device reaches beside the kernels |
+//! | [`probe`] | measured peaks of the device |
 //! | `command` | the command line, with the feature `command` |
-//! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
-//! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
+//! | `criterion` | device times for criterion benches, with the feature `criterion` |
+//! | [`data`], [`verify`] | input data of kernels, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, confidence intervals |
-//! | [`search`] | the search for the fastest, apart from measuring |
+//! | [`search`] | the search for the fastest configuration, independent of measuring |
 //! | [`tune`] | a whole tuning run |
-//! | [`document`] | the document of results |
-//! | [`compare`] | whether a change made kernels faster or slower |
+//! | [`document`] | the results document |
+//! | [`compare`] | comparison of two documents: which kernels became faster or slower |
 //! | [`report`] | documents as one HTML page with plots |
 //!
-//! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
-//! this crate; a program with kernels of its own describes them with [`benchmark::Benchmark`].
+//! The crate contains no kernels. The kernels of `warpsmith::ops` are described in `warpsmith::bench`, which re-exports
+//! this crate. A program with its own kernels describes them with [`benchmark::Benchmark`].
 #![deny(missing_docs)]
 
 pub mod benchmark;

@@ -1,8 +1,8 @@
-//! The device's own limits: probes, timed in turn with them, so that "percent of the roofline" has a
+//! Measured peaks of the device: probes are interleaved with the kernels, so that "percent of the roofline" has a
 //! measured denominator.
 //!
-//! Guarantees: a probe is timed at the start and the end of every case and after every [`EVERY`] configurations between,
-//! always in [`Mode::Cold`]; nothing is timed that no record is held against.
+//! Guarantees: a probe is timed at the start and the end of every case and after every [`EVERY`] configurations in
+//! between, always in [`Mode::Cold`]. Only probes that some record is compared with are timed.
 
 use warpsmith_runtime::Stream;
 
@@ -12,42 +12,42 @@ use crate::error::Result;
 use crate::measure::{Effort, Mode, Stopwatch};
 use crate::stats::summarise;
 
-/// Configurations between two timings of a probe.
+/// Number of configurations between two timings of a probe.
 pub const EVERY: usize = 8;
 
-/// The probes of a run and what they reached.
+/// Probes of a run and their results.
 pub struct Probes {
     all: Vec<Measured>,
-    /// The results of freed probes.
+    /// Results of freed probes.
     before: Vec<ProbeResult>,
 }
 
 struct Measured {
     probe: Probe,
-    /// All samples in microseconds.
+    /// All samples, in microseconds.
     samples: Vec<f64>,
-    /// The median of the latest samples.
+    /// Median of the latest samples.
     latest_us: Option<f64>,
-    /// Launches in each sample.
+    /// Launches per sample.
     launches: Option<u32>,
 }
 
 impl Probes {
-    /// No probes: nothing is held against anything.
+    /// Returns an empty set: nothing is compared with a probe.
     pub fn none() -> Self {
         Self { all: Vec::new(), before: Vec::new() }
     }
 
-    /// The probes of a suite.
+    /// Creates the probes of a suite.
     ///
     /// # Errors
-    /// Out of memory, and whatever else the runtime reports.
+    /// Out of memory, and any other error of the runtime.
     pub fn new(suite: &Suite, stream: &Stream) -> Result<Self> {
         let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None, launches: None };
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
     }
 
-    /// Frees their memory; false when there was none. Their results so far are kept.
+    /// Frees the memory of the probes and keeps their results so far. Returns false if there was none.
     pub fn release(&mut self) -> bool {
         let had_any = !self.all.is_empty();
         self.before = self.results();
@@ -55,7 +55,7 @@ impl Probes {
         had_any
     }
 
-    /// Times the probes that launches of `work` are held against.
+    /// Times the probes that launches of `work` are compared with.
     ///
     /// # Errors
     /// Errors of the runtime.
@@ -72,8 +72,8 @@ impl Probes {
         Ok(())
     }
 
-    /// The time of the probes for `work`, by their latest times, in microseconds: the longest of moving its bytes and
-    /// computing its operations.
+    /// Time that the probes need for `work`, by their latest times, in microseconds: the maximum of moving its bytes
+    /// and computing its operations.
     pub fn limit_us(&self, work: &Work) -> Option<f64> {
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
         let limits = self.all.iter().filter(|measured| stands_for(&measured.probe, work));
@@ -85,7 +85,7 @@ impl Probes {
         limits.max_by(f64::total_cmp).filter(|us| *us > 0.0)
     }
 
-    /// The results of those that were timed.
+    /// Results of the probes that were timed.
     pub fn results(&self) -> Vec<ProbeResult> {
         let result = |measured: &Measured| {
             let summary = summarise(&measured.samples)?;
@@ -101,8 +101,9 @@ impl Probes {
     }
 }
 
-/// Whether launches of `work` are held against a probe: the read for those that write next to nothing, the copy for all others
-/// that move data, and the multiplications for those that say what they compute.
+/// Returns true if launches of `work` are compared with this probe. Kernels that write next to nothing use the read
+/// probe, other kernels that move data use the copy probe. Kernels that declare operations use the multiplication
+/// probe.
 fn stands_for(probe: &Probe, work: &Work) -> bool {
     if probe.work.flops > 0 {
         return work.flops > 0;

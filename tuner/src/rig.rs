@@ -1,8 +1,8 @@
 //! [`Rig`]: checks and times the configurations of a plan.
 //!
-//! Guarantees: `bench` and `tune` measure with this and nothing else. A run has one stream and one stopwatch, on which its
-//! probes are timed, too, at the start and the end of every case and after every [`EVERY`] timings between. All timings of a
-//! case have the same number of launches in a sample as its first.
+//! Guarantees: `bench` and `tune` measure only through this type. A run has one stream and one stopwatch, which also
+//! time its probes: at the start and the end of every case, and after every [`EVERY`] timings in between. All timings
+//! of a case use the number of launches per sample of its first timing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::run::{Plan, PlannedCase, seed};
 use crate::value::Configuration;
 use crate::verify::Check;
 
-/// Measures cases, one after the other. Nothing is allocated before the first measurement.
+/// Measures cases one after the other. Nothing is allocated before the first measurement.
 pub(crate) struct Rig<'a> {
     plan: &'a Plan<'a>,
     has_probes: bool,
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// The error of the probes; after it none is timed.
+    /// Error of the probes; after an error no probe is timed.
     problem: Option<Error>,
 }
 
@@ -36,22 +36,22 @@ struct Instruments {
     probes: Probes,
 }
 
-/// The case that is ready, and the checks of its configurations.
+/// The prepared case, with the checks of its configurations.
 struct Ready {
     case: Box<dyn Case>,
     effort: Effort,
     checked: HashMap<Configuration, Check>,
-    /// Timings since the probes were timed.
+    /// Number of timings since the probes were timed.
     since: usize,
 }
 
 impl<'a> Rig<'a> {
-    /// Measures beside the suite's probes if `has_probes`. Timings end once `stop` is set.
+    /// Makes a rig that also times the suite's probes if `has_probes`. Timings end once `stop` is set.
     pub fn new(plan: &'a Plan<'a>, has_probes: bool, stop: &'a Arc<AtomicBool>) -> Self {
         Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
     }
 
-    /// Frees the case that is ready, if one is; after timing its probes once more if `is_probed`.
+    /// Frees the prepared case, if any. If `is_probed`, times its probes once more before.
     pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
         if self.ready.take().is_some() && is_probed {
             self.probe(planned);
@@ -59,34 +59,34 @@ impl<'a> Rig<'a> {
         self.instruments.take_if(|instruments| instruments.stream.device().is_lost());
     }
 
-    /// The time in microseconds that the latest probes need for a case's work.
+    /// Time in microseconds that the latest probes need for the work of a case.
     pub fn limit_us(&self, planned: &PlannedCase<'_>) -> Option<f64> {
         self.instruments.as_ref()?.probes.limit_us(&planned.work)
     }
 
-    /// The results of the probes.
+    /// Results of the probes.
     pub fn reached(&self) -> Vec<ProbeResult> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// The error of the probes, once.
+    /// Takes the error of the probes, if any.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }
 
-    /// Waits for all work.
+    /// Waits for all work on the stream.
     ///
     /// # Errors
-    /// That of a device that is lost.
+    /// The error of a lost device.
     pub fn synchronize(&self) -> Result<()> {
         self.instruments.as_ref().map_or(Ok(()), |instruments| Ok(instruments.stream.synchronize()?))
     }
 
-    /// Checks a configuration unless that was done, times it if it is correct, and checks it once more. A configuration that
-    /// is refused or fails is an outcome: [`Outcome::Crashed`] if the device is lost.
+    /// Checks a configuration unless it was checked already. If it is correct, times it and checks it once more. A
+    /// refused or failed configuration is an outcome, not an error: [`Outcome::Crashed`] if the device is lost.
     ///
     /// # Errors
-    /// That of a case that cannot be made ready.
+    /// The error of a case that cannot be prepared.
     pub fn measure(&mut self, planned: &PlannedCase<'_>, configuration: &Configuration) -> Result<Measured> {
         self.open(planned)?;
         if self.ready.as_ref().is_some_and(|ready| ready.since >= EVERY) {
@@ -108,10 +108,10 @@ impl<'a> Rig<'a> {
             let case = &mut *ready.case;
             let timing = instruments.watch.time(case, configuration, plan.mode(), ready.effort)?;
             ready.effort.launches.get_or_insert(timing.launches_per_sample);
-            // Work that is still queued may fail; then it is this configuration that did.
+            // Work that is still queued may fail; the failure then belongs to this configuration.
             instruments.stream.synchronize()?;
             if known.is_none() {
-                // Its first launch may be right alone.
+                // Only the first launch of a configuration may be correct.
                 let after = ready.check(configuration)?;
                 if !after.correct() {
                     return Ok(found(after, "after it was timed: "));
@@ -121,10 +121,10 @@ impl<'a> Rig<'a> {
         }))
     }
 
-    /// Checks a configuration, whether that was done or not, and times nothing.
+    /// Checks a configuration even if it was checked already, without timing it.
     ///
     /// # Errors
-    /// As [`Self::measure`].
+    /// The errors of [`Self::measure`].
     pub fn check_again(
         &mut self,
         planned: &PlannedCase<'_>,
@@ -151,7 +151,7 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Times the probes of a case. When that fails there are no more of them.
+    /// Times the probes of a case. After a failure no probe is timed.
     fn probe(&mut self, planned: &PlannedCase<'_>) {
         let Some(Instruments { watch, probes, .. }) = &mut self.instruments else { return };
         if let Err(error) = probes.time(&planned.work, watch, self.plan.effort()) {
@@ -163,7 +163,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Makes a case ready unless one is. Probes give way to what is to be measured.
+    /// Prepares a case unless one is prepared. The probes are freed if the case needs their memory.
     fn open(&mut self, planned: &PlannedCase<'_>) -> Result<()> {
         if self.ready.is_some() {
             return Ok(());
@@ -193,7 +193,7 @@ impl<'a> Rig<'a> {
 }
 
 impl Ready {
-    /// Checks the configuration, which is selected.
+    /// Checks the selected configuration.
     fn check(&mut self, configuration: &Configuration) -> Result<Check> {
         let check = self.case.check()?;
         self.checked.insert(configuration.clone(), check);
@@ -201,7 +201,7 @@ impl Ready {
     }
 }
 
-/// The result of a check; a problem begins with `when`.
+/// Converts a check to a result; the text of a problem starts with `when`.
 fn found(check: Check, when: &str) -> Measured {
     Measured {
         outcome: if check.correct() { Outcome::Correct } else { Outcome::Wrong },

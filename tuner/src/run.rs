@@ -1,9 +1,9 @@
-//! A whole run: checks the request, then measures every kernel, type, size and configuration in turn.
+//! A whole run: checks the request, then measures every kernel, type, size and configuration.
 //!
-//! Guarantees: nothing is launched before the whole request is known to make sense and to fit the device. The
-//! default configuration of each kernel, type and size is always measured, first. Results are passed on one
-//! by one, so that a failure half-way loses none of those before it. A configuration that is refused or fails is recorded
-//! as such and the run continues, unless the device is lost.
+//! Guarantees: nothing is launched before the whole request is known to make sense and to fit the device. The default
+//! configuration of each kernel, type and size is always measured, and first. Results are passed on one by one, so that
+//! a later failure loses none of them. A configuration that is refused or fails is recorded as such, and the run
+//! continues unless the device is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,55 +19,55 @@ use crate::measure::{Effort, Mode, Stopwatch};
 use crate::rig::Rig;
 use crate::value::{Configuration, Value};
 
-/// Most copies of a small case's buffers.
+/// Maximum number of buffer copies of a small case.
 const MOST_COPIES: u64 = 4096;
 
-/// The measurement.
+/// Request for a run: kernels, types, sizes, axes, mode and effort.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Kernels by name.
+    /// Names of kernels.
     pub kernels: Vec<String>,
-    /// Types by name; none for each kernel's usual one.
+    /// Names of types; empty selects each kernel's default type.
     pub dtypes: Vec<String>,
-    /// Elements; none for the usual ones.
+    /// Element counts; empty selects the default sizes.
     pub sizes: Vec<u64>,
-    /// Values for axes, instead of those of the benchmark.
+    /// Values for axes, which replace the values of the benchmark.
     pub axes: Vec<(String, Vec<Value>)>,
     /// The kind of launches that are timed.
     pub mode: Mode,
-    /// How long.
+    /// Sampling effort.
     pub effort: Effort,
 }
 
 /// One kernel, type and size of a plan.
 #[derive(Clone)]
 pub struct PlannedCase<'a> {
-    /// The kernel.
+    /// Benchmark of the kernel.
     pub benchmark: &'a dyn Benchmark,
-    /// The type.
+    /// Element type.
     pub dtype: &'static str,
-    /// Elements.
+    /// Number of elements.
     pub n: u64,
-    /// The cost of a launch.
+    /// Cost of a launch.
     pub work: Work,
-    /// Copies of the buffers to go round over.
+    /// Number of buffer copies to cycle through.
     pub copies: usize,
-    /// Every configuration to measure, the default first.
+    /// Configurations to measure, the default first.
     pub configurations: Vec<Configuration>,
 }
 
 impl PlannedCase<'_> {
-    /// The configuration without measurements.
+    /// Configuration used without tuning.
     pub fn default_configuration(&self) -> &Configuration {
         &self.configurations[0]
     }
 
-    /// Its name in progress and messages: `axpy f32 2^20`.
+    /// Name in progress and error messages: `axpy f32 2^20`.
     pub fn describe(&self) -> String {
         format!("{} {} {}", self.benchmark.name(), self.dtype, crate::size::format_size(self.n))
     }
 
-    /// Puts its buffers, with data made from `seed`, on the stream's device.
+    /// Allocates the buffers on the stream's device, with data generated from `seed`.
     ///
     /// # Errors
     /// Errors of the runtime.
@@ -76,7 +76,7 @@ impl PlannedCase<'_> {
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
     }
 
-    /// The record of a configuration that was not measured yet.
+    /// Makes the record of a configuration that was not measured yet.
     pub fn record(&self, configuration: &Configuration) -> Record {
         Record {
             kernel: self.benchmark.name().to_owned(),
@@ -97,10 +97,10 @@ impl PlannedCase<'_> {
     }
 }
 
-/// The results of a run besides its records.
+/// Results of a run, without its records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// Whether everything was measured; else it was stopped.
+    /// True if everything was measured; false if the run was stopped.
     pub complete: bool,
     /// The results of the probes.
     pub probes: Vec<ProbeResult>,
@@ -112,26 +112,26 @@ impl std::fmt::Debug for PlannedCase<'_> {
     }
 }
 
-/// A request that was found to be possible.
+/// A request that passed its checks.
 pub struct Plan<'a> {
     suite: &'a Suite,
     device: Device,
     mode: Mode,
     effort: Effort,
     is_narrowed: bool,
-    /// In the order in which they are measured.
+    /// Cases in the order in which they are measured.
     pub cases: Vec<PlannedCase<'a>>,
 }
 
 impl<'a> Plan<'a> {
-    /// Checks a request against what there is.
+    /// Checks a request against the suite and the device.
     ///
     /// # Errors
     /// An unknown kernel, type, axis or value, an empty space, or sizes that do not fit the device's free memory.
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
-        // One part in sixteen stays free for alignment, code and other programs.
+        // One sixteenth stays free for alignment, code and other programs.
         let free = free - free / 16;
         let mut cases: Vec<PlannedCase<'a>> = Vec::new();
         for name in &request.kernels {
@@ -176,12 +176,12 @@ impl<'a> Plan<'a> {
         Ok(Plan { suite, device, mode, effort, is_narrowed, cases })
     }
 
-    /// Where it is measured.
+    /// Device of the measurements.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The suite that it is of.
+    /// Suite of the plan.
     pub(crate) fn suite(&self) -> &'a Suite {
         self.suite
     }
@@ -191,31 +191,31 @@ impl<'a> Plan<'a> {
         self.mode
     }
 
-    /// How long.
+    /// Sampling effort.
     pub fn effort(&self) -> Effort {
         self.effort
     }
 
-    /// Whether values of axes were given, so that spaces may be less than the benchmarks' own.
+    /// Returns true if values of axes were given, so that spaces may be smaller than those of the benchmarks.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }
 
-    /// The number of configurations that will be measured in all.
+    /// Total number of configurations to measure.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
     }
 
-    /// Whether there is nothing to measure.
+    /// Returns true if there is nothing to measure.
     pub fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }
 
-    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends
-    /// with the samples that were taken by then once `stop` is set.
+    /// Measures everything, with probes if `probes`. `each` receives every record as it is made, with its case. Once
+    /// `stop` is set, the run ends with the samples taken so far.
     ///
     /// # Errors
-    /// Errors of the runtime: out of memory, a device that is lost. Records before it were passed to the caller.
+    /// Errors of the runtime: out of memory, or a lost device. Earlier records have already been passed to `each`.
     pub fn run(
         &self,
         probes: bool,
@@ -231,7 +231,7 @@ impl<'a> Plan<'a> {
                 let measured = rig.measure(planned, configuration)?;
                 rig.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
-                    // A device that is lost fails here, too, and ends the run.
+                    // A lost device fails here too, which ends the run.
                     rig.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing } = measured;
@@ -246,12 +246,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A number that no other run has.
+/// A seed that differs from those of other runs.
 pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// The sizes, with defaults when none are given.
+/// Sizes to measure, with defaults if none are given.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]
@@ -265,9 +265,9 @@ fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> 
     }
 }
 
-/// The number of copies of `footprint` bytes to cycle through, when `spare` more bytes are needed once and `free`
-/// are free: at least two and enough for three times the cache `l2` as far as memory lasts, one on an emulated
-/// device. `None` when not even one fits.
+/// Number of copies of `footprint` bytes to cycle through, if `spare` more bytes are needed once and `free` bytes are
+/// free. It is at least two and enough for three times the L2 cache size `l2`, as far as memory suffices; on an
+/// emulated device it is one. `None` if not even one copy fits.
 fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {
     let footprint = footprint.max(1);
     let affordable = free.checked_sub(spare)? / footprint;

@@ -1,7 +1,7 @@
-//! Element counts as people write them: `65536`, `65_536`, `2^16`, `64K`, `1M`, `2G`.
+//! Human-readable element counts: `65536`, `65_536`, `2^16`, `64K`, `1M`, `2G`.
 //!
-//! Guarantees: what parses is at least 1 and fits a `u64`; what does not parse gives a message that repeats
-//! the text and says how to write it. `K`, `M` and `G` are powers of 1024.
+//! Guarantees: a parsed count is at least 1 and fits a `u64`. The error for any other text repeats the text and shows
+//! the correct form. `K`, `M` and `G` are powers of 1024.
 
 use crate::error::{Error, Result};
 
@@ -60,12 +60,12 @@ pub fn parse_size(text: &str) -> Result<u64> {
     Ok(size)
 }
 
-/// Writes an element count the short way: exact powers of two from 1024 on as `2^k`, others as digits.
+/// Formats an element count: exact powers of two from 1024 on as `2^k`, others as digits.
 pub fn format_size(n: u64) -> String {
     if n >= 1024 && n.is_power_of_two() { format!("2^{}", n.trailing_zeros()) } else { n.to_string() }
 }
 
-/// Writes a number of bytes with a binary unit, for messages: `1.5 GiB`.
+/// Formats a number of bytes with a binary unit, for messages: `1.5 GiB`.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;

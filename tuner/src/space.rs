@@ -1,8 +1,8 @@
-//! The space of configurations of a kernel: axes, and restrictions over them.
+//! Configuration space of a kernel: axes, and restrictions over them.
 //!
-//! Guarantees: [`Space::configurations`] is the product of the axes without what a restriction refuses, without repeats,
-//! in the order of the axes, the last one fastest. A value that cannot be on an axis is an error, never silently
-//! nothing, and so is a space of which nothing is left.
+//! Guarantees: [`Space::configurations`] is the product of the axes without the configurations that a restriction
+//! refuses. It has no repeats and follows the order of the axes, the last one fastest. An invalid value for an axis is
+//! an error, never silently ignored, and so is an empty space.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -14,17 +14,17 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
-/// Most combinations of values, before restrictions.
+/// Maximum number of value combinations, before restrictions.
 const MOST_CONFIGURATIONS: usize = 1_000_000;
 
 /// The rule for the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// The kernel's own choice.
+    /// The kernel's default.
     Auto,
-    /// This multiple of the blocks that fit on the device at once.
+    /// This multiple of the blocks that can be resident on the device at once.
     Waves(u32),
-    /// Exactly this number.
+    /// Exactly this number of blocks.
     Blocks(u32),
 }
 
@@ -47,35 +47,36 @@ impl FromStr for Grid {
     }
 }
 
-/// The kind of values on an axis, and so which others may be given.
+/// Kind of the values on an axis, which determines the other values that can be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisKind {
-    /// Compiled in or otherwise fixed: the declared values are all there are.
+    /// Compiled in or otherwise fixed: only the declared values are valid.
     Fixed,
-    /// Threads of a block, such as `128`, `16x16` or `8x8x4`: any multiple of 32 in all, up to the device's limit.
+    /// Threads per block, such as `128`, `16x16` or `8x8x4`: the product is any multiple of 32, up to the device's
+    /// limit.
     Block,
-    /// A [`Grid`].
+    /// Number of blocks: see [`Grid`].
     Grid,
-    /// Dynamic shared memory of a block in bytes: any number.
+    /// Dynamic shared memory per block in bytes: any number.
     Shared,
-    /// Blocks of a cluster: 1 to 16.
+    /// Blocks per cluster: 1 to 16.
     Cluster,
 }
 
 /// One axis: a name and the values to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// The name, as in `--axis NAME=…` and in results.
+    /// Name, as in `--axis NAME=…` and in results.
     pub name: Arc<str>,
-    /// The kind of its values.
+    /// Kind of the values.
     pub kind: AxisKind,
-    /// The values to try, in their order: neighbours are tried after each other.
+    /// Values to try, in order: the search tries neighbours of a value.
     pub values: Vec<Value>,
 }
 
 type Rule = Arc<dyn Fn(&Configuration) -> bool + Send + Sync>;
 
-/// Axes and restrictions.
+/// Configuration space: axes and restrictions.
 ///
 /// ```
 /// use warpsmith_tuner::space::Space;
@@ -94,18 +95,18 @@ type Rule = Arc<dyn Fn(&Configuration) -> bool + Send + Sync>;
 pub struct Space {
     axes: Vec<Axis>,
     restrictions: Vec<(Arc<str>, Rule)>,
-    /// The device's limit for blocks; 0 for not known.
+    /// Maximum threads per block of the device; 0 if not known.
     max_block: u32,
 }
 
 impl Space {
-    /// Without axes: one configuration, which has no values.
+    /// Makes a space without axes: it has one configuration, without values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an axis. `block`, `grid`, `shared` and `cluster` have the meaning that [`AxisKind`] says; the values of
-    /// every other axis are all there are.
+    /// Adds an axis. `block`, `grid`, `shared` and `cluster` have the meaning defined by [`AxisKind`]; any other axis
+    /// accepts only the given values.
     #[must_use]
     pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
         let kind = match name {
@@ -121,8 +122,8 @@ impl Space {
         self
     }
 
-    /// Adds an axis for each constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`), restricted to
-    /// the combinations that were compiled and to blocks within their launch bounds.
+    /// Adds an axis per constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`). The axes are
+    /// restricted to the combinations that were compiled, and blocks to their launch bounds.
     #[must_use]
     pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
         let Some(first) = instances.first() else { return self };
@@ -142,7 +143,7 @@ impl Space {
         })
     }
 
-    /// Leaves out the configurations for which `rule` is false. `name` is reported when nothing is left.
+    /// Excludes the configurations for which `rule` is false. `name` is reported when no configuration is left.
     #[must_use]
     pub fn restrict(
         mut self,
@@ -153,22 +154,22 @@ impl Space {
         self
     }
 
-    /// The device's limit for the threads of a block, which values on the axis `block` are held against.
+    /// Sets the device's maximum threads per block, which limits the values on the axis `block`.
     #[must_use]
     pub fn max_block(mut self, threads: u32) -> Self {
         self.max_block = threads;
         self
     }
 
-    /// The axes.
+    /// Axes of the space.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Replaces the values of an axis. Values that come twice count once.
+    /// Replaces the values of an axis. Duplicate values count once.
     ///
     /// # Errors
-    /// [`Error::Axis`] for an axis that is not there, for no values, and for a value that cannot be on it.
+    /// [`Error::Axis`] for an unknown axis, for no values, and for a value that is invalid on the axis.
     pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
         let fail =
             |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
@@ -189,16 +190,16 @@ impl Space {
         Ok(())
     }
 
-    /// The first restriction that refuses a configuration, if one does.
+    /// Name of the first restriction that refuses a configuration, if any.
     pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
         self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
     }
 
-    /// Every configuration.
+    /// Lists every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], with the number without restrictions and the restrictions that refuse them;
-    /// [`Error::Axis`] for more than a million combinations.
+    /// [`Error::EmptySpace`] with the number of configurations without restrictions, and the restrictions that refuse
+    /// them. [`Error::Axis`] for more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);
@@ -249,7 +250,7 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The instance whose constants are the configuration's values on the axes named for them.
+/// The instance whose constants equal the configuration's values on the axes named after them.
 pub fn instance(
     instances: &[&'static KernelSpec],
     configuration: &Configuration,
@@ -263,12 +264,12 @@ pub fn instance(
     instances.iter().find(fits).copied()
 }
 
-/// Threads of a block.
+/// Number of threads per block.
 fn threads(block: [u32; 3]) -> u64 {
     block.iter().map(|side| u64::from(*side)).fold(1, u64::saturating_mul)
 }
 
-/// Whether a value can be on an axis; else why not.
+/// Checks that a value is valid on an axis, and returns the reason otherwise.
 fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), String> {
     match (axis.kind, value) {
         (AxisKind::Fixed, value) if axis.values.contains(value) => Ok(()),

@@ -1,34 +1,34 @@
 //! Statistics of samples: percentiles, confidence intervals of medians, ratios of medians.
 //!
-//! Guarantees: everything is deterministic; percentiles interpolate between order statistics (as numpy's default); no
-//! sample is thrown away.
+//! Guarantees: everything is deterministic. Percentiles interpolate between order statistics, as numpy does by default.
+//! No sample is discarded.
 
 mod bootstrap;
 
 pub use self::bootstrap::{FEWEST, Interval, RESAMPLES, Ratio, median_interval, paired_ratio, ratio};
 
-/// A number of the standard normal distribution (Box and Muller).
+/// Draws from the standard normal distribution (Box and Muller).
 #[cfg(test)]
 pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// A set of samples in a few numbers.
+/// Percentiles of a set of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// The number of samples.
+    /// Number of samples.
     pub count: usize,
-    /// A tenth lie below.
+    /// 10th percentile.
     pub p10: f64,
-    /// Half lie below.
+    /// 50th percentile.
     pub median: f64,
-    /// Nine tenths lie below.
+    /// 90th percentile.
     pub p90: f64,
-    /// All but a hundredth lie below.
+    /// 99th percentile.
     pub p99: f64,
 }
 
-/// Summarises samples; `None` when there are none.
+/// Summarizes samples; `None` if there are none.
 pub fn summarise(samples: &[f64]) -> Option<Summary> {
     let sorted = sorted(samples);
     Some(Summary {
@@ -40,7 +40,7 @@ pub fn summarise(samples: &[f64]) -> Option<Summary> {
     })
 }
 
-/// The value below which a share `p` (0 to 1) of ascending `sorted` lies.
+/// The `p` quantile (0 to 1) of ascending `sorted`.
 fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let position = p * last as f64;
@@ -49,9 +49,9 @@ fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(sorted[low] + (sorted[high] - sorted[low]) * (position - low as f64))
 }
 
-/// Half the width of the median's 95 % confidence interval, relative to the median. It comes from order
-/// statistics, so it makes no assumption about the distribution, and it is cheap enough to ask after every sample; but it
-/// assumes that samples are independent. Infinite below [`FEWEST`] samples, which give no such interval.
+/// Half the width of the median's 95 % confidence interval, relative to the median. It comes from order statistics, so
+/// it makes no assumption about the distribution, and it is cheap enough to compute after every sample. It assumes that
+/// samples are independent. Infinite below [`FEWEST`] samples, which have no such interval.
 pub fn relative_uncertainty(samples: &[f64]) -> f64 {
     let n = samples.len();
     if n < FEWEST {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn uncertainty_falls_with_samples_and_grows_with_spread() {
-        // A fixed spread of values, repeated: 1.00, 1.01, … 1.09.
+        // A fixed range of values, repeated: 1.00, 1.01, … 1.09.
         let ramp = |n: usize| (0..n).map(|i| 1.0 + (i % 10) as f64 / 100.0).collect::<Vec<_>>();
         assert!(relative_uncertainty(&ramp(5)).is_infinite());
         let (few, many) = (relative_uncertainty(&ramp(20)), relative_uncertainty(&ramp(2000)));

@@ -1,7 +1,7 @@
 //! Values of axes, and configurations: one value for each axis.
 //!
-//! Guarantees: a configuration reads back from its own JSON and its own text, and two are equal exactly when they have
-//! the same values on the same axes.
+//! Guarantees: a configuration can be read back from its own JSON and from its own text. Two configurations are equal
+//! exactly if they have the same values on the same axes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::space::Grid;
 pub enum Value {
     /// A number: threads, items, bytes.
     Number(u64),
-    /// Anything else: `waves:4`.
+    /// A text: `waves:4`.
     Text(String),
 }
 
@@ -45,14 +45,14 @@ impl From<u64> for Value {
 }
 
 /// # Panics
-/// For a negative number.
+/// Panics for a negative number.
 impl From<i32> for Value {
     fn from(number: i32) -> Self {
         Value::Number(number.try_into().expect("values are not negative"))
     }
 }
 
-/// A number where the text is one, else the text.
+/// Converts to a number if the text is one, and to a text otherwise.
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         match text.parse() {
@@ -68,7 +68,7 @@ impl From<String> for Value {
     }
 }
 
-/// A value for each axis of a space, in the order of the axes' names.
+/// A value for each axis of a space, ordered by the names of the axes.
 ///
 /// ```
 /// use warpsmith_tuner::value::Configuration;
@@ -83,27 +83,27 @@ impl From<String> for Value {
 pub struct Configuration(BTreeMap<String, Value>);
 
 impl Configuration {
-    /// The value on an axis.
+    /// Value on an axis.
     pub fn get(&self, axis: &str) -> Option<&Value> {
         self.0.get(axis)
     }
 
-    /// The axes and their values.
+    /// Axes with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
-    /// This configuration with another value on an axis, which is added if it is not there.
+    /// Returns this configuration with another value on an axis, which is added if it is missing.
     #[must_use]
     pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
         self.0.insert(axis.to_owned(), value.into());
         self
     }
 
-    /// The number on an axis.
+    /// Number on an axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] when there is no such axis, or no number on it that fits 32 bits.
+    /// [`Error::Axis`] if there is no such axis, or if its value is not a number of 32 bits.
     pub fn number(&self, axis: &str) -> Result<u32> {
         let fail = |text: String, reason: &str| Error::Axis {
             axis: axis.to_owned(),
@@ -119,10 +119,10 @@ impl Configuration {
         }
     }
 
-    /// The block on the axis `block`, `128`, `16x16` or `8x8x4`; `None` without the axis.
+    /// Block shape on the axis `block`: `128`, `16x16` or `8x8x4`; `None` without the axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is no block.
+    /// [`Error::Axis`] for a value that is not a block shape.
     pub fn block(&self) -> Result<Option<[u32; 3]>> {
         let Some(value) = self.get("block") else { return Ok(None) };
         let text = value.to_string();
@@ -136,11 +136,11 @@ impl Configuration {
         }
     }
 
-    /// The launch that covers an extent in one to three dimensions, with what the axes `block` (such as `16x16`), `shared`
-    /// (bytes) and `cluster` (blocks along x) say, those that there are.
+    /// Launch that covers an extent of one to three dimensions. It uses the axes `block` (such as `16x16`), `shared`
+    /// (bytes) and `cluster` (blocks along x), if present.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is none for its axis, and for an axis `grid`.
+    /// [`Error::Axis`] for a value that is invalid on its axis, and for an axis `grid`.
     pub fn cover(&self, extent: impl Into<Dim>) -> Result<Launch> {
         if let Some(grid) = self.get("grid") {
             return Err(Error::Axis {
@@ -156,11 +156,11 @@ impl Configuration {
         })
     }
 
-    /// The launch over `n` threads or items that the axes `block`, `grid`, `shared` (bytes) and `cluster` (blocks)
-    /// say, those that there are.
+    /// Launch over `n` threads or items. It uses the axes `block`, `grid`, `shared` (bytes) and `cluster` (blocks), if
+    /// present.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is none for its axis.
+    /// [`Error::Axis`] for a value that is invalid on its axis.
     pub fn launch(&self, n: usize) -> Result<Launch> {
         let block = match self.block()? {
             None => None,
@@ -204,7 +204,7 @@ impl Configuration {
     }
 }
 
-/// Threads along x, y and z, each at least 1, from a text such as `16x16`.
+/// Parses threads along x, y and z, each at least 1, from a text such as `16x16`.
 pub(crate) fn parse_block(text: &str) -> Option<[u32; 3]> {
     let mut block = [1; 3];
     for (index, side) in text.split('x').enumerate() {

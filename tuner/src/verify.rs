@@ -1,45 +1,45 @@
-//! Comparing what a kernel wrote with a float64 reference.
+//! Comparison of kernel output with a float64 reference.
 //!
-//! Guarantees: every element is compared. An element is right when it equals the reference rounded to its
-//! type, or when it differs from the exact reference by no more than the operation's [`Tolerance`]; a NaN is
-//! right only where the reference is NaN too.
+//! Guarantees: every element is compared. An element is correct if it equals the reference rounded to its type, or if
+//! it differs from the exact reference by no more than the operation's [`Tolerance`]. A NaN is correct only if the
+//! reference is NaN too.
 
 use rayon::prelude::*;
 
 use crate::data::{CHUNK, Element};
 
-/// How far a result may be from the reference, in units of the type's epsilon.
+/// Allowed difference of a result from the reference, in units of the type's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Times the magnitude of the reference.
+    /// Part that is multiplied by the magnitude of the reference.
     pub relative: f64,
-    /// Plain: for operations whose operands are larger than their result.
+    /// Part that does not depend on the reference: for operations whose operands are larger than their result.
     pub absolute: f64,
 }
 
 impl Tolerance {
-    /// Only the reference's own rounding to the type.
+    /// Allows only the rounding of the reference to the type.
     pub const EXACT: Tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
 }
 
-/// The outcome of a comparison.
+/// Outcome of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Check {
-    /// Elements that are wrong.
+    /// Number of wrong elements.
     pub wrong: u64,
-    /// The largest difference; infinite or NaN when an output is no number and should be one.
+    /// Largest difference; infinite or NaN if an output is not a number and should be one.
     pub max_error: f64,
-    /// The first wrong element: its index, what was found, what was expected.
+    /// First wrong element: index, found value, expected value.
     pub first: Option<(u64, f64, f64)>,
 }
 
 impl Check {
-    /// Whether nothing is wrong.
+    /// Returns true if no element is wrong.
     pub fn correct(&self) -> bool {
         self.wrong == 0
     }
 
-    /// The mismatch, in a few words.
+    /// Short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
         let (index, found, expected) = self.first?;
         Some(format!("{} wrong, first element {index}: {found} instead of {expected}", self.wrong))
@@ -61,7 +61,7 @@ impl Check {
         self.raise(error);
     }
 
-    /// NaN, once there, stays.
+    /// Raises the maximum error. NaN is sticky.
     fn raise(&mut self, error: f64) {
         if error.is_nan() || error > self.max_error {
             self.max_error = error;
@@ -99,7 +99,7 @@ pub fn compare<T: Element>(
         .reduce(|| Check::RIGHT, Check::merge)
 }
 
-/// Whether two slices hold the same bytes, compared in parallel.
+/// Returns true if two slices hold the same bytes; compares in parallel.
 pub fn same_bytes<T: Element>(a: &[T], b: &[T]) -> bool {
     let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)

@@ -1,8 +1,8 @@
-//! The guide in `docs/`: checks of its pages, and the book that `mdbook` makes of them.
+//! The guide in `docs/`: checks of its pages, and the book that `mdbook` makes from them.
 //!
-//! [`check`] needs no other program and takes milliseconds, so every change passes it: the table of contents has every
-//! page, every page with Rust listings is a test of the package in `docs/`, every listing has a language and none is
-//! ignored, every link and its anchor lead somewhere, every picture has a title.
+//! [`check`] needs no other program and takes milliseconds, so every change is checked. The table of contents lists
+//! every page, and every page with Rust listings is a test of the package in `docs/`. Every listing has a language and
+//! none is ignored, every link and its anchor resolve, and every picture has a title.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::markdown::Page;
 use crate::process::{cargo, find, run};
 
-/// The version of mdbook that is installed if there is none.
+/// Version of mdbook to install if there is none.
 const MDBOOK: &str = "0.5.4";
-/// Where links lead that leave the book.
+/// Target of links that leave the book.
 const REPOSITORY: &str = "https://github.com/warpsmith/warpsmith/blob/main";
 
-/// Checks the pages and makes the book in `target/book`. Installs `mdbook` into `target/tools` if there is none.
+/// Checks the pages and builds the book in `target/book`. Installs `mdbook` into `target/tools` if there is none.
 pub fn book(root: &Path) -> Result<()> {
     check(root)?;
     let tools = target_dir(root).join("tools");
@@ -43,7 +43,7 @@ pub fn book(root: &Path) -> Result<()> {
     build(root, &program)
 }
 
-/// Makes the book if `mdbook` is there.
+/// Builds the book if `mdbook` is installed.
 pub fn build_if_possible(root: &Path) -> Result<()> {
     match mdbook(root) {
         Some(program) => build(root, &program),
@@ -59,7 +59,7 @@ fn mdbook(root: &Path) -> Option<PathBuf> {
     if own.is_file() { Some(own) } else { find("mdbook") }
 }
 
-/// Links to files that are not in the book lead to the repository, so the book is made of a copy of the pages.
+/// Builds the book from a copy of the pages, because links to files outside the book must point to the repository.
 fn build(root: &Path, program: &Path) -> Result<()> {
     let (docs, copy) = (root.join("docs"), target_dir(root).join("book-source"));
     if copy.exists() {
@@ -129,12 +129,12 @@ pub fn check(root: &Path) -> Result<()> {
     }
 }
 
-/// The pages that a table of contents lists.
+/// Returns the pages that a table of contents lists.
 fn contents(summary: &str) -> BTreeSet<PathBuf> {
     Page::new(summary).links().map(|(_, link)| PathBuf::from(link)).collect()
 }
 
-/// What is wrong with the links of a document.
+/// Returns the problems with the links of a document.
 fn broken_links(root: &Path, path: &Path, text: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let broken = |(line, link): (usize, &str)| {
         if link.contains("://") || link.starts_with("mailto:") {
@@ -159,7 +159,7 @@ fn broken_links(root: &Path, path: &Path, text: &str, pages: &BTreeMap<PathBuf, 
     Page::new(text).links().filter_map(broken).collect()
 }
 
-/// The file in the repository that a link of a document leads to.
+/// Returns the repository file that a link of a document points to.
 fn resolve(from: &Path, link: &str) -> Option<PathBuf> {
     if link.contains("://") {
         return None;
@@ -179,7 +179,7 @@ fn resolve(from: &Path, link: &str) -> Option<PathBuf> {
     Some(target)
 }
 
-/// The documents beside the guide.
+/// Returns the documents outside the guide.
 fn others(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for name in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"] {
@@ -192,7 +192,7 @@ fn others(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Files with these extensions below a folder, by their paths in it, sorted; what cargo builds is left out.
+/// Returns the files with these extensions below a folder, as sorted relative paths; cargo's build output is left out.
 fn files_below(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];

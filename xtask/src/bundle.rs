@@ -1,6 +1,7 @@
-//! `target/bundle/`: the tests, the benches, the examples, the planted faults and the `warpsmith` command as stripped programs, with
-//! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
-//! Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
+//! Builds `target/bundle/`: the tests, the benches, the examples, the seeded bugs and the `warpsmith` command as
+//! stripped programs, with scripts that unpack and run them. The bundle needs x86-64 Linux with at least the glibc of
+//! the build machine, and no Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA
+//! driver is loaded when it starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,18 @@ use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 use crate::setup::setup;
 
-/// The name of the facade's part: its tests are those of `ops`.
+/// Name of the facade's part: its tests are those of `ops`.
 const FACADE: &str = "ops";
-/// The name of the program of random kernels.
+/// Name of the program of random kernels.
 const DIFFTEST: &str = "difftest";
 
-/// The most that the whole bundle may take, in bytes.
+/// Maximum size of the whole bundle, in bytes.
 const LIMIT: u64 = 60 << 20;
-/// How far apart repetitions are found in the archive, in bytes. Unpacking takes the same amount of memory.
+/// Dictionary size of the archive in bytes: the maximum distance of repetitions. Unpacking takes the same amount of
+/// memory.
 const DICTIONARY: u64 = 64 << 20;
 
-/// Packages whose tests say nothing on a GPU machine, or need a compiler.
+/// Packages whose tests are not useful on a GPU machine, or need a compiler.
 const LEFT_OUT: [&str; 16] = [
     "xtask",
     "difftest-generator",
@@ -43,23 +45,23 @@ const LEFT_OUT: [&str; 16] = [
     "warpsmith-cuda-std",
     "warpsmith-cust-core",
 ];
-/// The crates of the runtime. Most of their test programs have emulated devices only and stay out of the bundle.
+/// Crates of the runtime. Most of their test programs use emulated devices only and stay out of the bundle.
 const RUNTIME: [&str; 4] =
     ["warpsmith-runtime", "warpsmith-driver", "warpsmith-collective", "warpsmith-libraries"];
-/// The test programs of those crates that use the device under test.
+/// Test programs of those crates that use the device under test.
 const ON_DEVICE: [&str; 3] = ["on_device", "libraries", "ranks"];
 
-/// Whether a test program says something on a GPU machine.
+/// Returns true if a test program is useful on a GPU machine.
 fn asks_for_the_device(package: &str, test: &str) -> bool {
     !RUNTIME.contains(&package) || ON_DEVICE.contains(&test)
 }
 
-/// Whether a test program needs sources or a compiler, which a GPU machine does not have: `ui`, `ui_…`.
+/// Returns true if a test program (`ui`, `ui_…`) needs sources or a compiler, which a GPU machine does not have.
 fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
 }
 
-/// Builds in release what belongs to the packages of these names, everything if there are none, and packs it.
+/// Builds the named packages in release mode, or all if there are no names, and packs them.
 pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
     let packages = chosen(&metadata(root, &["--no-deps"])?, names)?;
     setup(root)?;
@@ -97,7 +99,7 @@ pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
 struct Package {
     name: String,
     has_library: bool,
-    /// Its test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
+    /// Test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
     tests: Vec<String>,
 }
 
@@ -117,7 +119,7 @@ fn packages(metadata: &Value) -> Vec<Package> {
     packages.filter(|package| !LEFT_OUT.contains(&package.name.as_str())).collect()
 }
 
-/// The packages of these names, all without any. A name is a package's without `warpsmith-`, or [`FACADE`].
+/// Returns the named packages, or all if there are no names. A name is a package's without `warpsmith-`, or [`FACADE`].
 fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
     fn short(package: &Package) -> &str {
         match package.name.as_str() {
@@ -142,7 +144,7 @@ fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
 #[derive(Debug, PartialEq)]
 struct Program {
     built: PathBuf,
-    /// Its place in the bundle.
+    /// Path in the bundle.
     place: String,
 }
 
@@ -157,7 +159,7 @@ fn build(root: &Path, verb: &str, what: &[&str]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The program that a message of cargo announces, if it belongs in the bundle.
+/// Returns the program that a message of cargo announces, if it belongs in the bundle.
 fn program(message: &Value) -> Option<Program> {
     let built = PathBuf::from(message["executable"].as_str()?);
     let target = message["target"]["name"].as_str()?;
@@ -178,7 +180,7 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { built, place })
 }
 
-/// A package's name: in the identifier after `#`, or, when that is only a version, the folder's name.
+/// Returns a package's name: from the identifier after `#`, or from the folder's name if that is only a version.
 fn package(manifest: &str, id: &str) -> String {
     let last = id.rsplit('#').next().unwrap_or(id);
     match last.split_once('@') {
@@ -237,8 +239,9 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Moves programs of these sizes into one archive, and returns its size. Those that carry the same GPU image are of about
-/// one size: next to each other, and with a dictionary of more than one of them, they take the room of one image.
+/// Moves programs of these sizes into one archive, and returns its size. Programs with the same GPU image have similar
+/// sizes. They are adjacent in the archive, and the dictionary is larger than one of them, so the image is stored about
+/// once.
 fn compress(folder: &Path, mut programs: Vec<(u64, &str)>) -> Result<u64> {
     programs.sort_unstable_by(|a, b| b.cmp(a));
     let largest = programs.first().map_or(0, |program| program.0);
@@ -262,7 +265,7 @@ fn size(file: &Path) -> Result<u64> {
     Ok(fs::metadata(file).map_err(Error::file(file))?.len())
 }
 
-/// Whether a test program has any test.
+/// Returns true if a test program has any test.
 fn has_tests(program: &Path) -> bool {
     ask(Command::new(program).arg("--list"))
         .is_some_and(|list| list.lines().any(|line| line.ends_with(": test")))

@@ -1,7 +1,7 @@
-//! Everything a change must pass. Stops at the first failure.
+//! Runs all checks that a change must pass. Stops at the first failure.
 //!
-//! One profile and one target folder serve all steps, and nothing incremental is written. Clippy compiles the tests, so that
-//! each crate goes through the compiler once: see [`with_clippy`]. The documentation is that of the same libraries.
+//! One profile and one target folder serve all steps, and nothing incremental is written. Clippy compiles the tests, so
+//! that each crate is compiled once: see [`with_clippy`]. The documentation is built from the same libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::setup::setup;
 
-/// The examples of the root package; each checks its own result.
+/// Examples of the root package; each checks its own result.
 pub const EXAMPLES: [&str; 14] = [
     "saxpy",
     "reduce",
@@ -35,18 +35,18 @@ pub const EXAMPLES: [&str; 14] = [
     "own-operations",
     "tensor-cores",
 ];
-/// The package that stands for a user's own, outside the workspace.
+/// Package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
 /// `-D warnings` in the form in which `cargo clippy` passes its arguments on.
 const CLIPPY_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
-/// Set-up, then format, lint, documentation, tests, examples, a user's package.
+/// Runs set-up, then format, lint, documentation, tests, examples, and a user's package.
 pub fn check(root: &Path) -> Result<()> {
     let workspace = |arguments: &[&str]| workspace(root, arguments);
     let linted = |arguments: &[&str]| linted(root, arguments);
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
-    // `--all-targets` would build the examples as tests, which leaves no program of theirs to run.
+    // `--all-targets` would build the examples as tests, without executables to run.
     let build = || {
         run(&mut linted(&["test", "--workspace", "--no-run", "--no-fail-fast"]))?;
         run(&mut linted(&["test", "--workspace", "--benches", "--no-run", "--no-fail-fast"]))
@@ -67,9 +67,10 @@ pub fn check(root: &Path) -> Result<()> {
         let mut processes = Command::new(target_dir(root).join("debug/warpsmith"));
         run(processes.args(["launch", "-n", "2"]).arg(built_example(root, "data-parallel")).arg("cpu"))
     };
-    // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
+    // The user's experience: `examples/own-kernels`, written by the command, with the packages as published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
-    // What one of these needs of another would be missing. For the GPU as far as rustc finds errors.
+    // Detects features that lack something from another feature. The GPU code is compiled only until rustc has checked
+    // it.
     let features = || {
         ["histogram", "rows", "scan", "sort", "emulated,command"].into_iter().try_for_each(|some| {
             let features = ["--no-default-features", "--features", some, "--", "-D", "warnings"];
@@ -116,8 +117,8 @@ fn workspace(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Cargo that compiles the workspace's packages with clippy's compiler: by an option, which programs that tests start do not
-/// inherit. See [`with_clippy`].
+/// Returns a cargo command that compiles the workspace's packages with clippy's compiler. This is set by an option,
+/// which programs started by tests do not inherit. See [`with_clippy`].
 pub fn linted(root: &Path, arguments: &[&str]) -> Command {
     let wrapper =
         beside_cargo("clippy-driver").map(|driver| format!("build.rustc-workspace-wrapper={driver:?}"));
@@ -127,8 +128,8 @@ pub fn linted(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Has cargo compile the workspace's packages with clippy's compiler, as `cargo clippy -- -D warnings` has it: what that
-/// has checked is used, and what is compiled is linted.
+/// Makes cargo compile the workspace's packages with clippy's compiler, in the same way as `cargo clippy -- -D
+/// warnings`. Its results are reused, and everything that is compiled is linted.
 fn with_clippy(command: &mut Command) -> &mut Command {
     if let Some(driver) = beside_cargo("clippy-driver") {
         command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
@@ -136,13 +137,13 @@ fn with_clippy(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub fn target_dir(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
-/// `cargo test` has built the examples; asking cargo to run them would build their dependencies once more, with
-/// the features of one package instead of the workspace's.
+/// Returns the path of an example built by `cargo test`. `cargo run` would rebuild its dependencies with the features
+/// of one package instead of the workspace's.
 fn built_example(root: &Path, name: &str) -> PathBuf {
     target_dir(root).join("debug/examples").join(name)
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask check-kernels`: our own kernels under `warpsmith check`, and the corpus of planted faults: as a release build too,
-//! and by each host compiler that is there.
+//! `cargo xtask check-kernels`: runs our own kernels under `warpsmith check`, and the corpus of seeded bugs. The corpus
+//! also runs as a release build, and with each installed host compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,15 +11,15 @@ use crate::check::EXAMPLES;
 use crate::error::{Error, Result};
 use crate::process::{ask, find};
 
-/// Kernels with one fault each; the tests compare what is found with it.
+/// Kernels with one seeded bug each; the tests compare the findings with it.
 const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus"];
 const PLANTED_RELEASE: &[&str] = &["test", "--release", "--package", "planted-gpu", "--test", "corpus"];
-/// Faults of programs with buffers and streams.
+/// Seeded bugs in programs with buffers and streams.
 const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
 /// A kernel of a crate that does not depend on the device library, so that it is not instrumented.
 const NOT_INSTRUMENTED: &[&str] =
     &["test", "--package", "warpsmith-emulator", "--test", "emulator", "every_thread_runs_once"];
-/// Tests whose kernels are clean: nothing may be found in them.
+/// Tests whose kernels are clean: they must not have findings.
 const DEVICE_LIBRARY: &[&str] = &[
     "test",
     "--package",
@@ -27,14 +27,14 @@ const DEVICE_LIBRARY: &[&str] = &[
     "--test",
     "emulated",
     "--",
-    // Its race is meant, and is a finding.
+    // Its race is intended, and is a finding.
     "--skip",
     "tiles_overwritten_while_read",
 ];
-/// Those of the facade, of kernels in tests, and of kernels that use crates from the registry.
+/// Tests of the facade, of kernels in tests, and of kernels that use crates from the registry.
 const OPERATIONS: &[&str] =
     &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
-/// Attention, and products whose operands are in registers.
+/// Attention, and GEMMs with operands in registers.
 const FROM_REGISTERS: &[&str] = &[
     "test",
     "--package",
@@ -46,11 +46,11 @@ const FROM_REGISTERS: &[&str] = &[
     "few_rows::",
     "simt::",
 ];
-/// Those by which ranks read each other's memory.
+/// Tests in which ranks read each other's memory.
 const PEERS: &[&str] =
     &["test", "--package", "warpsmith-collective", "--test", "ranks", "--", "peer::", "peer_exchange::"];
 
-/// All of them, the examples too.
+/// Checks all kernels, including the examples.
 pub fn check_kernels(root: &Path) -> Result<()> {
     let mut times = vec![check_device_library(root)?, timed("operations", || check(root, OPERATIONS, None))?];
     times.push(timed("examples", || {
@@ -71,7 +71,7 @@ pub fn check_kernels(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The corpus, and the tests of the device library. Returns the time of each, in words.
+/// Runs the corpus, and the tests of the device library. Returns the time of each, as text.
 pub fn check_device_library(root: &Path) -> Result<String> {
     let planted = timed("planted faults", || check(root, PLANTED, None))?;
     let program = timed("planted faults of programs", || check(root, PLANTED_PROGRAM, None))?;
@@ -84,7 +84,7 @@ fn timed(name: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
     Ok(format!("{name} {:.0} s", start.elapsed().as_secs_f64()))
 }
 
-/// The host compilers that are accepted: those of rustup's toolchains, and the system's; with their versions.
+/// Returns the accepted host compilers, from rustup's toolchains and the system, with their versions.
 fn compilers() -> Vec<(PathBuf, String)> {
     let mut found: Vec<(PathBuf, String)> = Vec::new();
     let toolchains = ask(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
@@ -101,12 +101,12 @@ fn compilers() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// What the compiler says of itself.
+/// Returns the compiler's version text.
 fn version(rustc: &mut Command) -> Option<String> {
     ask(rustc.arg("--version"))
 }
 
-/// Whether `rustc 1.96.0 (…)` is at least the version in the manifest.
+/// Returns true if `rustc 1.96.0 (…)` is at least the version in the manifest.
 fn is_accepted(version: &str) -> bool {
     let numbers = |text: &str| -> Option<(u32, u32)> {
         let mut parts = text.split('.').map(str::parse);
@@ -115,7 +115,7 @@ fn is_accepted(version: &str) -> bool {
     version.split(' ').nth(1).and_then(numbers) >= numbers(env!("CARGO_PKG_RUST_VERSION"))
 }
 
-/// A kernel that cannot be checked is a finding that names its crate.
+/// Checks that a kernel that cannot be checked is a finding that names its crate.
 fn check_not_instrumented(root: &Path) -> Result<()> {
     let outcome = start(root, NOT_INSTRUMENTED, None)?;
     let is_named = |finding: &Finding| {

@@ -1,8 +1,9 @@
-//! `cargo xtask difftest`: random kernels as plain Rust against the emulated device, and a program that does the same on a GPU.
+//! `cargo xtask difftest`: compares random kernels as plain Rust with the emulated device, and builds a program that
+//! does the same on a GPU.
 //!
-//! The kernels of a seed are a cargo project in `target/difftest/`, whose program needs no Rust on the machine that it runs on.
-//! A kernel that differs is made smaller: on the emulated device here, round by round; for a GPU each round is a program of its
-//! own, and the next is asked for with what differed.
+//! The kernels of a seed are a cargo project in `target/difftest/`; its program needs no Rust on the machine that runs
+//! it. A kernel that differs is reduced. On the emulated device this happens here, round by round. For a GPU, each
+//! round is a separate program, and the next round is requested with the differences found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +16,13 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{cargo, run, run_lines, step};
 
-/// Kernels of a run.
+/// Kernels per run.
 const COUNT: usize = 500;
-/// The GPU that kernels are compiled for, unless `WARPSMITH_GPU_ARCHS` says otherwise: one, because compiling takes most of the
-/// time.
+/// GPU architecture that kernels are compiled for, unless `WARPSMITH_GPU_ARCHS` overrides it: one only, because
+/// compilation dominates the time.
 const ARCHITECTURE: &str = "sm_90a";
 
-/// What the command line asks for.
+/// Request on the command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Kernels { seed: u64, count: usize },
@@ -50,13 +51,13 @@ pub fn difftest(root: &Path, arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// The program of 500 kernels of a new seed and of those written by hand, for the bundle.
+/// Builds the program of 500 kernels of a new seed and of the handwritten ones, for the bundle.
 pub fn program(root: &Path) -> Result<PathBuf> {
     let seed = seed_of_now();
     build_all(root, seed, &kernels(seed, COUNT))
 }
 
-/// Makes a kernel smaller: as far as differences on the emulated device lead, or, if there are none, by one round for a GPU.
+/// Reduces a kernel: as far as differences on the emulated device allow, or by one round for a GPU if there are none.
 fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[usize]) -> Result<()> {
     let kernel = Kernel::random(seed, index);
     let last = step.unwrap_or(kernel.steps.len() - 1);
@@ -98,7 +99,7 @@ fn reduce(root: &Path, seed: u64, index: usize, step: Option<usize>, taken: &[us
     Ok(())
 }
 
-/// Writes a project with the kernels written by hand too, and builds its program.
+/// Writes a project that includes the handwritten kernels, and builds its program.
 fn build_all(root: &Path, seed: u64, kernels: &[Kernel]) -> Result<PathBuf> {
     build(
         root,
@@ -107,7 +108,7 @@ fn build_all(root: &Path, seed: u64, kernels: &[Kernel]) -> Result<PathBuf> {
     )
 }
 
-/// Writes the project into a folder of its own and builds its program, for the architectures that are given or those of the
+/// Writes the project into its own folder and builds its program, for the given architectures or those of the
 /// environment.
 fn build(root: &Path, project: &Project, architectures: Option<&str>) -> Result<PathBuf> {
     let target = target_dir(root).join("difftest");
@@ -129,7 +130,7 @@ fn build(root: &Path, project: &Project, architectures: Option<&str>) -> Result<
     Ok(target.join("debug").join(project.name()))
 }
 
-/// The names of the kernels that differ or fail on the emulated device, `NAME:STEP`.
+/// Returns the names of the kernels that differ or fail on the emulated device, as `NAME:STEP`.
 fn differing(program: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let result = run_lines(Command::new(program).arg("cpu"), |line| {
@@ -141,7 +142,7 @@ fn differing(program: &Path) -> Result<Vec<String>> {
     if names.is_empty() { result.map(|()| names) } else { Ok(names) }
 }
 
-/// The index of a generated kernel and of a step of it.
+/// Returns the index of a generated kernel and of a step of it.
 fn place(name: &str) -> Option<(usize, Option<usize>)> {
     let (name, step) = name.split_once(':').unwrap_or((name, ""));
     Some((name.strip_prefix('k')?.parse().ok()?, step.parse().ok()))

@@ -1,5 +1,5 @@
-//! The documentation and its examples, with what the tests were built from: cargo runs this program in place of rustdoc for
-//! the examples of each library, and it has rustdoc check links and markup of the same library first.
+//! Builds the documentation and runs its examples, with the artifacts of the tests. Cargo runs this program in place of
+//! rustdoc for the examples of each library; it first makes rustdoc check links and markup of the same library.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use std::process::{Command, ExitCode};
 use crate::error::{Error, Result};
 use crate::process::{beside_cargo, run};
 
-/// Names the true rustdoc to the stand-in.
+/// Variable that passes the path of the real rustdoc to the stand-in.
 const RUSTDOC: &str = "WARPSMITH_XTASK_RUSTDOC";
-/// Names the folder for the pages to it.
+/// Variable that passes the folder for the pages to it.
 const PAGES: &str = "WARPSMITH_XTASK_PAGES";
 
-/// Runs `tests`, a `cargo test --doc`; a warning of rustdoc is an error.
+/// Runs `tests`, a `cargo test --doc`; a rustdoc warning is an error.
 pub fn check(tests: &mut Command, pages: PathBuf) -> Result<()> {
     let rustdoc = beside_cargo("rustdoc").ok_or_else(|| Error::Missing {
         what: "rustdoc was not found".to_owned(),
@@ -45,7 +45,7 @@ pub fn stand_in() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// The arguments for the pages of the library whose examples `arguments` run.
+/// Returns the arguments for the pages of the library whose examples `arguments` run.
 fn of_pages(arguments: Vec<OsString>, pages: OsString) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments.into_iter();

@@ -1,4 +1,4 @@
-//! What can go wrong, with the exit code that goes with it.
+//! Errors of tasks, with their exit codes.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -19,11 +19,11 @@ pub enum Error {
     #[error("{step} failed after {seconds:.1} s: {source}")]
     Step { step: String, seconds: f64, source: Box<Error> },
 
-    /// Something is missing that we cannot or may not install.
+    /// A required program or file is missing, and we cannot or may not install it.
     #[error("{what}\n{advice}")]
     Missing { what: String, advice: String },
 
-    /// Something that kernels are compiled with could not be installed.
+    /// A tool for compiling kernels could not be installed.
     #[error("{0}")]
     Setup(warpsmith_builder::setup::SetupError),
 
@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{path}: {source}", path = path.display())]
     File { path: PathBuf, source: std::io::Error },
 
-    /// A program printed something unexpected, or a result breaks a rule of ours.
+    /// A program printed something unexpected, or a result breaks one of our rules.
     #[error("{0}")]
     Unexpected(String),
 }
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// For `map_err` on a file operation.
+    /// Creates the error of a file operation, for use with `map_err`.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }

@@ -1,6 +1,7 @@
-//! `cargo xtask fuzz [SECONDS]`: every fuzz target in turn, for as long as given each.
+//! `cargo xtask fuzz [SECONDS]`: runs every fuzz target in turn, each for the given time.
 //!
-//! Interesting inputs go to `target/fuzz-corpus/`, beside the seeds in `fuzz/corpus/`, which ordinary tests replay.
+//! Interesting inputs go to `target/fuzz-corpus/`, separate from the seeds in `fuzz/corpus/`, which ordinary tests
+//! replay.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +12,11 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, step};
 
-/// Seconds for each target by default.
+/// Default seconds per target.
 const SECONDS: u64 = 60;
-/// The most bytes of memory that an input may make a target use, in MiB.
+/// Maximum memory that an input may make a target use, in MiB.
 const MEMORY_MIB: u32 = 2048;
-/// The longest inputs, in bytes.
+/// Maximum length of an input, in bytes.
 const LONGEST: u32 = 4096;
 
 /// Runs all targets, and stops at the first finding.
@@ -37,7 +38,7 @@ pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
         fs::create_dir_all(&found).map_err(Error::file(&found))?;
         step(target, || {
             let mut fuzz = cargo(root, ["fuzz", "run", "--sanitizer", "none", target]);
-            // The interface of libFuzzer needs unstable flags; the stable compiler has them.
+            // The libFuzzer interface needs unstable flags; this variable enables them in the stable compiler.
             fuzz.env("RUSTC_BOOTSTRAP", "1").arg(&found);
             let seeds = root.join("fuzz/corpus").join(target);
             if seeds.is_dir() {
@@ -52,7 +53,7 @@ pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// The names of the targets.
+/// Returns the names of the targets.
 fn targets(root: &Path) -> Result<Vec<String>> {
     let metadata = metadata(root, &["--no-deps", "--manifest-path", "fuzz/Cargo.toml"])?;
     names(&metadata)

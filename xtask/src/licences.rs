@@ -1,5 +1,5 @@
-//! The licences of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the same file, and checks
-//! advisories and sources too; it is not needed here.
+//! Checks that the licences of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the
+//! same file, and checks advisories and sources too; it is not needed here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,14 +32,14 @@ pub fn check(root: &Path) -> Result<()> {
     )))
 }
 
-/// The strings of the list `allow` of the table `[licenses]`.
+/// Returns the strings of the list `allow` of the table `[licenses]`.
 fn allowed(deny: &str) -> BTreeSet<String> {
     let table = deny.split("[licenses]").nth(1).unwrap_or_default();
     let list = table.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
     list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Whether an SPDX expression can be met with the allowed licences. `/` is an old form of `OR`.
+/// Returns true if an SPDX expression can be met with the allowed licences. `/` is an old form of `OR`.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced =
         expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ").replace(" WITH ", "+WITH+");

@@ -1,26 +1,26 @@
 //! `cargo xtask COMMAND`: the tasks of this repository beyond a plain cargo command.
 //!
-//! | module | what it does |
+//! | module | job |
 //! | --- | --- |
-//! | [`setup`] | installs what is missing, as `warpsmith setup` does |
+//! | [`setup`] | installs missing tools, as `warpsmith setup` does |
 //! | [`quickstart`] | set-up, release build, the main benchmark |
-//! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
-//! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of planted faults |
-//! | [`documentation`] | the documentation and its examples |
+//! | [`check`] | all checks that a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of seeded bugs |
+//! | [`documentation`] | builds the documentation and runs its examples |
 //! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
-//! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
-//! | [`layers`] | no module imports upwards |
+//! | [`quick`] | the checks that a change concerns (`cargo xtask test --quick`) |
+//! | [`layers`] | checks that no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
-//! | [`browser`] | the browser that the tests of pages run in |
+//! | [`browser`] | the browser in which the page tests run |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
-//! | [`licences`] | dependencies have licences that `deny.toml` allows |
-//! | [`minimal`] | the versions in the manifests are not too low |
-//! | [`package`] | the packages as they are published, and a user's project made with them |
+//! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
+//! | [`minimal`] | checks that the minimum versions in the manifests are not too low |
+//! | [`package`] | the packages as published, and a user's project made with them |
 //! | [`process`] | running other programs, visibly |
 //!
-//! Exit codes: 0 done, 1 something failed, 2 wrong use, or something is missing that you must install yourself.
+//! Exit codes: 0 done, 1 something failed, 2 incorrect use, or something is missing that you must install yourself.
 
 mod book;
 mod browser;
@@ -70,7 +70,7 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
-    // Steps have cargo start this program in place of rustc, and of rustdoc.
+    // In some steps cargo starts this program in place of rustc or rustdoc.
     if let Some(code) = warpsmith_check::wrapper() {
         return code;
     }
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository: the parent of this package.
+/// Returns the repository: the parent of this package.
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()

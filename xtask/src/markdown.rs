@@ -1,10 +1,10 @@
-//! What the checks of the guide read of a Markdown page: headings, links, listings.
+//! Parses the parts of a Markdown page that the checks of the guide need: headings, links, listings.
 
-/// A page.
+/// A Markdown page.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a>(&'a str);
 
-/// The first line of a listing.
+/// First line of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence<'a> {
     pub line: usize,
@@ -17,7 +17,7 @@ impl Fence<'_> {
         self.info.split(',').any(|word| word == "rust")
     }
 
-    /// What is wrong with it.
+    /// Returns the problem with it, if any.
     pub fn problem(&self) -> Option<&'static str> {
         if self.info.is_empty() {
             Some("a listing without a language; write ```text if it has none")
@@ -34,7 +34,7 @@ impl<'a> Page<'a> {
         Self(text)
     }
 
-    /// Lines with their numbers, and for each whether it is prose: no part of a listing.
+    /// Returns the lines with their numbers, and whether each is prose, that is, outside listings.
     fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
         let mut is_listing = false;
         self.0.lines().enumerate().map(move |(index, line)| {
@@ -45,14 +45,14 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// The listings.
+    /// Returns the listings.
     pub fn fences(self) -> impl Iterator<Item = Fence<'a>> {
         let fences =
             self.lines().filter_map(|(line, text, _)| Some((line, text.trim_start().strip_prefix("```")?)));
         fences.step_by(2).map(|(line, info)| Fence { line, info: info.trim() })
     }
 
-    /// The anchors of its headings, as GitHub and mdbook make them.
+    /// Returns the anchors of the headings, as GitHub and mdbook generate them.
     pub fn anchors(self) -> impl Iterator<Item = String> {
         self.lines().filter(|(.., is_prose)| *is_prose).filter_map(|(_, line, _)| {
             let heading = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
@@ -61,14 +61,14 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// The targets of its links and pictures, with their lines.
+    /// Returns the targets of the links and pictures, with their lines.
     pub fn links(self) -> impl Iterator<Item = (usize, &'a str)> {
         self.lines().filter(|(.., is_prose)| *is_prose).flat_map(|(number, line, _)| {
             spans(line).into_iter().map(move |(start, end)| (number, &line[start..end]))
         })
     }
 
-    /// The page with other targets where `other` has one.
+    /// Returns the page with link targets replaced where `other` returns a new one.
     pub fn with_links(self, other: impl Fn(&str) -> Option<String>) -> String {
         let mut page = String::new();
         for (_, line, is_prose) in self.lines() {
@@ -87,7 +87,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Where the targets of the links of a line begin and end; what is in backticks is no link.
+/// Returns the ranges of the link targets in a line; text in backticks is not a link.
 fn spans(line: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut is_code = false;

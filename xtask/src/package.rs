@@ -1,8 +1,9 @@
-//! The packages as they are published, and a new user's way with them: `cargo xtask package`, and a step of the check.
+//! Tests the packages as published, and a new user's project made with them: `cargo xtask package`, and a step of the
+//! check.
 //!
-//! [`registry`] makes a directory of the packages and of what a project needs besides, which takes the place of crates.io.
-//! [`scaffold`] has the `warpsmith` command write a project outside the repository, and builds, tests and runs it with
-//! nothing but that registry, without network; then again without a device toolchain.
+//! [`registry`] makes a directory, in place of crates.io, with the packages and the other dependencies of a project.
+//! [`scaffold`] makes the `warpsmith` command write a project outside the repository. It builds, tests and runs the
+//! project with only that registry, without network; then again without a device toolchain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::check::{OWN_KERNELS, target_dir};
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 
-/// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
+/// Creates the packages, with their GPU image as published, and verifies each: cargo unpacks and builds them.
 pub fn package(root: &Path) -> Result<()> {
     step("GPU image", || {
         image(root, &mut cargo(root, ["build", "--release", "--package", "warpsmith", "--features", "full"]))
@@ -26,7 +27,7 @@ pub fn package(root: &Path) -> Result<()> {
     })
 }
 
-/// Cargo's arguments for the packages of the workspace that are published.
+/// Returns cargo's arguments for the packages of the workspace that are published.
 fn published(root: &Path) -> Result<Vec<String>> {
     let metadata = metadata(root, &["--no-deps"])?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
@@ -41,22 +42,22 @@ fn published(root: &Path) -> Result<Vec<String>> {
     Ok(names.into_iter().flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
 }
 
-/// The prefix of the names of published packages.
+/// Prefix of the names of published packages.
 const PREFIX: &str = "warpsmith-";
 
 fn is_ours(package: &str) -> bool {
     package == "warpsmith" || package.starts_with(PREFIX)
 }
 
-/// The images that packages carry: the file that the builder writes, and the package's folder.
+/// Images that packages carry: the file that the builder writes, and the package's folder.
 const IMAGES: [(&str, &str); 3] = [
     ("gpu_kernels_image.rs", ""),
     ("warpsmith_collective_kernels_image.rs", "collective"),
     ("warpsmith_tensor_kernels_image.rs", "tensor"),
 ];
 
-/// Copies the images to where their packages take them from. `build` is what cargo does to build the facade, nothing
-/// when it did so before.
+/// Copies the images to where their packages expect them. `build` is the cargo command that builds the facade; it does
+/// nothing if the facade is already built.
 fn image(root: &Path, build: &mut Command) -> Result<()> {
     build.arg("--message-format=json-render-diagnostics").env("CARGO_INCREMENTAL", "0");
     build.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
@@ -81,14 +82,15 @@ fn image(root: &Path, build: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Makes the directory that takes the place of crates.io: the packages, and the dependencies of a project.
+/// Creates the directory in place of crates.io: the packages, and the dependencies of a project.
 fn registry(root: &Path) -> Result<PathBuf> {
     let target = target_dir(root);
     let folder = target.join("registry");
     let mut package = cargo(root, ["package", "--no-verify", "--allow-dirty", "--quiet"]);
     run(package.args(published(root)?).env("CARGO_TARGET_DIR", &target))?;
     let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--manifest-path", OWN_KERNELS]);
-    // The device toolchain compiles core from its sources, and resolves what the rest of the standard library depends on.
+    // The device toolchain compiles core from its sources, and resolves the dependencies of the rest of the standard
+    // library.
     vendor.arg("--sync").arg(standard_library()?).arg(&folder);
     vendor.env("RUSTC_BOOTSTRAP", "1").stdout(std::process::Stdio::null());
     run(&mut vendor)?;
@@ -101,12 +103,12 @@ fn registry(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Unpacks a package into a folder that is named for its contents: cargo never builds a package of a registry again,
-/// unless it lies elsewhere.
+/// Unpacks a package into a folder named after its contents: cargo never rebuilds a registry package unless its path
+/// changes.
 fn unpack(archive: &Path, registry: &Path) -> Result<()> {
     run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(registry))?;
     let unpacked = registry.join(archive.file_stem().unwrap_or_default());
-    // The commit is no part of the contents.
+    // The commit is not part of the contents.
     let commit = unpacked.join(".cargo_vcs_info.json");
     if commit.exists() {
         fs::remove_file(&commit).map_err(Error::file(&commit))?;
@@ -119,7 +121,7 @@ fn unpack(archive: &Path, registry: &Path) -> Result<()> {
     fs::rename(&unpacked, registry.join(format!("{name}-{sum:016x}"))).map_err(Error::file(&unpacked))
 }
 
-/// The manifest of the device toolchain's standard library.
+/// Returns the manifest of the device toolchain's standard library.
 fn standard_library() -> Result<PathBuf> {
     let toolchain = find_device_toolchain().found;
     let sysroot = toolchain.and_then(|found| ask(Command::new(found.rustc).args(["--print", "sysroot"])));
@@ -130,7 +132,7 @@ fn standard_library() -> Result<PathBuf> {
     Ok(Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.toml"))
 }
 
-/// A sum of all files in `folder`.
+/// Returns a checksum of all files in `folder`.
 fn sum(folder: &Path) -> Result<u64> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -152,8 +154,9 @@ fn sum(folder: &Path) -> Result<u64> {
     Ok(hash)
 }
 
-/// Proves that a project of `warpsmith new` builds, tests and runs with the published packages alone. `build` is what cargo
-/// does to build facade and command in the profile of the tests; `lint` has cargo lint the project while it compiles it.
+/// Checks that a project of `warpsmith new` builds, tests and runs with only the published packages. `build` is the
+/// cargo command that builds facade and command in the test profile; `lint` makes cargo lint the project while
+/// compiling it.
 pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
     image(root, lint(&mut cargo(root, build)))?;
     let registry = registry(root)?;
@@ -206,7 +209,7 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     run(lint(&mut whole(&["build", "--workspace", "--all-targets", "--features", "tune"])))?;
     run(lint(&mut whole(&["test", "--workspace", "--features", "tune"])))?;
     run(Command::new(target.join("debug/own-kernels")).arg("cpu"))?;
-    // In the profile of the tests, for which everything is built.
+    // In the test profile, for which everything is built.
     let tune = [
         "bench",
         "--profile",
@@ -226,14 +229,14 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
         &project,
         &mut whole(&["build", "--test", "features", "--features", "tune", "--color", "never"]),
     )?;
-    // Without a device toolchain only the project itself is built again.
+    // Without a device toolchain only the project itself is rebuilt.
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))?;
     find_fault(root, &project, &target)
 }
 
-/// Uses what needs features that the project has not turned on: the compiler has to name them.
+/// Uses items that need features which the project has not enabled: the compiler must name the features.
 fn name_features(project: &Path, build: &mut Command) -> Result<()> {
     let features = ["blas", "dnn", "fft", "rand", "sparse", "glam"];
     let file = project.join("tests/features.rs");
@@ -249,7 +252,7 @@ fn name_features(project: &Path, build: &mut Command) -> Result<()> {
     Err(Error::Unexpected(format!("a feature is not named ({}):\n{said}", output.status)))
 }
 
-/// A kernel that lacks a barrier, which is added to the project.
+/// A kernel with a missing barrier, which is added to the project.
 const FAULT: &str = "
 /// Reads the number of the thread beside. The barrier is missing.
 ///
@@ -265,7 +268,7 @@ pub unsafe fn neighbours(mut out: DisjointMut<u32>) {
     }
 }
 ";
-/// Its test.
+/// Test of the faulty kernel.
 const FAULT_TEST: &str = "
 use warpsmith::{Device, DeviceBuffer, Error, Launch};
 
@@ -279,7 +282,7 @@ fn neighbours_are_read() -> Result<(), Error> {
 }
 ";
 
-/// Adds a faulty kernel to the project, whose fault `warpsmith check test` has to find.
+/// Adds a faulty kernel to the project; `warpsmith check test` must find the fault.
 fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
     let kernels = project.join("kernels/src/lib.rs");
     let source = fs::read_to_string(&kernels).map_err(Error::file(&kernels))? + FAULT;

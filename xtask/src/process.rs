@@ -1,4 +1,4 @@
-//! Running other programs. Each is printed before it starts, gets no standard input, and an error names it.
+//! Runs other programs. Each is printed before it starts, gets no standard input, and is named in errors.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// The cargo that runs us, in `root`.
+/// Returns the cargo that runs us, in `root`.
 pub fn cargo<S: AsRef<OsStr>>(root: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
     command
 }
 
-/// Runs `command` to its end, its output going to ours.
+/// Runs `command` to completion, forwarding its output.
 pub fn run(command: &mut Command) -> Result<()> {
     println!("    $ {}", text(command));
     let status = command.stdin(Stdio::null()).status().map_err(|source| not_started(command, source))?;
     if status.success() { Ok(()) } else { Err(Error::Failed { command: text(command), status }) }
 }
 
-/// Runs `command` to its end and hands each line of its standard output to `line`.
+/// Runs `command` to completion and passes each line of its standard output to `line`.
 pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<()> {
     println!("    $ {}", text(command));
     let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
@@ -38,13 +38,13 @@ pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<()
     if status.success() { Ok(()) } else { Err(Error::Failed { command: text(command), status }) }
 }
 
-/// The standard output of a quick question, or `None` when the program is missing or fails.
+/// Returns the standard output of a short query, or `None` if the program is missing or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What `cargo metadata` says of the workspace's packages, and with `options` of more.
+/// Returns `cargo metadata` of the workspace's packages; `options` can include more.
 pub fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
     let text = ask(cargo(root, ["metadata", "--format-version", "1"]).args(options));
     let metadata: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
@@ -54,19 +54,19 @@ pub fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
         .ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))
 }
 
-/// A program of the toolchain of the cargo that runs us.
+/// Returns a program from the toolchain of the cargo that runs us.
 pub fn beside_cargo(program: &str) -> Option<PathBuf> {
     let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name(program));
     beside.filter(|program| program.is_file()).or_else(|| find(program))
 }
 
-/// Where `program` is on the search path.
+/// Finds `program` on the search path.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Does a named step of a longer run and says how long it took.
+/// Runs a named step of a longer run and prints its duration.
 pub fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     println!("==> {name}");
     let start = Instant::now();
@@ -81,7 +81,7 @@ pub fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// `command` as one would type it.
+/// Formats `command` as one would type it.
 fn text(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! `cargo xtask test --quick`: format, layers, lints and the tests on the CPU of what was changed since the main branch,
-//! committed or not, and lints of the libraries and programs that depend on it directly. No documentation, browser, examples, or
-//! packages outside the workspace.
+//! `cargo xtask test --quick`: runs format, layers, lints and the CPU tests of everything changed since the main
+//! branch, committed or not. It also lints the libraries and programs that directly depend on it. It skips
+//! documentation, browser, examples, and packages outside the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::layers;
 use crate::process::{ask, cargo, metadata, run, step};
 
-/// Branches that a change may be meant for, the first that is there.
+/// Candidates for the main branch; the first that exists is used.
 const MAIN: [&str; 4] = ["origin/main", "main", "origin/master", "master"];
 
-/// Checks what was changed.
+/// Checks everything that was changed.
 pub fn quick(root: &Path) -> Result<()> {
     let start = Instant::now();
     let packages = packages(root)?;
@@ -53,9 +53,9 @@ pub fn quick(root: &Path) -> Result<()> {
 #[derive(Debug)]
 struct Package {
     name: String,
-    /// Its folder in the repository; empty for the root.
+    /// Folder in the repository; empty for the root package.
     folder: PathBuf,
-    /// The packages of the workspace that it uses, in its tests too.
+    /// Packages of the workspace that it uses, including in its tests.
     uses: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ fn packages_of(metadata: &Value, root: &Path) -> Vec<Package> {
     all(&metadata["packages"]).iter().filter_map(package).collect()
 }
 
-/// The files that differ from where the main branch was left, and those that git does not know yet.
+/// Returns the files that differ from the merge base with the main branch, and untracked files.
 fn changed_files(root: &Path) -> Result<Vec<PathBuf>> {
     let git = |arguments: &[&str]| ask(Command::new("git").current_dir(root).args(arguments));
     let base = MAIN.iter().find_map(|branch| git(&["merge-base", "HEAD", branch]));
@@ -92,13 +92,13 @@ fn changed_files(root: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The packages that files belong to: of those in whose folder a file is, the innermost. Prose belongs to none.
+/// Returns the packages that the files belong to: the innermost folder wins. Prose belongs to no package.
 fn owners<'a>(files: &[PathBuf], packages: &'a [Package]) -> BTreeSet<&'a str> {
     let is_prose = |file: &Path| file.extension().is_some_and(|extension| extension == "md");
     let owner = |file: &PathBuf| {
         let around = packages.iter().filter(|package| file.starts_with(&package.folder));
         let owner = around.max_by_key(|package| package.folder.components().count())?;
-        // The root package has a few folders of its own; the rest of the repository is no package's.
+        // The root package has a few folders of its own; the rest of the repository belongs to no package.
         let first = file.components().next()?.as_os_str().to_str()?;
         let is_roots = ["src", "tests", "benches", "examples", "build.rs", "Cargo.toml"].contains(&first);
         (owner.folder != Path::new("") || is_roots).then_some(owner.name.as_str())
@@ -106,7 +106,7 @@ fn owners<'a>(files: &[PathBuf], packages: &'a [Package]) -> BTreeSet<&'a str> {
     files.iter().filter(|file| !is_prose(file)).filter_map(owner).collect()
 }
 
-/// The packages that use one of these directly.
+/// Returns the packages that use one of these directly.
 fn dependents<'a>(changed: &BTreeSet<&str>, packages: &'a [Package]) -> BTreeSet<&'a str> {
     let uses = |package: &&Package| package.uses.iter().any(|used| changed.contains(used.as_str()));
     let others = packages.iter().filter(|package| !changed.contains(package.name.as_str()));

@@ -1,4 +1,4 @@
-//! Set-up, a release build, and the main benchmark on the best device.
+//! Runs set-up, a release build, and the main benchmark on the best device.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::process::{cargo, run, step};
 use crate::setup::setup;
 
-/// The kernels that the benchmark measures.
+/// Kernels that the benchmark measures.
 const KERNELS: [&str; 3] = ["copy", "axpy", "reduce_sum"];
 
-/// Sets up, builds for the devices that this machine has, measures, and says where the results are.
+/// Sets up, builds for the devices of this machine, measures, and prints where the results are.
 pub fn quickstart(root: &Path) -> Result<()> {
     setup(root)?;
     let target = target_dir(root);

@@ -1,4 +1,4 @@
-//! Installs what is missing to compile kernels for the GPU: what `warpsmith setup` does.
+//! Installs missing tools for compiling GPU kernels, as `warpsmith setup` does.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::step;
 
-/// Makes this machine able to compile kernels for the GPU. Quick when nothing is to do.
+/// Makes this machine able to compile GPU kernels. Fast if everything is installed.
 pub fn setup(root: &Path) -> Result<()> {
     step("setup", || {
         mark(&target_dir(root))?;
@@ -15,7 +15,7 @@ pub fn setup(root: &Path) -> Result<()> {
     })
 }
 
-/// Marks the target folder, by which the builder knows it. Cargo does so only when it makes the folder itself.
+/// Marks the target folder, so that the builder recognizes it. Cargo marks it only when it creates the folder itself.
 fn mark(target: &Path) -> Result<()> {
     let tag = target.join("CACHEDIR.TAG");
     if tag.exists() {

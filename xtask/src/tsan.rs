@@ -1,8 +1,8 @@
-//! `cargo xtask tsan`: the tests of the host side that run many threads, on the emulated device, under ThreadSanitizer.
+//! `cargo xtask tsan`: runs the multithreaded tests of the host side, on the emulated device, under ThreadSanitizer.
 //!
-//! All of the program is instrumented, the standard library too: without that its locks and reference counts, of which
-//! ThreadSanitizer would see nothing, look like races. The device toolchain compiles it, whose source of the standard
-//! library is there; the sanitizer's runtime, which that toolchain lacks, is the one of a toolchain by rustup.
+//! The whole program is instrumented, including the standard library. Otherwise ThreadSanitizer would not see the
+//! library's locks and reference counts, and would report races. The device toolchain compiles the program, because it
+//! has the source of the standard library. It lacks the sanitizer's runtime, which comes from a rustup toolchain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{ask, run, step};
 
-/// The only platform on which the runtime is searched.
+/// The only platform for which the runtime is searched.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The programs of tests that it runs: their package, and their name. The emulator's own need more stacks than
-/// ThreadSanitizer has mappings for.
+/// Test programs to run: their package and name. The emulator's own tests need more stacks than ThreadSanitizer has
+/// mappings for.
 const PROGRAMS: [(&str, &str); 2] = [("warpsmith-driver", "driver"), ("warpsmith-runtime", "emulated")];
-/// Tests with one of these in their names are left out: they fork, count what the process allocates, race with intent
-/// (tests of the emulated device's own checker), are long and use one thread, or expect a thread to be done sooner than it
-/// is here.
+/// Tests with one of these in their names are left out. Some fork, count the process's allocations, or race
+/// intentionally (tests of the emulated device's own checker). Others run long on one thread, or expect a thread to
+/// finish sooner than it does here.
 const LEFT_OUT: [&str; 7] = [
     "no_heap",
     "fork",
@@ -31,7 +31,7 @@ const LEFT_OUT: [&str; 7] = [
     "loom_streams::",
     "a_background_thread_frees_blocks",
 ];
-/// ThreadSanitizer's options: end with the first report, which names both places.
+/// ThreadSanitizer's options: stop at the first report, which names both locations.
 const OPTIONS: &str = "halt_on_error=1 second_deadlock_stack=1";
 
 /// Builds and runs the tests.
@@ -44,13 +44,13 @@ pub fn tsan(root: &Path) -> Result<()> {
         what: format!("there is no librustc-*_rt.tsan.a for {TARGET}"),
         advice: "Install a toolchain with rustup; its standard library has one.".to_owned(),
     })?;
-    // All of the runtime is linked in front of the rest, as its own toolchain would do.
+    // The whole runtime is linked before the rest, as its own toolchain would do.
     let link = format!("-Zpre-link-args=-Wl,--whole-archive {} -Wl,--no-whole-archive", runtime.display());
     let flags = [
         "-Zsanitizer=thread",
         "-Zexternal-clangrt",
         "-Cforce-frame-pointers=yes",
-        // The emulator then says which coroutine runs.
+        // The emulator then reports which coroutine runs.
         "--cfg=warpsmith_tsan",
         &link,
     ];
@@ -72,7 +72,7 @@ pub fn tsan(root: &Path) -> Result<()> {
     })
 }
 
-/// ThreadSanitizer's runtime of the toolchain that compiles the host side.
+/// Returns ThreadSanitizer's runtime from the toolchain that compiles the host side.
 fn runtime() -> Option<PathBuf> {
     let libraries = ask(Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
     let files = fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path()));

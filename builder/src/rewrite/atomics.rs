@@ -1,10 +1,10 @@
-//! Read-modify-write operations keep their ordering.
+//! Preserves the ordering of read-modify-write operations.
 //!
-//! LLVM 22 writes acquire and release loads and stores, compare-exchanges and fences for the GPU as
-//! specified, but every other `atomicrmw` as a relaxed `atom`. Each that orders more becomes a relaxed one between
-//! fences: one before it for release, one after it for acquire. gpu-std's own operations with an ordering are assembly.
+//! LLVM 22 writes acquire and release loads and stores, compare-exchanges and fences for the GPU as specified, but
+//! every other `atomicrmw` as a relaxed `atom`. A stronger one becomes a relaxed one between fences: a fence before it
+//! for release, and one after it for acquire. gpu-std's own operations with an ordering are inline assembly.
 
-/// The lines that take the place of `line`, if its instruction is an `atomicrmw` that orders.
+/// Returns the lines that replace `line`, if its instruction is an `atomicrmw` with an ordering.
 pub fn fence(line: &str, instruction: &str) -> Option<String> {
     if !instruction.starts_with("atomicrmw ") {
         return None;

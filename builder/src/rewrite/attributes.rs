@@ -1,6 +1,6 @@
-//! Attribute groups lose the architecture that rustc compiled for: `opt` and `llc` choose it.
+//! Removes from attribute groups the architecture that rustc compiled for: `opt` and `llc` choose it.
 
-/// The line without `"target-cpu"` and `"target-features"`.
+/// Returns the line without `"target-cpu"` and `"target-features"`.
 pub fn strip_target(line: &str) -> String {
     let mut line = line.to_owned();
     for key in [" \"target-cpu\"=\"", " \"target-features\"=\""] {

@@ -1,11 +1,11 @@
-//! Calls that may hide a barrier become `convergent`.
+//! Marks calls that may hide a barrier as `convergent`.
 //!
-//! LLVM may neither duplicate a convergent call nor move it into or out of a branch. rustc marks functions,
-//! but not `asm!`; and a call through a pointer takes its attributes from the call alone.
+//! LLVM may neither duplicate a convergent call nor move it into or out of a branch. rustc marks functions, but not
+//! `asm!`; and an indirect call takes its attributes from the call alone.
 
 use super::text;
 
-/// The line with `convergent` on its call, if that is inline assembly or goes through a pointer.
+/// Returns the line with `convergent` on its call, if that is inline assembly or an indirect call.
 pub fn mark_convergent(line: &str, instruction: &str) -> Option<String> {
     let start = line.len() - instruction.len();
     let open = match instruction.find(" asm ") {
@@ -17,14 +17,14 @@ pub fn mark_convergent(line: &str, instruction: &str) -> Option<String> {
     Some(format!("{} convergent{}", &line[..close], after))
 }
 
-/// The offset of the `(` that follows the two strings of an `asm`.
+/// Returns the offset of the `(` that follows the two strings of an `asm`.
 fn after_strings(text: &str) -> Option<usize> {
     let mut quotes = text.match_indices('"').map(|(at, _)| at);
     let end = quotes.nth(3)?;
     Some(end + text[end..].find('(')?)
 }
 
-/// The offset of the argument list of a call whose callee is a local: `call void %5(ptr %6)`.
+/// Returns the offset of the argument list of a call whose callee is a local: `call void %5(ptr %6)`.
 fn indirect_call(instruction: &str) -> Option<usize> {
     let bytes = instruction.as_bytes();
     let mut from = 0;

@@ -1,12 +1,11 @@
-//! `half`'s software conversions become the GPU's own, and products may be contracted.
+//! Replaces `half`'s software conversions with the GPU's, and allows products to be contracted.
 //!
-//! A product and a sum of Rust code may become one `fma`. The flag stands at each instruction, because libdevice has none: its
-//! functions compute rounding errors by sums and products that must stay apart.
+//! A product and a sum in Rust code may become one `fma`. The flag is set per instruction, because libdevice must not
+//! have it: its functions compute rounding errors with sums and products that must stay separate.
 //!
-//! The crate converts with integer arithmetic where it knows no instruction, which is a page of code for
-//! each operator. Here each conversion becomes one LLVM cast; LLVM then also turns "widen, operate, narrow"
-//! into the operation on the narrow type where the result is the same. The one difference: the bits of a NaN
-//! are the hardware's.
+//! `half` converts with integer arithmetic if it knows no instruction, which is a page of code per operator. Here each
+//! conversion becomes one LLVM cast. LLVM then also turns "widen, operate, narrow" into the operation on the narrow
+//! type if the result is the same. The only difference: the bits of a NaN are the hardware's.
 
 use super::mangled;
 
@@ -38,7 +37,7 @@ impl Conversion {
     }
 }
 
-/// The whole definition that replaces the function `symbol`, if that is a conversion of `half`.
+/// Returns the definition that replaces the function `symbol`, if that is a conversion of `half`.
 pub fn replacement(symbol: &str) -> Option<String> {
     let path = mangled::path_in(symbol, "4half")?;
     let (_, Conversion { from, to, widens }) =
@@ -60,7 +59,7 @@ pub fn replacement(symbol: &str) -> Option<String> {
     })
 }
 
-/// `line` with the permission to contract, if its instruction is a sum or a product of floats.
+/// Returns `line` with permission to contract, if its instruction is a sum or a product of floats.
 pub fn contract(line: &str, instruction: &str) -> Option<String> {
     let operator = ["fmul ", "fadd ", "fsub "].into_iter().find(|name| instruction.starts_with(name))?;
     let operands = &instruction[operator.len()..];

@@ -1,18 +1,18 @@
-//! Kernels: what `#[kernel]` says of each to the builder.
+//! Kernel metadata that `#[kernel]` passes to the builder.
 //!
-//! Architecture and stack are in the name of a section: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"`
-//! (zero, and a stack that is not there: not given; `90a` is an architecture that alone has the kernel). The launches that a kernel can have are a constant
-//! ([`gpu_spec::LaunchLimits`]; without it, the numbers of the section) and become attributes:
+//! Architecture and stack are encoded in a section name: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"`.
+//! Zero, or an absent stack, means not given; `90a` means that only this architecture has the kernel. The launch limits
+//! are a constant ([`gpu_spec::LaunchLimits`]; without it, the numbers of the section are used) and become attributes:
 //!
 //! | limit | attribute | PTX |
 //! | --- | --- | --- |
-//! | most threads of a block | `"nvvm.maxntid"` | `.maxntid` |
-//! | least blocks on a multiprocessor | `"nvvm.minctasm"` | `.minnctapersm` |
+//! | maximum threads per block | `"nvvm.maxntid"` | `.maxntid` |
+//! | minimum blocks per SM | `"nvvm.minctasm"` | `.minnctapersm` |
 //! | required block | `"nvvm.reqntid"`, instead of the first | `.reqntid` |
 //! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
 //!
-//! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing refers
-//! to any of them, so none is left when the module has been reduced.
+//! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing
+//! refers to any of these constants, so none remain after the module has been reduced.
 
 use std::collections::HashMap;
 
@@ -26,26 +26,26 @@ use crate::arch::Arch;
 /// A kernel of the module.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its symbol.
+    /// Symbol of the kernel.
     pub symbol: String,
-    /// The least compute capability that has it, `10 * major + minor`; 0 means any.
+    /// Minimum compute capability, `10 * major + minor`; 0 means any.
     pub min_arch: u32,
-    /// Whether no other capability has it: it uses instructions of `sm_90a`, say.
+    /// True if only that capability has it, for example because it uses instructions of `sm_90a`.
     pub is_arch_specific: bool,
-    /// Bytes of stack that it requests; 0 when it requests none.
+    /// Requested stack in bytes; 0 if none is requested.
     pub stack: u32,
-    /// The block that every launch must have.
+    /// Block dimensions that every launch must have.
     pub block: Option<[u32; 3]>,
-    /// The cluster that every launch must have.
+    /// Cluster dimensions that every launch must have.
     pub cluster: Option<[u32; 3]>,
-    /// Whether a panic that is left in it is an error.
+    /// True if a remaining panic is an error.
     pub no_panic: bool,
-    /// Its origin; `None` when `#[kernel]` did not write it.
+    /// Origin and parameters; `None` if `#[kernel]` did not write them.
     pub abi: Option<Abi>,
 }
 
 impl Kernel {
-    /// Whether the code for `arch` has it.
+    /// Returns true if the code for `arch` contains it.
     pub fn is_in(&self, arch: Arch) -> bool {
         match self.is_arch_specific {
             true => arch.is_specific() && arch.capability() == self.min_arch,
@@ -54,25 +54,25 @@ impl Kernel {
     }
 }
 
-/// Where a kernel is from, and its parameters as the device compiler laid them out.
+/// Origin of a kernel, and its parameters as the device compiler laid them out.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Abi {
-    /// The package that defines it.
+    /// Package that defines it.
     pub package: String,
-    /// The package's version.
+    /// Version of the package.
     pub version: String,
-    /// The path of its Rust module, the crate first.
+    /// Path of its Rust module, starting with the crate.
     pub module: String,
-    /// Its parameters.
+    /// Parameters of the kernel.
     pub params: Vec<AbiParam>,
 }
 
-/// The constants about kernels: symbol, then the bytes as LLVM writes them.
+/// Constants about kernels: by symbol, the bytes as LLVM writes them.
 #[derive(Debug, Default)]
 pub struct Records<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Records<'a> {
-    /// Keeps a line that starts with `@` if it is about a kernel.
+    /// Stores a line that starts with `@` if it is about a kernel.
     pub fn read(&mut self, line: &'a str) {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name.trim_matches('"'));
         let prefixes = [AbiParam::PREFIX, ORIGIN_PREFIX, NO_PANIC_PREFIX, LaunchLimits::PREFIX];
@@ -82,17 +82,17 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Whether a kernel says `no_panic`.
+    /// Returns true if a kernel is marked `no_panic`.
     pub fn is_without_panics(&self, symbol: &str) -> bool {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// The constant of a kind for a kernel.
+    /// Returns the constant of a kind for a kernel.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }
 
-    /// The launches that a kernel can have; `None` where it has no record of them.
+    /// Returns the launch limits of a kernel; `None` if it has no record of them.
     pub fn limits(&self, symbol: &str) -> Result<Option<LaunchLimits>, RewriteError> {
         match self.get(LaunchLimits::PREFIX, symbol) {
             None => Ok(None),
@@ -103,7 +103,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The record of a kernel.
+    /// Returns the record of a kernel.
     pub fn of(&self, symbol: &str) -> Result<Option<Abi>, RewriteError> {
         let get = |prefix: &str| self.get(prefix, symbol);
         let bad = || RewriteError::KernelRecord { symbol: symbol.to_owned() };
@@ -136,12 +136,12 @@ impl<'a> Records<'a> {
 
 const SECTION: &str = " section \".warpsmith";
 
-/// Whether a `define` line defines a kernel.
+/// Returns true if a `define` line defines a kernel.
 pub fn is_kernel(line: &str) -> bool {
     line.find('@').is_some_and(|at| line[..at].contains(" ptx_kernel "))
 }
 
-/// Rewrites the `define` line of a kernel; also returns what it requests.
+/// Rewrites the `define` line of a kernel; also returns its requests.
 pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), RewriteError> {
     let name = text::function(line).map_or("", |(name, _)| name);
     let symbol = name.trim_matches('"').to_owned();
@@ -182,7 +182,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    // Every launch without clusters has those of one block.
+    // Every launch without clusters has clusters of one block.
     if let Some(cluster) = cluster.filter(|cluster| *cluster != [1; 3]) {
         attribute("cluster_dim", sides(cluster));
     }
@@ -190,9 +190,9 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     Ok((rewritten, Kernel { symbol, min_arch, is_arch_specific, stack, block, cluster, ..Kernel::default() }))
 }
 
-/// The head of a `define` line with each tensor map passed by value, as a constant of the grid: `ptr %0` becomes
-/// `ptr byval([128 x i8]) align 64 "nvvm.grid_constant" %0`. The kernel then has the address of the parameter itself, which
-/// is where the hardware reads a map. `None` where the line has other parameters than the record.
+/// Returns the head of a `define` line with each tensor map passed by value, as a grid constant. `ptr %0` becomes `ptr
+/// byval([128 x i8]) align 64 "nvvm.grid_constant" %0`. The kernel then has the address of the parameter itself, from
+/// which the hardware reads the map. `None` if the line's parameters differ from the record.
 fn grid_constants(head: &str, abi: &Option<Abi>) -> Option<String> {
     let is_map = |param: &AbiParam| param.kind == ParamKind::TensorMap as u32;
     let Some(abi) = abi.as_ref().filter(|abi| abi.params.iter().any(is_map)) else {

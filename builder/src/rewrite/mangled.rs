@@ -1,8 +1,8 @@
-//! Names that rustc mangled (v0): which function of `core` or `half` a symbol is.
+//! Matches names mangled by rustc (v0) with functions of `core` or `half`.
 
-/// The path of `symbol` inside crate `krate` (as mangled, for example `4core`), for a free function:
-/// `_RNvNtCs1a_4core9panicking5panic` in `4core` is `9panicking5panic`. Generic arguments, and the number
-/// that llvm-link appends to copies, stay at the end.
+/// Returns the path of `symbol` inside crate `krate` (as mangled, for example `4core`), for a free function:
+/// `_RNvNtCs1a_4core9panicking5panic` in `4core` is `9panicking5panic`. Generic arguments, and the number that
+/// llvm-link appends to copies, stay at the end.
 pub fn path_in<'a>(symbol: &'a str, krate: &str) -> Option<&'a str> {
     let rest = symbol.strip_prefix("_R")?.trim_start_matches(['I', 'N', 'v', 't']);
     let (disambiguator, path) = rest.strip_prefix("Cs")?.split_once('_')?;
@@ -10,7 +10,7 @@ pub fn path_in<'a>(symbol: &'a str, krate: &str) -> Option<&'a str> {
     plain.then(|| path.strip_prefix(krate)).flatten()
 }
 
-/// Whether `path` is `function`, or a copy of it that llvm-link has numbered.
+/// Returns true if `path` is `function`, or a copy of it that llvm-link has numbered.
 pub fn is(path: &str, function: &str) -> bool {
     path.strip_prefix(function).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -1,7 +1,7 @@
-//! Rewrites the linked LLVM IR of a kernel crate so that LLVM makes good GPU code of it.
+//! Rewrites the linked LLVM IR of a kernel crate so that LLVM generates good GPU code from it.
 //!
-//! Text in, text out, one pass over the lines after one over the headers; it needs no toolchain, and its
-//! time is linear in the text. It leaves everything unknown as it is. Each file has one of the changes:
+//! It maps text to text, with one pass over the headers and one over the lines. It needs no toolchain, and its time is
+//! linear in the text. Unknown constructs are left unchanged. Each file implements one change:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | `kernels` | launch bounds become attributes; the kernels are listed, with their origin and parameters |
 //! | `atomics` | read-modify-write operations keep their ordering |
 //! | `shared` | statics in shared and constant memory move to address spaces 3 and 4 |
-//! | `calls` | inline assembly and calls through pointers become `convergent` |
+//! | `calls` | inline assembly and indirect calls become `convergent` |
 //! | `strings` | byte strings get a trailing NUL |
 //! | `panics` | core's panic entry points call gpu-std's reporters |
 //! | `floats` | `half`'s conversions become native; products may be contracted |
@@ -47,13 +47,13 @@ use shared::Space;
 pub struct Rewritten {
     /// The IR.
     pub ir: String,
-    /// Its kernels, in the order of the text.
+    /// Kernels, in the order of the text.
     pub kernels: Vec<Kernel>,
-    /// The statics that the host reaches by their names.
+    /// Statics that the host accesses by name.
     pub visible: Vec<String>,
 }
 
-/// Why a module cannot be rewritten.
+/// Reason for which a module cannot be rewritten.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RewriteError {
     /// A section that `#[kernel]` does not write.
@@ -62,9 +62,9 @@ pub enum RewriteError {
          gpu-std of the same version as the builder? ({line})"
     )]
     KernelSection {
-        /// The kernel.
+        /// Symbol of the kernel.
         symbol: String,
-        /// The line of IR.
+        /// Line of IR.
         line: String,
     },
     /// A record of `#[kernel]` that the builder cannot read.
@@ -73,23 +73,23 @@ pub enum RewriteError {
          version as the builder?"
     )]
     KernelRecord {
-        /// The kernel.
+        /// Symbol of the kernel.
         symbol: String,
     },
-    /// Two kernels that nothing tells apart.
+    /// Two kernels with the same name and module.
     #[error("two kernels `{kernel}` are in the module `{module}`: rename one")]
     SameKernels {
-        /// The name of both.
+        /// Name of both.
         kernel: String,
-        /// Their module.
+        /// Module of both.
         module: String,
     },
     /// A shared static of an unknown form.
     #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
     SharedStatic {
-        /// The static.
+        /// Symbol of the static.
         symbol: String,
-        /// The line of IR.
+        /// Line of IR.
         line: String,
     },
     /// A shared static with an initial value.
@@ -98,35 +98,35 @@ pub enum RewriteError {
          shared_array!, or MaybeUninit::uninit(), and store before loading"
     )]
     SharedValue {
-        /// The static.
+        /// Symbol of the static.
         symbol: String,
     },
-    /// A panic entry point of core with other parameters than expected.
+    /// A panic entry point of core with unexpected parameters.
     #[error("core's `{symbol}` has other parameters than in the tested Rust versions: {line}")]
     PanicEntry {
-        /// The function.
+        /// Symbol of the function.
         symbol: String,
-        /// The line of IR.
+        /// Line of IR.
         line: String,
     },
 }
 
-/// The results of the first pass over the headers.
+/// Results of the first pass, over the headers.
 #[derive(Default)]
 struct Headers<'a> {
-    /// Statics in shared and constant memory: where, and what they become.
+    /// Statics in shared and constant memory: their address space and new definition.
     statics: HashMap<&'a str, (Space, String)>,
-    /// Statics that the host reaches by their names.
+    /// Statics that the host accesses by name.
     visible: Vec<&'a str>,
     /// Byte strings, as LLVM writes them.
     strings: HashMap<&'a str, &'a str>,
     /// Functions that the module defines or declares.
     functions: HashSet<&'a str>,
-    /// The records of kernels.
+    /// Records of kernels.
     records: kernels::Records<'a>,
 }
 
-/// Rewrites `ir`. `contracts`: whether `a * b + c` may become one `fma`, rounded once.
+/// Rewrites `ir`. `contracts` allows contracting `a * b + c` to one `fma`, rounded once.
 pub fn rewrite(ir: &str, contracts: bool) -> Result<Rewritten, RewriteError> {
     let ir = &*names::resolve(ir)?;
     let headers = read_headers(ir)?;
@@ -204,7 +204,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
     Ok(headers)
 }
 
-/// The definition that takes the place of the function whose `define` line this is.
+/// Returns the definition that replaces the function whose `define` line this is.
 fn replace_function(line: &str) -> Result<Option<String>, RewriteError> {
     let Some((symbol, rest)) = text::function(line) else { return Ok(None) };
     if let Some(entry) = panics::entry(symbol) {
@@ -221,7 +221,7 @@ struct Output {
     ir: String,
     constants: String,
     messages: usize,
-    /// Functions that instructions became calls of, by symbol.
+    /// Functions that instructions were replaced with, by symbol.
     functions: BTreeMap<String, String>,
 }
 
@@ -239,7 +239,7 @@ impl Output {
         if let Some(definition) = shared::rewrite_visible_global(line) {
             return self.line(&definition);
         }
-        // A pointer to one of them.
+        // A pointer to one of the statics.
         if !statics.is_empty()
             && let Some((head, value)) = line.split_once(" = ")
             && let Some(cast) = shared::rewrite_uses(value, statics)
@@ -252,7 +252,7 @@ impl Output {
         }
     }
 
-    /// A line of a function's body. `templates` maps the locals of this function that hold a format string.
+    /// Rewrites a line of a function's body. `templates` maps the locals of this function that hold a format string.
     fn instruction<'a>(
         &mut self,
         line: &'a str,
@@ -290,7 +290,7 @@ impl Output {
         }
     }
 
-    /// Follows format strings into panics: notes `Arguments::new`, rewrites calls of inlined entry points.
+    /// Follows format strings into panics: records `Arguments::new`, rewrites calls of inlined entry points.
     fn panic_call<'a>(
         &mut self,
         line: &'a str,

@@ -1,8 +1,8 @@
-//! Kernels get their symbols.
+//! Assigns symbols to kernels.
 //!
-//! `#[kernel]` cannot know whether another kernel has its name, and so writes a symbol that no other has, with
-//! [`ENTRY_MARK`] after the name. Here, where all kernels are known, each gets its name as its symbol, and those whose name
-//! is taken the path of their module besides ([`qualified`]). The host finds a kernel by both.
+//! `#[kernel]` cannot know whether another kernel has the same name. It therefore writes a unique symbol, with
+//! [`ENTRY_MARK`] after the name. Here all kernels are known: each gets its name as its symbol, followed by its module
+//! path if the name is taken ([`qualified`]). The host finds a kernel by name and module.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use gpu_spec::image::{ENTRY_MARK, ORIGIN_PREFIX, qualified};
 
 use super::{RewriteError, kernels, text};
 
-/// The module with the symbols of kernels, and of the constants about them.
+/// Returns the module with the final symbols of kernels and of the constants about them.
 pub fn resolve(ir: &str) -> Result<Cow<'_, str>, RewriteError> {
     let symbols = symbols(ir)?;
     if symbols.is_empty() {
@@ -25,7 +25,7 @@ pub fn resolve(ir: &str) -> Result<Cow<'_, str>, RewriteError> {
             let start = rest[..at].rfind(is_outside).map_or(0, |before| before + 1);
             let id = &rest[at + ENTRY_MARK.len()..];
             let (id, after) = id.split_at(id.find(is_outside).unwrap_or(id.len()));
-            // That of a constant has a prefix that ends with a point; a name has none.
+            // The symbol of a constant has a prefix that ends with a point; a kernel name has no point.
             let name = rest[start..at].rfind('.').map_or(start, |point| start + point + 1);
             resolved.push_str(&rest[..name]);
             resolved.push_str(symbols.get(id).map_or(&rest[name..at], |symbol| symbol));
@@ -37,7 +37,7 @@ pub fn resolve(ir: &str) -> Result<Cow<'_, str>, RewriteError> {
     Ok(resolved.into())
 }
 
-/// The symbol of each kernel, by what makes it unique.
+/// Returns the symbol of each kernel, by its unique identifier.
 fn symbols(ir: &str) -> Result<HashMap<&str, String>, RewriteError> {
     let mut taken = HashSet::new();
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ fn symbols(ir: &str) -> Result<HashMap<&str, String>, RewriteError> {
 mod tests {
     use super::*;
 
-    /// A kernel as `#[kernel]` writes it, with one that calls it.
+    /// Writes a kernel as `#[kernel]` does, with one that calls it.
     fn kernel(name: &str, id: &str, module: &str) -> String {
         format!(
             "@__warpsmith_origin.{name}.entry.{id} = constant [9 x i8] c\"k 0.1.0 {module}\", align 1\n\

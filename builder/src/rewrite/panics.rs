@@ -1,8 +1,8 @@
-//! Panics report their text without `core::fmt`.
+//! Makes panics report their text without `core::fmt`.
 //!
-//! core formats a panic's message, which drags its formatting machinery into every kernel that indexes a
-//! slice: hundreds of lines of PTX, stack and spills. Here the bodies of core's panic entry points become
-//! calls of three reporters that gpu-std exports:
+//! core formats a panic's message, which pulls its formatting machinery into every kernel that indexes a slice:
+//! hundreds of lines of PTX, stack and spills. Here the bodies of core's panic entry points become calls of three
+//! reporters that gpu-std exports:
 //!
 //! | reporter | arguments |
 //! | --- | --- |
@@ -10,27 +10,27 @@
 //! | `__warpsmith_panic_slice` | kind, start, end, length, location; kind 0: start past the length, 1: end past the length, 2: start past the end |
 //! | `__warpsmith_panic_str` | text, its length, location |
 //!
-//! A literal message arrives whole; a formatted one as its format string, with `{}` for the values:
-//! the values are not computed at all.
+//! A literal message is reported in full; a formatted one as its format string, with `{}` for the values. The values
+//! are not computed.
 
 use super::mangled;
 use super::text;
 
-/// The reporters, as declarations for a module that lacks them.
+/// Declarations of the reporters, for a module that lacks them.
 pub const REPORTERS: [(&str, &str); 3] = [
     ("__warpsmith_panic_bounds_check", "declare void @__warpsmith_panic_bounds_check(i64, i64, ptr)"),
     ("__warpsmith_panic_slice", "declare void @__warpsmith_panic_slice(i32, i64, i64, i64, ptr)"),
     ("__warpsmith_panic_str", "declare void @__warpsmith_panic_str(ptr, i64, ptr)"),
 ];
 
-/// The `define` line of a reporter that LLVM drops where nothing calls it, also while it is public.
+/// Returns the `define` line of a reporter that LLVM drops if nothing calls it, even while it is public.
 pub fn rewrite_reporter(line: &str) -> Option<String> {
     let (name, _) = text::function(line)?;
     REPORTERS.iter().find(|(reporter, _)| *reporter == name)?;
     Some(line.replacen("define ", "define linkonce_odr ", 1))
 }
 
-/// A text for which the rewrite makes a constant.
+/// A text for which the rewrite generates a constant.
 struct Text {
     name: &'static str,
     text: &'static str,
@@ -49,7 +49,7 @@ impl Text {
     }
 }
 
-/// The constants that the replaced bodies use.
+/// Returns the constants that the replaced bodies use.
 pub fn constants() -> String {
     let all = ASSERTIONS.iter().chain([&FORMATTED]);
     all.map(|text| constant(&format!("__warpsmith_text_{}", text.name), text.text)).collect()
@@ -75,7 +75,7 @@ pub enum Entry {
     Formatted,
 }
 
-/// Which panic entry point `symbol` is, if one.
+/// Returns the panic entry point that `symbol` is, if any.
 pub fn entry(symbol: &str) -> Option<Entry> {
     let path = mangled::path_in(symbol, "4core")?;
     let table = [
@@ -94,13 +94,13 @@ pub fn entry(symbol: &str) -> Option<Entry> {
 }
 
 impl Entry {
-    /// Whether calls are inlined always, so that what is known of the message at the call decides.
+    /// Returns true if its calls are always inlined, so that the message known at the call can be used.
     pub fn is_inlined(self) -> bool {
         matches!(self, Entry::Formatted | Entry::Assert)
     }
 
-    /// The whole definition that replaces `symbol`, whose parameters have the types `types`; `None` when they
-    /// are not those of the entry point.
+    /// Returns the definition that replaces `symbol`, whose parameters have the types `types`; `None` if these do not
+    /// match the entry point.
     pub fn replacement(self, symbol: &str, types: &[&str]) -> Option<String> {
         let fits = match self {
             Entry::BoundsCheck => types == ["i64", "i64", "ptr"],
@@ -159,9 +159,9 @@ impl Entry {
     }
 }
 
-/// Reports the literal that the two words of `fmt::Arguments` at parameters `first` and `first + 1` hold, or
-/// else the given text: the second word is `2 * length + 1` for a literal and an aligned pointer otherwise.
-/// An absent `Option<Arguments>` is two words of which the first is null and the second has no value.
+/// Reports the literal held by the two words of `fmt::Arguments` at parameters `first` and `first + 1`, or otherwise
+/// the given text. The second word is `2 * length + 1` for a literal, and an aligned pointer otherwise. An absent
+/// `Option<Arguments>` has a null first word and an undefined second word.
 fn literal_or(first: usize, text: &str, length: &str, location: usize) -> String {
     let second = first + 1;
     format!(
@@ -177,13 +177,13 @@ fn literal_or(first: usize, text: &str, length: &str, location: usize) -> String
     )
 }
 
-/// Whether a symbol is `fmt::Arguments::new`, whose first argument is a format string.
+/// Returns true if a symbol is `fmt::Arguments::new`, whose first argument is a format string.
 pub fn is_arguments_new(symbol: &str) -> bool {
     symbol.starts_with("_RINvM") && symbol.contains("_4core3fmt") && symbol.contains("9Arguments3new")
 }
 
-/// The text to show for a format string as core encodes it (see `core::fmt::Arguments`): its literal pieces,
-/// with `{}` for each value. `None` when it is not one.
+/// Returns the text to show for a format string as core encodes it (see `core::fmt::Arguments`): its literal pieces,
+/// with `{}` for each value. `None` if it is not a format string.
 pub fn describe_template(template: &[u8]) -> Option<String> {
     let mut pieces = Vec::new();
     let mut rest = template;
@@ -216,8 +216,8 @@ pub fn describe_template(template: &[u8]) -> Option<String> {
     Some(format!("{}: {}", FORMATTED.text, String::from_utf8(pieces).ok()?))
 }
 
-/// A call of an inlined entry point: without the attributes that forbid inlining, and, when `message` is
-/// given, with that literal for its `fmt::Arguments`. Returns the new line and the constant it needs.
+/// Rewrites a call of an inlined entry point: it removes the attributes that forbid inlining and, if `message` is
+/// given, replaces its `fmt::Arguments` with that literal. Returns the new line and the constant it needs.
 pub fn rewrite_call(line: &str, message: Option<(&str, usize)>) -> Option<(String, Option<String>)> {
     let open = line.find('@').and_then(|at| Some(at + line[at..].find('(')?))?;
     let (arguments, after) = text::parenthesised(&line[open..])?;

@@ -1,12 +1,12 @@
-//! `%` of floats becomes libdevice's `fmod`.
+//! Replaces `%` of floats with libdevice's `fmod`.
 //!
 //! LLVM 22 writes `frem` for the GPU as `x - trunc(x / y) * y` with a rounded quotient: `1.0 % 0.1` would be -1.5e-8. The
 //! remainder of floats is exact, so the 16-bit types compute it in `f32`.
 
 use std::collections::BTreeMap;
 
-/// Reads `frem fast TYPE %a, %b, !dbg !7` and returns the call that takes its place, which `line` has after its `%r = `. Adds
-/// what the call needs to `functions`, by symbol.
+/// Parses `frem fast TYPE %a, %b, !dbg !7` and returns the call that replaces it, which keeps the `%r = ` of `line`.
+/// Adds the functions that the call needs to `functions`, by symbol.
 pub fn call(line: &str, instruction: &str, functions: &mut BTreeMap<String, String>) -> Option<String> {
     let mut operation = instruction.strip_prefix("frem ")?;
     while let Some((_, rest)) = operation.split_once(' ').filter(|(word, _)| FLAGS.contains(word)) {
@@ -23,14 +23,14 @@ pub fn call(line: &str, instruction: &str, functions: &mut BTreeMap<String, Stri
     Some(format!("{head}call {ty} @{callee}({ty} {x}, {ty} {y}){rest}"))
 }
 
-/// Fast-math flags. The call has none: they would allow a wrong remainder.
+/// Fast-math flags. The call gets none: they would allow an incorrect remainder.
 const FLAGS: [&str; 8] = ["nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"];
 
-/// The types of numbers, with the function of libdevice that they use.
+/// Scalar types, with the libdevice function that each uses.
 const SCALARS: [(&str, &str); 4] =
     [("float", "__nv_fmodf"), ("double", "__nv_fmod"), ("half", "__nv_fmodf"), ("bfloat", "__nv_fmodf")];
 
-/// The function for a type, which is added to `functions`.
+/// Returns the function for a type and adds it to `functions`.
 fn function(ty: &str, functions: &mut BTreeMap<String, String>) -> Option<String> {
     if let Some((count, scalar)) = ty.strip_prefix('<').and_then(|ty| ty.strip_suffix('>')?.split_once(" x "))
     {

@@ -1,31 +1,30 @@
-//! Statics in shared and constant memory: those in the sections `.shared`, `.shared.dropped` and `.shared.dynamic` move to
-//! address space 3, those in `.constant` to address space 4. Those in `.constant.visible` and `.global.visible` keep their
-//! names in the PTX, for the host to read and write.
+//! Moves statics to shared and constant memory. Statics in the sections `.shared`, `.shared.dropped` and
+//! `.shared.dynamic` move to address space 3, those in `.constant` to address space 4. Statics in `.constant.visible`
+//! and `.global.visible` keep their names in the PTX, for the host to read and write.
 //!
-//! Rust has no address spaces. A static in the section `.shared` becomes one in `addrspace(3)`, and each use
-//! an `addrspacecast` to a generic pointer, which LLVM then propagates away, so that accesses become
-//! `ld.shared` and `st.shared`. Shared memory has no initial value on the GPU, so such a static must be
-//! uninitialised (`MaybeUninit::uninit()`); in `.shared.dropped` it may have a value, which is dropped. Statics in
-//! `.shared.dynamic` become external: all of them name the start of the memory that the launch requests. Constant memory
-//! keeps its values.
+//! Rust has no address spaces. A static in the section `.shared` becomes one in `addrspace(3)`, and each use becomes an
+//! `addrspacecast` to a generic pointer. LLVM propagates the casts away, so that accesses become `ld.shared` and
+//! `st.shared`. Shared memory cannot have an initial value on the GPU, so such a static must be uninitialized
+//! (`MaybeUninit::uninit()`); in `.shared.dropped` it may have a value, which is dropped. Statics in `.shared.dynamic`
+//! become external: all of them name the start of the launch's dynamic shared memory. Constant memory keeps its values.
 
 use std::collections::HashMap;
 
 use super::RewriteError;
 use super::text;
 
-/// The section of statics in constant memory, of those of them that the host reaches by their names, and of such statics in
-/// global memory.
+/// Sections of statics: in constant memory, in constant memory accessible to the host by name, and in global memory
+/// accessible to the host by name.
 const CONSTANT: &str = ", section \".constant\"";
 const VISIBLE_CONSTANT: &str = ", section \".constant.visible\"";
 const VISIBLE_GLOBAL: &str = ", section \".global.visible\"";
 
-/// An address space of LLVM.
+/// An LLVM address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
-    /// 3.
+    /// Address space 3.
     Shared,
-    /// 4.
+    /// Address space 4.
     Constant,
 }
 
@@ -38,7 +37,7 @@ impl Space {
     }
 }
 
-/// The definition in a line that starts with `@`, if it is a static in shared or constant memory.
+/// Returns the new definition for a line that starts with `@`, if it defines a static in shared or constant memory.
 pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, RewriteError> {
     let section = line.split_once(", section \"").and_then(|(_, rest)| rest.split('"').next());
     let Some((name, _)) = text::symbol(&line[1..]) else { return Ok(None) };
@@ -71,7 +70,7 @@ pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, R
     Ok(Some((name, Space::Shared, shared)))
 }
 
-/// A static in constant memory, with its value.
+/// Defines a static in constant memory, with its value.
 fn constant<'a>(
     name: &'a str,
     line: &'a str,
@@ -81,14 +80,15 @@ fn constant<'a>(
     let (before, after) = line.split_once(section).ok_or_else(bad)?;
     let at = before.find(" constant ").into_iter().chain(before.find(" global ")).min().ok_or_else(bad)?;
     let (head, value) = before.split_at(at);
-    // Two copies of a private one may be one.
+    // LLVM may merge copies of a static with this attribute.
     let head = head.replace(" unnamed_addr", "");
-    // Without the word, LLVM would take the initial value for that of every launch.
+    // Without this keyword, LLVM would assume the initial value in every launch.
     let set_by_host = if section == VISIBLE_CONSTANT { " externally_initialized" } else { "" };
     Ok((name, Space::Constant, format!("{head} addrspace(4){set_by_host}{value}{after}")))
 }
 
-/// The definition in a line that starts with `@`, if it is a static in global memory that the host sets.
+/// Returns the new definition for a line that starts with `@`, if it defines a static in global memory that the host
+/// sets.
 pub fn rewrite_visible_global(line: &str) -> Option<String> {
     let (before, after) = line.split_once(VISIBLE_GLOBAL)?;
     let at = before.find(" constant ").into_iter().chain(before.find(" global ")).min()?;
@@ -96,13 +96,13 @@ pub fn rewrite_visible_global(line: &str) -> Option<String> {
     Some(format!("{head} externally_initialized{value}{after}"))
 }
 
-/// The name of a static that the host reaches by it.
+/// Returns the name of a static that the host accesses by name.
 pub fn visible(line: &str) -> Option<&str> {
     let is_visible = [VISIBLE_CONSTANT, VISIBLE_GLOBAL].iter().any(|section| line.contains(section));
     is_visible.then(|| text::symbol(&line[1..])).flatten().map(|(name, _)| name)
 }
 
-/// The type at the start of `text`: brackets with all in them, or a word.
+/// Returns the type at the start of `text`: a bracketed group or a word.
 fn first_type(text: &str) -> Option<&str> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -116,8 +116,7 @@ fn first_type(text: &str) -> Option<&str> {
     None
 }
 
-/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer; `None` when the line
-/// uses none.
+/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer; `None` if the line uses none.
 pub fn rewrite_uses(line: &str, statics: &HashMap<&str, Space>) -> Option<String> {
     let mut rewritten = String::new();
     let mut rest = line;

@@ -1,19 +1,19 @@
-//! Byte strings get a trailing NUL, so that a `str` literal can be passed to `__assertfail` and `vprintf`.
+//! Appends a trailing NUL to byte strings, so that a `str` literal can be passed to `__assertfail` and `vprintf`.
 
 use super::text;
 
-/// A private byte string: its symbol and its text as LLVM writes it.
+/// A private byte string: its symbol, and its text as LLVM writes it.
 pub struct ByteString<'a> {
-    /// The symbol.
+    /// Symbol of the string.
     pub name: &'a str,
-    /// The text between `c"` and `"`.
+    /// Text between `c"` and `"`.
     pub text: &'a str,
     length: usize,
     before: &'a str,
     after: &'a str,
 }
 
-/// Reads `@name = private unnamed_addr constant [N x i8] c"…", align 1`.
+/// Parses `@name = private unnamed_addr constant [N x i8] c"…", align 1`.
 pub fn parse(line: &str) -> Option<ByteString<'_>> {
     let (name, rest) = text::symbol(line.strip_prefix('@')?)?;
     let rest = rest.strip_prefix(" = private unnamed_addr constant [")?;
@@ -29,7 +29,7 @@ pub fn parse(line: &str) -> Option<ByteString<'_>> {
     })
 }
 
-/// The line with a NUL appended to its string; `None` when it ends with one already.
+/// Returns the line with a NUL appended to its string; `None` if it ends with one already.
 pub fn terminate(string: &ByteString<'_>) -> Option<String> {
     if string.text.ends_with("\\00") && text::unescape(string.text).last() == Some(&0) {
         return None;

@@ -1,4 +1,4 @@
-//! The rewrite of a whole module, against a kept result.
+//! Compares the rewrite of a whole module with a stored result.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn an_empty_module_gets_only_the_declarations() {
     assert_eq!(rewritten.ir.lines().filter(|line| line.starts_with("declare ")).count(), 3);
 }
 
-/// Twice the text takes about twice the time; a quadratic step would take four times.
+/// Doubling the text must about double the time; a quadratic step would quadruple it.
 #[test]
 fn the_time_is_linear() {
     let time = |copies: usize| {

@@ -1,9 +1,9 @@
-//! Reading LLVM's text form one line at a time: symbols, parameter lists, byte strings.
+//! Reads LLVM's text form one line at a time: symbols, parameter lists, byte strings.
 //!
-//! Only the part of the grammar that rustc's output uses. Every function is linear in its input.
+//! It covers only the part of the grammar that rustc's output uses. Every function is linear in its input.
 
-/// The symbol at the start of `text`, which follows an `@`: the name (with its quotes, if it has some) and
-/// what comes after it.
+/// Returns the symbol at the start of `text`, which follows an `@`: the name (with its quotes, if any) and the rest of
+/// the text.
 pub fn symbol(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
     let end = if bytes.first() == Some(&b'"') {
@@ -18,12 +18,12 @@ fn is_symbol_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$' | b'-')
 }
 
-/// The name of the function that a `define` or `declare` line is about, and the line from its `(` on.
+/// Returns the function name of a `define` or `declare` line, and the line from its `(` on.
 pub fn function(line: &str) -> Option<(&str, &str)> {
     symbol(&line[line.find('@')? + 1..])
 }
 
-/// Splits `text`, which starts with `(`, after the matching `)`: what is inside, and what follows.
+/// Splits `text`, which starts with `(`, at the matching `)`, and returns the text inside and the text after it.
 pub fn parenthesised(text: &str) -> Option<(&str, &str)> {
     let mut depth = 0usize;
     let mut quoted = false;
@@ -47,7 +47,7 @@ pub fn parenthesised(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The items of a list, split at the commas outside brackets and quotes, trimmed.
+/// Splits a list at the commas outside brackets and quotes, and trims the items.
 pub fn list(text: &str) -> Vec<&str> {
     let mut items = Vec::new();
     let (mut depth, mut quoted, mut start) = (0usize, false, 0);
@@ -71,12 +71,12 @@ pub fn list(text: &str) -> Vec<&str> {
     items
 }
 
-/// The types of a parameter list, without attributes and names: `ptr noundef %0` is `ptr`.
+/// Returns the types of a parameter list, without attributes and names: `ptr noundef %0` is `ptr`.
 pub fn parameter_types(parameters: &str) -> Vec<&str> {
     list(parameters).into_iter().map(|item| item.split(' ').next().unwrap_or(item)).collect()
 }
 
-/// The instruction of a line in a function's body, without the `%name = ` before it.
+/// Returns the instruction of a line in a function's body, without the leading `%name = `.
 pub fn instruction(line: &str) -> &str {
     let line = line.trim_start();
     match line.strip_prefix('%').and_then(|rest| rest.split_once(" = ")) {
@@ -85,18 +85,18 @@ pub fn instruction(line: &str) -> &str {
     }
 }
 
-/// The local that a line defines, with its `%`.
+/// Returns the local that a line defines, including its `%`.
 pub fn defined_local(line: &str) -> Option<&str> {
     let line = line.trim_start();
     line.starts_with('%').then(|| line.split_once(" = ")).flatten().map(|(local, _)| local)
 }
 
-/// Whether an instruction is a call, of whatever tail kind.
+/// Returns true if an instruction is a call, of any tail kind.
 pub fn is_call(instruction: &str) -> bool {
     ["call ", "tail call ", "notail call ", "musttail call "].iter().any(|form| instruction.starts_with(form))
 }
 
-/// The bytes of a string as LLVM writes it between `c"` and `"`: `\\` is a backslash, `\1F` a byte.
+/// Returns the bytes of a string as LLVM writes it between `c"` and `"`: `\\` is a backslash, `\1F` a byte.
 pub fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -122,7 +122,7 @@ pub fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`unescape`].
+/// Does the reverse of [`unescape`].
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {

@@ -1,11 +1,12 @@
-//! Casts of floats to 128-bit integers saturate by comparisons.
+//! Makes casts of floats to 128-bit integers saturate by comparisons.
 //!
-//! LLVM 22 has no code on this target for the saturating casts that Rust's `as` uses. The plain casts, in both directions,
-//! are expanded by `llc`, which has an option for it (`codegen.rs`).
+//! On this target LLVM 22 has no code for the saturating casts that Rust's `as` uses. `llc` expands the plain casts, in
+//! both directions, with an option (`codegen.rs`).
 
 use std::collections::BTreeMap;
 
-/// The floats: the end of the intrinsic's name, the type, and 2^128 and 2^127 in it; infinity where it has no such number.
+/// Float types: the suffix of the intrinsic's name, the type, and 2^128 and 2^127 in it; infinity if the type cannot
+/// represent the number.
 const FLOATS: [(&str, &str, [&str; 2]); 4] = [
     ("f16", "half", ["0xH7C00", "0xH7C00"]),
     ("bf16", "bfloat", ["0xR7F80", "0xR7F00"]),
@@ -16,8 +17,8 @@ const FLOATS: [(&str, &str, [&str; 2]); 4] = [
 const INTRINSICS: [(&str, &str); 2] =
     [("@llvm.fptoui.sat.i128.", "fptoui"), ("@llvm.fptosi.sat.i128.", "fptosi")];
 
-/// The line with another callee, if it calls the intrinsic of a saturating cast to 128 bits. Adds the callee to `functions`, by
-/// symbol.
+/// Returns the line with another callee, if it calls the intrinsic of a saturating cast to 128 bits. Adds the callee to
+/// `functions`, by symbol.
 pub fn call(line: &str, functions: &mut BTreeMap<String, String>) -> Option<String> {
     let (intrinsic, cast) = INTRINSICS.iter().find(|(intrinsic, _)| line.contains(intrinsic))?;
     let (before, rest) = line.split_once(intrinsic)?;
@@ -29,7 +30,7 @@ pub fn call(line: &str, functions: &mut BTreeMap<String, String>) -> Option<Stri
     Some(call)
 }
 
-/// A cast of what the integer can hold, and its limits beyond; NaN becomes 0.
+/// Defines a cast that is plain within the integer's range and saturates outside; NaN becomes 0.
 fn function(symbol: &str, cast: &str, ty: &str, [unsigned, signed]: &[&str; 2]) -> String {
     let is_signed = cast == "fptosi";
     let limit = if is_signed { signed } else { unsigned };

@@ -1,6 +1,7 @@
-//! NVIDIA's ptxas, libdevice and libcudadevrt: wheels from PyPI, which pip downloads, unpacked into a folder of the user's data.
+//! Installs NVIDIA's ptxas, libdevice and libcudadevrt: PyPI wheels, downloaded by pip and unpacked into the user's
+//! data folder.
 //!
-//! Guarantee: what is unpacked is what [`WHEELS`] has the hashes of, whatever Python, pip or the package index do.
+//! Guarantee: only files with the hashes in [`WHEELS`] are unpacked, whatever Python, pip or the package index do.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,16 +13,16 @@ use super::process::{ask, command, find, install_debian_packages, is_root_on_deb
 use super::wheel;
 use crate::toolchain::{CudaTools, cuda_tools_in};
 
-/// The wheels with their hashes.
+/// Wheels, with their hashes.
 pub const WHEELS: &str = include_str!("cuda-tools.txt");
-/// How the names of temporary folders begin.
+/// Prefix of the names of temporary folders.
 const TEMPORARY: &str = ".cuda-tools-";
 
-/// Downloads `wheels` into `cuda-tools` in `data`. On an error nothing of them is left there.
+/// Downloads `wheels` into `cuda-tools` in `data`. On an error nothing is left there.
 pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(), SetupError> {
     let _lock = super::lock(data)?;
     let temporary = Temporary::new(data)?;
-    // Programs run there, where no file is that Python could take for a module of its own.
+    // Programs run in this folder. It is empty, so Python cannot mistake a file in it for one of its modules.
     let empty = temporary.0.join("empty");
     fs::create_dir(&empty).map_err(SetupError::folder(data))?;
     let python = python(say, &empty)?;
@@ -56,7 +57,7 @@ pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(
     tools.become_folder(&data.join("cuda-tools")).map_err(SetupError::folder(data))
 }
 
-/// Unpacks what was downloaded into `packages`: of each of `wheels` one file, whose hash is one of those listed.
+/// Unpacks the downloads into `packages`: for each of `wheels` one file, with one of the listed hashes.
 fn unpack(wheels: &str, downloads: &Path, packages: &Path) -> Result<(), SetupError> {
     let mut missing = requirements(wheels);
     let entries = fs::read_dir(downloads).map_err(SetupError::folder(downloads))?;
@@ -80,7 +81,7 @@ fn unpack(wheels: &str, downloads: &Path, packages: &Path) -> Result<(), SetupEr
     }
 }
 
-/// The wheels of a list of requirements, each with its hashes.
+/// Returns the wheels of a requirements list, each with its hashes.
 fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
     let text = wheels.replace("\\\n", " ");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -95,21 +96,21 @@ fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
     lines.filter_map(wheel).collect()
 }
 
-/// A Python that can fetch wheels.
+/// A Python interpreter that can fetch wheels.
 enum Python {
     WithPip(PathBuf),
-    /// Without pip; it makes an environment that has it.
+    /// Python without pip, which creates an environment that has it.
     Bare(PathBuf),
 }
 
-/// Finds one. As root on Debian, installs what Debian leaves out of its Python.
+/// Finds a Python. As root on Debian, installs the packages that Debian splits off from its Python.
 fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError> {
     if let Some(found) = find_python(empty) {
         return Ok(found);
     }
     if is_root_on_debian() {
         say("ptxas, libdevice, libcudadevrt: installing Debian's python3-venv, which downloads them");
-        // What it says is on standard error; the search decides.
+        // Its messages go to standard error; the search decides.
         let _ = install_debian_packages(&["python3-venv"], true);
     }
     find_python(empty).ok_or_else(|| SetupError::NoPip {
@@ -126,12 +127,12 @@ fn find_python(empty: &Path) -> Option<Python> {
     if has("pip") {
         return Some(Python::WithPip(python));
     }
-    // Debian has `venv` without what it installs.
+    // Debian has `venv` without its dependency `ensurepip`.
     (has("venv") && has("ensurepip")).then_some(Python::Bare(python))
 }
 
-/// Python in an empty folder, since `-m` looks for modules in the current one first, and without the variables that name
-/// modules or change pip.
+/// Returns a Python command that runs in an empty folder, since `-m` looks for modules in the current folder first. The
+/// variables that name modules or change pip are removed.
 fn isolated(python: &Path, empty: &Path) -> Command {
     let mut command = command(python, empty);
     for (name, _) in std::env::vars_os() {
@@ -143,9 +144,9 @@ fn isolated(python: &Path, empty: &Path) -> Command {
     command
 }
 
-/// `python -m pip download` of the wheels into `target`, without questions. Nothing is built from source; neither the
-/// environment nor the user's configuration of pip changes what is downloaded. The index and the certificates may be the
-/// user's own.
+/// Returns `python -m pip download` of the wheels into `target`, without prompts. Nothing is built from source. Neither
+/// the environment nor the user's pip configuration changes which files are downloaded; the index and the certificates
+/// may be the user's own.
 fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Command {
     let mut command = isolated(python, empty);
     command.args([
@@ -163,14 +164,14 @@ fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Comma
     if let Some(index) = set("PIP_INDEX_URL") {
         command.arg("--index-url").arg(index);
     }
-    // A relative path is one in the folder where setup was started.
+    // A relative path refers to the folder in which setup was started.
     if let Some(certificates) = set("PIP_CERT").and_then(|path| std::path::absolute(path).ok()) {
         command.arg("--cert").arg(certificates);
     }
     command
 }
 
-/// What pip's words mean.
+/// Classifies pip's error messages.
 fn failure(words: &str) -> SetupError {
     let has = |signs: &[&str]| words.lines().find(|line| signs.iter().any(|sign| line.contains(sign)));
     let broken =
@@ -198,7 +199,7 @@ fn failure(words: &str) -> SetupError {
     SetupError::Pip { message: lines[lines.len().saturating_sub(10)..].join("\n") }
 }
 
-/// What a line of pip says, without what it says besides: the system's error, or else the first sentence.
+/// Shortens a line of pip's output to the operating system's error, or otherwise to the first sentence.
 fn short(line: &str) -> String {
     let line = line.trim().trim_start_matches("ERROR: ").trim_start_matches("WARNING: ");
     let text = match line.find("[Errno ") {
@@ -212,11 +213,11 @@ fn missing(tools: &CudaTools) -> String {
     tools.rejected.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// A folder that is deleted unless it becomes another.
+/// A folder that is deleted unless it is renamed to its final path.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A new one in `folder`, which is locked: those left by a run that was killed are deleted.
+    /// Creates a new one in `folder`, which is locked. Folders left by a killed run are deleted.
     fn new(folder: &Path) -> Result<Temporary, SetupError> {
         for entry in fs::read_dir(folder).map_err(SetupError::folder(folder))?.filter_map(Result::ok) {
             if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
@@ -228,7 +229,7 @@ impl Temporary {
         Ok(Temporary(path))
     }
 
-    /// Renames it, in the place of what is incomplete.
+    /// Renames it, replacing an incomplete folder.
     fn become_folder(self, folder: &Path) -> std::io::Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -239,7 +240,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be deleted now is deleted by the next run.
+        // A folder that cannot be deleted now is deleted by the next run.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

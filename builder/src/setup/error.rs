@@ -1,10 +1,10 @@
-//! [`SetupError`]: why something could not be installed, and what to do.
+//! [`SetupError`]: installation errors and their remedies.
 
 use std::path::PathBuf;
 
 use crate::toolchain::INSTALL_COMMANDS;
 
-/// Why something could not be installed. The text says what to do.
+/// Reason for which something could not be installed. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -21,86 +21,86 @@ pub enum SetupError {
     /// The folder for the tools cannot be written.
     #[error("cannot write to {}: {source}; make it writable, or set WARPSMITH_DATA_DIR to another folder", path.display())]
     Folder {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 
-    /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` chooses a toolchain that does not do, and nothing that could be
-    /// installed would be used.
+    /// `WARPSMITH_DEVICE_RUSTC` or `WARPSMITH_LLVM_BIN` chooses an unsuitable toolchain; an installed one would not be
+    /// used.
     #[error(
         "{variable} is set, and what it names cannot compile kernels:\n{looked}\nUnset it, and run this again"
     )]
     Overridden {
-        /// The variable.
+        /// Name of the variable.
         variable: &'static str,
-        /// The candidate and why it was rejected.
+        /// Candidate, with the reason for its rejection.
         looked: String,
     },
 
-    /// No way to install the device toolchain worked.
+    /// All attempts to install the device toolchain failed.
     #[error(
         "there is no toolchain for device code{}\nlooked at:\n{looked}\n\
          Install one in one of these ways, then run this again:\n{INSTALL_COMMANDS}",
         list(tried)
     )]
     NoToolchain {
-        /// What was tried, and how it failed.
+        /// Attempts, and how each failed.
         tried: Vec<String>,
-        /// The candidates that were found before, and why each was rejected.
+        /// Candidates found before, each with the reason for its rejection.
         looked: String,
     },
 
-    /// There is no Python with pip, which downloads NVIDIA's wheels.
+    /// There is no Python with pip, which is needed to download NVIDIA's wheels.
     #[error(
         "NVIDIA's ptxas and libdevice are downloaded by pip, and {reason}; install it (Debian and Ubuntu: apt-get install \
          python3-venv), or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this again"
     )]
     NoPip {
-        /// What is missing.
+        /// Missing component.
         reason: String,
     },
 
-    /// The package index was not reached.
+    /// The package index could not be reached.
     #[error(
         "NVIDIA's wheels could not be downloaded: the package index was not reached ({message}); check the network (pip uses \
          HTTPS_PROXY, PIP_INDEX_URL and PIP_CERT), then run this again; nothing was changed"
     )]
     Network {
-        /// pip's words.
+        /// Output of pip.
         message: String,
     },
 
-    /// A download is not the file that it should be.
+    /// A downloaded file has an unexpected hash.
     #[error(
         "a download of NVIDIA's wheels is not the file it should be and was deleted ({message}); run this again; if that \
          does not help, the package index or a proxy changes files: set PIP_INDEX_URL to https://pypi.org/simple"
     )]
     BrokenDownload {
-        /// pip's words.
+        /// Output of pip.
         message: String,
     },
 
     /// pip failed for another reason.
     #[error("pip could not install NVIDIA's wheels; nothing was changed:\n{message}")]
     Pip {
-        /// pip's words.
+        /// Output of pip.
         message: String,
     },
 
-    /// The wheels do not hold what they should.
+    /// The wheels lack expected files.
     #[error(
         "the downloaded wheels lack something, and were deleted:\n{looked}\nSet WARPSMITH_CUDA_TOOLS to a CUDA toolkit instead"
     )]
     Incomplete {
-        /// What is missing.
+        /// Missing files.
         looked: String,
     },
 }
 
 impl SetupError {
-    /// For `map_err` of a file operation in `path`.
+    /// Creates the error of a file operation in `path`, for use with `map_err`.
     pub(crate) fn folder(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> SetupError {
         let path = path.into();
         move |source| SetupError::Folder { path, source }

@@ -1,16 +1,16 @@
-//! Installs what is missing to compile kernels for the GPU: `warpsmith setup`, and `cargo xtask setup` in the repository.
+//! Installs missing tools for compiling GPU kernels: `warpsmith setup`, and `cargo xtask setup` in the repository.
 //!
-//! Two things are installed, each only where a search for it finds none:
+//! Two things are installed, each only if a search does not find it:
 //!
 //! - the device toolchain: a rustc of the tested version with its sources and LLVM tools, as Debian packages (when run as root
 //!   on Debian) or as a rustup toolchain. The user's default toolchain is not changed;
-//! - ptxas, libdevice and libcudadevrt: NVIDIA's wheels from PyPI, whose SHA-256 hashes are part of this crate, into
-//!   [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
+//! - ptxas, libdevice and libcudadevrt: NVIDIA's wheels from PyPI, whose SHA-256 hashes are part of this crate. They go
+//!   into [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
 //!
 //! NVIDIA's tools are complete or absent: they are downloaded and checked in a temporary folder, which is then renamed.
-//! Installers do not run in the folder where setup was started, and are found in absolute folders of `PATH` alone: no file
-//! that lies in that folder is run. Wheels are unpacked here, once their hashes are known to be right.
-//! Two runs at the same time wait for each other.
+//! Installers do not run in the folder in which setup was started, and are looked up only in absolute folders of
+//! `PATH`. No file of that folder is therefore executed. Wheels are unpacked here, after their hashes have been
+//! verified. Two concurrent runs wait for each other.
 
 mod cuda;
 mod error;
@@ -28,7 +28,7 @@ use crate::toolchain::{self, CudaTools, DeviceToolchain};
 pub use error::SetupError;
 pub use process::{install_debian_packages, is_root_on_debian};
 
-/// Installs what is missing. `say` gets a line for each thing that is there or that is done.
+/// Installs missing tools. `say` receives one line for each tool that is present or being installed.
 ///
 /// ```no_run
 /// warpsmith_builder::setup::install(&mut |line| println!("{line}"))?;
@@ -37,7 +37,7 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// # Errors
 ///
-/// [`SetupError`], whose text says what to do. What was installed before the error stays.
+/// [`SetupError`], whose text says what to do. Anything installed before the error stays.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     toolchain::check_variables()?;
     let mut installed = false;
@@ -59,7 +59,8 @@ pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     }
     describe_tools(&tools).iter().for_each(|line| say(line));
     if installed && let Some(stamp) = toolchain::setup_stamp() {
-        // A build that found no toolchain looks again when this file is newer. Without it, it does so when its sources change.
+        // A build that found no toolchain searches again if this file is newer. Without it, it does so when its sources
+        // change.
         let _ = stamp.parent().map(fs::create_dir_all).and_then(|_| fs::write(&stamp, "").ok());
     }
     Ok(())
@@ -86,7 +87,7 @@ fn describe_tools(tools: &CudaTools) -> Vec<String> {
     ptxas.chain(libdevice).chain(cudadevrt).collect()
 }
 
-/// Makes `folder` and locks it against other runs until the returned file is closed.
+/// Creates `folder` and locks it against other runs until the returned file is closed.
 fn lock(folder: &Path) -> Result<File, SetupError> {
     fs::create_dir_all(folder).map_err(SetupError::folder(folder))?;
     let path = folder.join(".lock");

@@ -1,45 +1,45 @@
-//! Running installers.
+//! Runs installers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::toolchain::search_path;
 
-/// Where `program` is on the search path, whose relative folders do not count.
+/// Finds `program` on the search path, ignoring relative folders.
 pub fn find(program: &str) -> Option<PathBuf> {
     search_path().into_iter().map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// `program`, to be run in `folder`, with a search path without relative folders.
+/// Creates a command for `program`, to be run in `folder`, with a search path without relative folders.
 pub fn command(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
-    // A folder that was split off can be joined again.
+    // Folders from splitting a path can always be joined again.
     command.env("PATH", std::env::join_paths(search_path()).unwrap_or_default());
     command
 }
 
-/// `program` of the search path, to be run in the root folder.
+/// Creates a command for `program` on the search path, to be run in the root folder.
 ///
 /// # Errors
 ///
-/// That there is none.
+/// A message that there is no such program.
 pub fn system(program: &str) -> Result<Command, String> {
     let found = find(program).ok_or_else(|| format!("there is no {program}"))?;
     Ok(command(&found, Path::new("/")))
 }
 
-/// The standard output of a quick question; `None` when the program is missing or fails.
+/// Returns the standard output of a short query; `None` if the program is missing or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs an installer to its end. Its output goes to standard error, so that standard output stays ours.
+/// Runs an installer to completion. Its output goes to standard error; standard output is reserved for our own.
 ///
 /// # Errors
 ///
-/// The command and how it ended.
+/// The command and its exit status.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let text = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -54,26 +54,26 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Whether apt can install packages here without a prompt.
+/// Returns true if apt can install packages here without a prompt.
 pub fn is_root_on_debian() -> bool {
     let is_root = system("id").is_ok_and(|mut id| ask(id.arg("-u")).as_deref() == Some("0"));
     is_root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
 }
 
-/// Installs Debian packages, after an update of the package lists when `update` is set. Removes nothing to make room.
+/// Installs Debian packages, after updating the package lists if `update` is set. Never removes packages.
 ///
 /// # Errors
 ///
 /// The command that failed.
 pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
     if update {
-        // An old list may do.
+        // An old list may be good enough.
         let _ = run(apt_get()?.arg("update"));
     }
     run(apt_get()?.args(["install", "--yes", "--no-install-recommends", "--no-remove"]).args(packages))
 }
 
-/// `apt-get` without prompts.
+/// Creates an `apt-get` command without prompts.
 fn apt_get() -> Result<Command, String> {
     let mut command = system("apt-get")?;
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");

@@ -1,4 +1,4 @@
-//! The device toolchain: as Debian packages, or as a rustup toolchain beside the user's own.
+//! Installs the device toolchain: as Debian packages, or as a rustup toolchain next to the user's own.
 
 use std::process::Command;
 
@@ -6,9 +6,9 @@ use super::SetupError;
 use super::process::{ask, install_debian_packages, is_root_on_debian, run, system};
 use crate::toolchain::{DeviceToolchain, RUST_TO_INSTALL, find_device_toolchain};
 
-/// Debian's packages of the device toolchain.
+/// Debian packages of the device toolchain.
 const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "cargo-web", "llvm-22"];
-/// The least version of `rust-web-src` that serves.
+/// Minimum version of `rust-web-src`.
 const LEAST_VERSION: (u32, u32) = (1, 96);
 
 /// Installs a device toolchain, and returns what a search now finds.
@@ -37,7 +37,7 @@ pub fn install(say: &mut dyn FnMut(&str), looked: &str) -> Result<DeviceToolchai
     Err(SetupError::NoToolchain { tried, looked: looked.to_owned() })
 }
 
-/// Installs Debian's packages; `None` where that cannot be.
+/// Installs the Debian packages; `None` if that is not possible.
 fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     if !is_root_on_debian() {
         return None;
@@ -61,15 +61,15 @@ fn candidate_serves() -> bool {
     policy.and_then(|policy| candidate(&policy)).is_some_and(|version| version >= LEAST_VERSION)
 }
 
-/// Major and minor version of the candidate that `apt-cache policy` prints.
+/// Returns the major and minor version of the candidate that `apt-cache policy` prints.
 fn candidate(policy: &str) -> Option<(u32, u32)> {
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate:"))?.trim();
     let mut parts = version.split(['.', '+', '-', '~']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Installs the toolchain beside the user's own, or the components that it lacks; `None` without rustup. rustup undoes an
-/// installation that fails.
+/// Installs the toolchain next to the user's own, or its missing components; `None` without rustup. rustup rolls back
+/// an installation that fails.
 fn from_rustup(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     let mut rustup = system("rustup").ok()?;
     say(&format!("device toolchain: installing Rust {RUST_TO_INSTALL} with rustup"));

@@ -1,4 +1,4 @@
-//! Installers that are scripts, in processes whose search path has nothing else.
+//! Tests with scripts as installers, in processes whose search path has nothing else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use super::{SetupError, cuda, install, rust, wheel};
 use crate::alone::only_alone;
 use crate::toolchain::{Origin, cuda_tools_in};
 
-/// A folder of programs, of which `id` says that the user is not root.
+/// Creates a folder of programs; its `id` reports a user other than root.
 fn programs(test: &str, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("warpsmith-setup-{test}-{}", std::process::id()));
     let bin = folder.join("bin");
@@ -28,7 +28,7 @@ fn programs(test: &str, scripts: &[(&str, &str)]) -> PathBuf {
     folder
 }
 
-/// Leaves a toolchain where rustup would, whose programs say the versions.
+/// Script that creates a toolchain where rustup would; its programs print the versions.
 const RUSTUP: &str = r#"
 [ "$1 $2 $3" = "toolchain install 1.96.0" ] || exit 9
 T="$RUSTUP_HOME/toolchains/1.96.0-x86_64"
@@ -75,14 +75,14 @@ fn a_chosen_toolchain_that_does_not_do_is_not_replaced() {
     assert!(error.to_string().contains("/no/such/rustc: no such file"), "{error}");
 }
 
-/// A Python whose pip runs `download` in the folder that the wheels are to be downloaded into.
+/// Creates a Python whose pip runs `download` in the download folder.
 fn python(download: &str) -> String {
     format!(
         "[ \"$3\" = --help ] && exit 0\nwhile [ \"$1\" != --dest ]; do shift; done\nmkdir \"$2\" && cd \"$2\" || exit 9\n{download}\n"
     )
 }
 
-/// Writes a wheel with NVIDIA's tools, or without ptxas, to `file`: the list of requirements.
+/// Writes a wheel with NVIDIA's tools, optionally without ptxas, to `file`; returns the requirements list.
 fn wheel_in(file: &Path, with_ptxas: bool) -> String {
     let ptxas = if with_ptxas { "bin/ptxas" } else { "bin/other" };
     let members = [
@@ -128,7 +128,7 @@ fn a_download_that_fails_leaves_nothing() {
         ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1".to_owned(), &wheels, "not the file it should be"),
         ("touch part; echo 'ERROR: No matching distribution found for nvidia-nvvm==13.0.88' >&2; exit 1".to_owned(), &wheels, "check the network"),
         ("touch part; echo 'No space left on device' >&2; exit 1".to_owned(), &wheels, "No space left"),
-        // Whatever pip says: nothing, another file, one more.
+        // Cases of unexpected downloads: none, another file, one too many.
         (String::new(), &wheels, "nvidia-tools==13.0 was not downloaded"),
         (format!("cp {part} ."), &wheels, "part.whl: its SHA-256 is"),
         (format!("cp {whole} {part} ."), &wheels, "part.whl: its SHA-256 is"),
@@ -148,7 +148,7 @@ fn a_download_that_fails_leaves_nothing() {
     fs::remove_dir_all(base).unwrap();
 }
 
-/// Files that would be run if setup ran a program where it was started, or took one from there.
+/// Creates files that would run if setup ran a program in, or from, the folder in which it was started.
 #[test]
 fn nothing_of_the_current_folder_is_run() {
     only_alone!();

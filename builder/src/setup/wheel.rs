@@ -1,11 +1,11 @@
-//! Wheels, the archives in which Python packages are published: their hash, and their files.
+//! Reads wheels, the archives in which Python packages are published: their hash and their files.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
-/// A member of an archive: its name, and its bytes as they are stored.
+/// A member of an archive: its name, and its bytes as stored.
 struct Member<'a> {
     name: &'a str,
     is_program: bool,
@@ -18,7 +18,7 @@ struct Member<'a> {
 ///
 /// # Errors
 ///
-/// Of kind [`InvalidData`](io::ErrorKind::InvalidData) for a wheel that is damaged.
+/// An error of kind [`InvalidData`](io::ErrorKind::InvalidData) for a damaged wheel.
 pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     for member in members(bytes).ok_or_else(|| damaged("it is no archive"))? {
@@ -46,7 +46,7 @@ pub fn unpack(bytes: &[u8], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The members that the directory at the end of an archive lists.
+/// Returns the members listed in the directory at the end of an archive.
 fn members(bytes: &[u8]) -> Option<Vec<Member<'_>>> {
     let number = |at: usize, len: usize| {
         let bytes = bytes.get(at..at.checked_add(len)?)?;
@@ -75,7 +75,7 @@ fn members(bytes: &[u8]) -> Option<Vec<Member<'_>>> {
     Some(members)
 }
 
-/// SHA-256, in hexadecimal figures.
+/// Returns the SHA-256 hash in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     let mut state: [u32; 8] = [
         0x6a09_e667,
@@ -97,7 +97,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     state.iter().map(|word| format!("{word:08x}")).collect()
 }
 
-/// The first 32 bits behind the point of the cube roots of the first 64 prime numbers.
+/// First 32 fractional bits of the cube roots of the first 64 primes.
 #[rustfmt::skip]
 const ROUNDS: [u32; 64] = [
     0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
@@ -136,7 +136,7 @@ fn add_block(state: &mut [u32; 8], block: &[u8; 64]) {
     }
 }
 
-/// An archive of files: name, contents, and whether it is a program. Text of more than 100 bytes is compressed.
+/// Creates an archive of files: name, contents, and whether it is a program. Text of more than 100 bytes is compressed.
 #[cfg(test)]
 pub fn archive(files: &[(&str, &[u8], bool)]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());
@@ -212,7 +212,7 @@ mod tests {
         for name in ["../a", "/a", "a/../../b"] {
             assert!(error(&archive(&[(name, b"code", false)])).contains("outside"), "{name}");
         }
-        // The first byte of the compressed text.
+        // First byte of the compressed text.
         let mut damaged = archive(&[("a", &text, false)]);
         damaged[31] ^= 0xff;
         assert_eq!(error(&damaged), "a is damaged");

@@ -1,4 +1,5 @@
-//! NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (launches by kernels).
+//! Finds NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (kernel launches
+//! from kernels).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,27 +9,27 @@ use super::{Rejected, Version};
 /// NVIDIA's tools that were found; all are optional, and may come from different places.
 #[derive(Debug, Clone, Default)]
 pub struct CudaTools {
-    /// The assembler.
+    /// The PTX assembler.
     pub ptxas: Option<Ptxas>,
-    /// `libdevice.10.bc`.
+    /// Path of `libdevice.10.bc`.
     pub libdevice: Option<PathBuf>,
-    /// `libcudadevrt.a`.
+    /// Path of `libcudadevrt.a`.
     pub cudadevrt: Option<PathBuf>,
-    /// The places that were looked at and lack one of them.
+    /// Places that were searched and lack one of them.
     pub rejected: Vec<Rejected>,
-    /// Those of them that are relative paths.
+    /// Rejected places that are relative paths.
     pub(crate) relative: Vec<Rejected>,
-    /// The places searched, by how they are chosen.
+    /// Places searched, with how each was chosen.
     pub(crate) places: Vec<(String, PathBuf)>,
 }
 
 impl CudaTools {
-    /// Whether all of them were found.
+    /// Returns true if all tools were found.
     pub fn are_complete(&self) -> bool {
         self.ptxas.is_some() && self.libdevice.is_some() && self.cudadevrt.is_some()
     }
 
-    /// How the place of a tool was chosen: by a variable, as the usual folder, or by `warpsmith setup`.
+    /// Returns how the place of a tool was chosen: by a variable, as the default folder, or by `warpsmith setup`.
     pub fn origin_of(&self, tool: &Path) -> &str {
         self.places.iter().find(|(_, place)| tool.starts_with(place)).map_or("", |(origin, _)| origin)
     }
@@ -37,16 +38,17 @@ impl CudaTools {
 /// The PTX assembler.
 #[derive(Debug, Clone)]
 pub struct Ptxas {
-    /// Its path.
+    /// Path of ptxas.
     pub path: PathBuf,
-    /// Its version, which is the CUDA toolkit's.
+    /// Version, which is the CUDA toolkit's.
     pub version: Version,
 }
 
-/// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
-/// the [folder](super::cuda_tools_folder) that setup installs them into; the first place that has each wins.
+/// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`,
+/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that has it
+/// wins.
 ///
-/// A variable with a relative path is passed over.
+/// A variable with a relative path is ignored.
 ///
 /// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
 /// `nvidia-cuda-runtime` wheels.
@@ -66,7 +68,7 @@ pub fn find_cuda_tools() -> CudaTools {
     tools
 }
 
-/// Those in one place.
+/// Finds the tools in one place.
 pub(crate) fn cuda_tools_in(place: &Path) -> CudaTools {
     search(vec![(place.display().to_string(), place.to_path_buf())])
 }
@@ -119,7 +121,8 @@ fn search(places: Vec<(String, PathBuf)>) -> CudaTools {
     tools
 }
 
-/// The toolkit roots in a place: itself, and in a Python environment every `nvidia/*` of its packages.
+/// Returns the toolkit roots in a place: the place itself and, in a Python environment, every `nvidia/*` of its
+/// packages.
 fn roots_of(place: &Path) -> Vec<PathBuf> {
     let mut roots = vec![place.to_path_buf()];
     for python in folders(&place.join("lib")) {
@@ -129,7 +132,7 @@ fn roots_of(place: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// The folders in `folder`, sorted; empty when it cannot be read.
+/// Returns the folders in `folder`, sorted; empty if it cannot be read.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> =

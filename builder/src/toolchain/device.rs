@@ -1,4 +1,4 @@
-//! A Rust compiler that can target the GPU: rustc, cargo, core's sources and the LLVM tools of the same LLVM.
+//! Finds a Rust compiler that can target the GPU: rustc, cargo, core's sources and matching LLVM tools.
 
 use std::env;
 use std::fmt;
@@ -10,39 +10,39 @@ use super::{Rejected, Search, TESTED_LLVM, TESTED_RUST, Version};
 /// A complete, tested device toolchain.
 #[derive(Debug, Clone)]
 pub struct DeviceToolchain {
-    /// The compiler.
+    /// Path of rustc.
     pub rustc: PathBuf,
-    /// The cargo that belongs to it.
+    /// Path of the matching cargo.
     pub cargo: PathBuf,
-    /// Its version.
+    /// Rust version.
     pub rust_version: Version,
-    /// The version line of `rustc -V`, to distinguish builds of the same version.
+    /// Version line of `rustc -V`, to distinguish builds of the same version.
     pub rust_description: String,
     /// The LLVM tools.
     pub llvm: LlvmTools,
-    /// How it was found.
+    /// Origin of the toolchain.
     pub origin: Origin,
 }
 
 /// The LLVM tools of the pipeline.
 #[derive(Debug, Clone)]
 pub struct LlvmTools {
-    /// Their folder.
+    /// Folder of the tools.
     pub folder: PathBuf,
-    /// Their version.
+    /// LLVM version.
     pub version: Version,
 }
 
 impl DeviceToolchain {
-    /// The compiler and its LLVM tools with their versions, as images carry it:
-    /// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`.
+    /// Returns the compiler and its LLVM with their versions, as stored in images: `rustc 1.96.0 (ac68faa20
+    /// 2026-05-25), LLVM 22.1.8`.
     pub fn description(&self) -> String {
         format!("{}, LLVM {}", self.rust_description, self.llvm.version)
     }
 }
 
-/// The compiler of the host package, which cargo names to build scripts, with its LLVM, as [`DeviceToolchain::description`]
-/// writes them. `None` outside of build scripts, and for a compiler that does not say it.
+/// Returns the host package's compiler, which cargo names to build scripts, with its LLVM, in the format of
+/// [`DeviceToolchain::description`]. `None` outside build scripts, and for a compiler that does not report them.
 pub fn host_compiler() -> Option<String> {
     let about = run(Path::new(&env::var_os("RUSTC")?), &["-vV"]).ok()?;
     let llvm = about.lines().find_map(|line| line.strip_prefix("LLVM version:"))?;
@@ -50,12 +50,13 @@ pub fn host_compiler() -> Option<String> {
 }
 
 impl LlvmTools {
-    /// The path of `tool`, for example `opt`.
+    /// Returns the path of `tool`, for example `opt`.
     pub fn tool(&self, tool: &str) -> PathBuf {
         self.folder.join(tool)
     }
 
-    /// A command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input: inlining writes longer ones.
+    /// Creates a command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input: inlining
+    /// produces longer ones.
     pub fn passes(&self, tool: &str) -> Command {
         let mut command = Command::new(self.tool(tool));
         command.arg("-non-global-value-max-name-size=1000000");
@@ -63,10 +64,10 @@ impl LlvmTools {
     }
 }
 
-/// Where a device toolchain comes from.
+/// Origin of a device toolchain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// `WARPSMITH_DEVICE_RUSTC` names it.
+    /// Named by `WARPSMITH_DEVICE_RUSTC`.
     Environment,
     /// A rustup toolchain.
     Rustup,
@@ -84,11 +85,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The tools that a folder of LLVM tools must have.
+/// Tools that a folder of LLVM tools must have.
 const TOOLS: [&str; 4] = ["llvm-ar", "llvm-link", "opt", "llc"];
 
-/// Looks for a device toolchain: `WARPSMITH_DEVICE_RUSTC` (with `WARPSMITH_LLVM_BIN` for the LLVM tools; when
-/// it is set nothing else is tried), then rustup's toolchains, then rustc on the `PATH` and in `/usr/bin`.
+/// Looks for a device toolchain: `WARPSMITH_DEVICE_RUSTC`, then rustup's toolchains, then rustc on the `PATH` and in
+/// `/usr/bin`. If `WARPSMITH_DEVICE_RUSTC` is set (with `WARPSMITH_LLVM_BIN` for the LLVM tools), nothing else is
+/// tried.
 pub fn find_device_toolchain() -> Search<DeviceToolchain> {
     let mut rejected = Vec::new();
     for (rustc, origin) in candidates(&mut rejected) {
@@ -182,8 +184,8 @@ fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
     Ok(DeviceToolchain { rustc: rustc.to_path_buf(), cargo, rust_version, rust_description, llvm, origin })
 }
 
-/// The LLVM tools for a compiler: those of `WARPSMITH_LLVM_BIN` if set, else of its own sysroot, else of the
-/// system, of the tested major version.
+/// Finds the LLVM tools of the tested major version for a compiler: from `WARPSMITH_LLVM_BIN` if set, otherwise from
+/// its own sysroot, otherwise from the system.
 fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
     if let Some(folder) = super::path_in("WARPSMITH_LLVM_BIN") {
         return examine_llvm(&folder)

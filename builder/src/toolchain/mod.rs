@@ -1,9 +1,8 @@
 //! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas,
 //! libdevice and libcudadevrt.
 //!
-//! Nothing here installs or changes anything, and nothing is used that was not tested: the pipeline reads
-//! LLVM's text form and core's internals, which change between versions. Every search reports, beside what it
-//! found, each candidate that it looked at and why it was not taken.
+//! Nothing here installs or changes anything, and only tested versions are used: the pipeline reads LLVM's text form
+//! and core's internals, which change between versions. Every search reports each rejected candidate with the reason.
 //!
 //! ```no_run
 //! let search = warpsmith_builder::toolchain::find_device_toolchain();
@@ -26,14 +25,14 @@ pub use cuda::{CudaTools, Ptxas, find_cuda_tools};
 pub use device::{DeviceToolchain, LlvmTools, Origin, find_device_toolchain, host_compiler};
 pub use version::Version;
 
-/// The minor versions of Rust 1 that the pipeline is tested with.
+/// Minor versions of Rust 1 that the pipeline is tested with.
 pub const TESTED_RUST: &[u32] = &[96];
-/// The version that setup installs and the messages name.
+/// Version that setup installs and that messages name.
 pub const RUST_TO_INSTALL: &str = "1.96.0";
-/// The LLVM major version that the pipeline is tested with.
+/// LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;
 
-/// Commands that install the device toolchain outside of this repository, one a line.
+/// Commands that install the device toolchain outside this repository, one per line.
 pub const INSTALL_COMMANDS: &str = "\
 on Debian or Ubuntu:  apt-get install rustc-web rust-web-src cargo-web llvm-22
 with rustup:          rustup toolchain install 1.96.0 --profile minimal --component rust-src --component llvm-tools";
@@ -43,26 +42,26 @@ pub const CUDA_INSTALL_COMMANDS: &str = "\
 python3 -m venv DIR && DIR/bin/pip install nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 and set WARPSMITH_CUDA_TOOLS=DIR (a CUDA toolkit in CUDA_HOME or /usr/local/cuda does as well)";
 
-/// The result of a search, and the rejected candidates.
+/// Result of a search, with the rejected candidates.
 #[derive(Debug, Clone)]
 pub struct Search<T> {
-    /// The first candidate that fits.
+    /// First suitable candidate.
     pub found: Option<T>,
-    /// Those looked at before it, in order.
+    /// Candidates tried before it, in order.
     pub rejected: Vec<Rejected>,
 }
 
-/// A candidate that was not taken.
+/// A rejected candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its name, usually a path.
+    /// Name of the candidate, usually a path.
     pub candidate: String,
-    /// Why it does not do.
+    /// Reason for the rejection.
     pub reason: String,
 }
 
 impl<T> Search<T> {
-    /// The rejected candidates, one a line; says so if there were none.
+    /// Lists the rejected candidates, one per line, or states that there were none.
     pub fn explain(&self) -> String {
         if self.rejected.is_empty() {
             return "nothing was found to look at".to_owned();
@@ -73,37 +72,37 @@ impl<T> Search<T> {
     }
 }
 
-/// The command that installs everything for a package outside of this repository.
+/// Command that installs everything for a package outside this repository.
 pub const SETUP_COMMAND: &str = "cargo install warpsmith-cli && warpsmith setup";
 
-/// The command that installs everything for the package in `folder`: [`SETUP_COMMAND`], or the one of this repository when
-/// `folder` lies inside it.
+/// Returns the command that installs everything for the package in `folder`: [`SETUP_COMMAND`], or this repository's
+/// command if `folder` lies inside it.
 pub fn setup_command(folder: &Path) -> &'static str {
     let is_repository =
         |dir: &Path| dir.join("xtask/Cargo.toml").is_file() && dir.join("gpu-std/Cargo.toml").is_file();
-    // Cargo's own checkout of a git dependency is no place to run commands in.
+    // Cargo's own checkout of a git dependency is not a place to run commands in.
     let is_checkout = folder.components().any(|part| part.as_os_str() == "checkouts");
     if !is_checkout && folder.ancestors().any(is_repository) { "cargo xtask setup" } else { SETUP_COMMAND }
 }
 
-/// A variable that names a program or a folder of programs by a relative path, which leads to whatever lies in the folder
-/// where a build runs.
+/// A variable names a program or a folder of programs by a relative path, which depends on the folder in which a build
+/// runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{variable} is the relative path {path:?}, which is another one in every folder; set it to an absolute path, or unset it"
 )]
 pub struct RelativePath {
-    /// The variable.
+    /// Name of the variable.
     pub variable: &'static str,
-    /// Its value.
+    /// Value of the variable.
     pub path: PathBuf,
 }
 
-/// The variables of this library that choose tools.
+/// Variables of this library that choose tools.
 const TOOL_VARIABLES: [&str; 4] =
     ["WARPSMITH_DEVICE_RUSTC", "WARPSMITH_LLVM_BIN", "WARPSMITH_CUDA_TOOLS", "WARPSMITH_DATA_DIR"];
 
-/// Refuses relative paths in the variables of this library that choose tools.
+/// Rejects relative paths in the variables of this library that choose tools.
 ///
 /// # Errors
 ///
@@ -116,19 +115,19 @@ pub fn check_variables() -> Result<(), RelativePath> {
     relative.map_or(Ok(()), Err)
 }
 
-/// The path in a variable that is set.
+/// Returns the path in a variable, if it is set.
 fn path_in(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The folders of `PATH`, but for relative ones: what they hold depends on where a program runs.
+/// Returns the folders of `PATH`, except relative ones, whose contents depend on where a program runs.
 pub(crate) fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
 }
 
-/// The folder of what is installed for the user: `WARPSMITH_DATA_DIR`, else `warpsmith` in `XDG_DATA_HOME` or in
-/// `~/.local/share`. `None` when none of these variables is set to an absolute path.
+/// Returns the user's data folder: `WARPSMITH_DATA_DIR`, otherwise `warpsmith` in `XDG_DATA_HOME` or in
+/// `~/.local/share`. `None` if none of these variables is set to an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     data_folder_by(|name| env::var_os(name))
 }
@@ -138,25 +137,25 @@ fn data_folder_by(read: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(folder) = set("WARPSMITH_DATA_DIR") {
         return Some(folder).filter(|folder| folder.is_absolute());
     }
-    // By its specification a relative one is ignored.
+    // The XDG specification requires relative paths to be ignored.
     let shared = set("XDG_DATA_HOME").filter(|folder| folder.is_absolute());
     let shared = shared.or_else(|| set("HOME").map(|home| home.join(".local/share")));
     shared.filter(|folder| folder.is_absolute()).map(|folder| folder.join("warpsmith"))
 }
 
-/// The folder into which [`setup`](crate::setup) installs ptxas, libdevice and libcudadevrt.
+/// Returns the folder into which [`setup`](crate::setup) installs ptxas, libdevice and libcudadevrt.
 pub fn cuda_tools_folder() -> Option<PathBuf> {
     Some(data_folder()?.join("cuda-tools"))
 }
 
-/// A file that [`setup`](crate::setup) rewrites after it has installed something, so that a build which found no
-/// toolchain looks again.
+/// Returns a file that [`setup`](crate::setup) rewrites after installing something, so that a build that found no
+/// toolchain searches again.
 pub fn setup_stamp() -> Option<PathBuf> {
     Some(data_folder()?.join("setup.stamp"))
 }
 
-/// Cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked
-/// as its own; `out_dir` itself when there is none.
+/// Returns cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked as
+/// its own; `out_dir` itself if there is none.
 pub fn target_dir_of(out_dir: &Path) -> PathBuf {
     out_dir
         .ancestors()
@@ -167,13 +166,13 @@ pub fn target_dir_of(out_dir: &Path) -> PathBuf {
         .to_path_buf()
 }
 
-/// Existing files and small folders that change when a toolchain is installed: by [`setup`](crate::setup), by the system's
-/// package manager, or by rustup.
+/// Returns existing files and small folders that change when a toolchain is installed by [`setup`](crate::setup), the
+/// system's package manager, or rustup.
 pub(crate) fn installation_signs() -> Vec<PathBuf> {
     let mut signs = vec![PathBuf::from("/var/lib/dpkg/status")];
     if let Some(stamp) = setup_stamp() {
         if !stamp.is_file() {
-            // As old as can be: to cargo a file younger than the build script's start has changed. Where it cannot be
+            // As old as possible: cargo treats a file younger than the build script's start as changed. If it cannot be
             // written, `warpsmith setup` cannot install either.
             let old = std::time::SystemTime::UNIX_EPOCH;
             let _ = stamp.parent().map(std::fs::create_dir_all);
@@ -188,7 +187,7 @@ pub(crate) fn installation_signs() -> Vec<PathBuf> {
             signs.push(toolchain.path().join("lib/rustlib/components"));
         }
     }
-    // A path that is missing would make cargo run the build script every time.
+    // A missing path would make cargo run the build script every time.
     signs.retain(|path| path.exists());
     signs
 }
@@ -236,7 +235,7 @@ mod tests {
     #[test]
     fn tools_in_relative_folders_are_not_run() {
         only_alone!();
-        // A folder with programs that say that they ran, which is the current one.
+        // The current folder, with programs that record that they ran.
         let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));
         let programs = ["rustc", "cargo", "opt", "llc", "llvm-ar", "llvm-link", "ptxas", "nvidia-smi"];
         for place in ["", "bin", "toolchains/t/bin"] {

@@ -1,21 +1,21 @@
-//! Versions of compilers and tools, as they print them.
+//! Parses versions of compilers and tools from their output.
 
 use std::fmt;
 
-/// `major.minor.patch`.
+/// A version, `major.minor.patch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The first number.
+    /// Major version.
     pub major: u32,
-    /// The second.
+    /// Minor version.
     pub minor: u32,
-    /// The third.
+    /// Patch version.
     pub patch: u32,
 }
 
 impl Version {
-    /// The first `a.b` or `a.b.c` in `text` whose numbers stand at the start of a word; anything after
-    /// them (`-nightly`, `+deb`) is ignored.
+    /// Returns the first `a.b` or `a.b.c` in `text` whose numbers stand at the start of a word; a suffix (`-nightly`,
+    /// `+deb`) is ignored.
     ///
     /// ```
     /// use warpsmith_builder::toolchain::Version;

@@ -41,7 +41,7 @@ fn host_package() -> PathBuf {
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     std::fs::write(folder.join("build.rs"), BUILD).unwrap();
     std::fs::write(folder.join("src/main.rs"), image_types("image") + HOST).unwrap();
-    // The versions of this workspace, which are there already.
+    // The versions of this workspace, which are already downloaded.
     let lock = Path::new(builder).parent().unwrap().join("Cargo.lock");
     if lock.is_file() {
         std::fs::copy(lock, folder.join("Cargo.lock")).unwrap();
@@ -49,7 +49,7 @@ fn host_package() -> PathBuf {
     folder
 }
 
-/// Builds for all architectures and runs the host package: what it prints, and whether cargo had nothing to do.
+/// Builds for all architectures and runs the host package: returns its output, and whether cargo had nothing to do.
 fn run(host: &Path) -> (String, bool) {
     run_with(host, &[("WARPSMITH_GPU_ARCHS", "all")])
 }
@@ -83,7 +83,7 @@ fn cargo_rebuilds_exactly_when_something_changed() {
     assert_eq!(run(&host), ("2 another".to_owned(), false));
     assert!(run(&host).1);
 
-    // An editor that skips the image leaves the one that is there.
+    // An editor that skips the image leaves the existing one in place.
     let all = ("WARPSMITH_GPU_ARCHS", "all");
     let skipped = run_with(&host, &[all, ("WARPSMITH_SKIP_GPU_IMAGE", "1")]);
     assert_eq!(skipped, ("2 another".to_owned(), true));

@@ -1,4 +1,4 @@
-//! Whole builds: what is reused, what the generated file is, and how mistakes are reported.
+//! Whole builds: what is reused, the form of the generated file, and how errors are reported.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::alone::only_alone;
 use crate::common::{build, folders, image_types, ptx, scratch_crate};
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 
-/// The panic handler of a crate without gpu-std.
+/// Panic handler of a crate without gpu-std.
 pub const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
 
 /// Builds a crate with `source` for one architecture.
@@ -16,7 +16,7 @@ fn build_source(test: &str, source: &str) -> Result<warpsmith_builder::BuiltImag
     build(test, &PtxBuilder::new(folder).archs([Arch::SM_80]))
 }
 
-/// The error of such a build.
+/// Returns the error of such a build.
 fn error_of(test: &str, source: &str) -> String {
     build_source(test, source).expect_err("the build should fail").to_string()
 }
@@ -65,7 +65,7 @@ fn generated_code_is_kept_for_other_builds() {
     assert_eq!((build("cache-second", "1.0"), used() > long_ago, entries().len()), (first.clone(), true, 1));
     assert_ne!(build("cache-third", "2.0").0, first.0);
     assert_eq!(entries().len(), 2);
-    // A damaged entry is made again.
+    // A damaged entry is regenerated.
     std::fs::write(entry, "damaged").unwrap();
     assert_eq!(build("cache-fourth", "1.0"), first);
     assert_ne!(std::fs::read(entry).unwrap(), b"damaged");
@@ -84,7 +84,7 @@ fn sources_manifest_and_tools_are_watched() {
     }
 }
 
-/// The generated file is one expression of the type that the runtime takes.
+/// The generated file is one expression of the type that the runtime accepts.
 #[test]
 fn the_generated_file_compiles() {
     let image = build("generated", &PtxBuilder::new("kernels")).unwrap();
@@ -275,7 +275,8 @@ fn a_missing_crate_is_named_by_path() {
     assert!(matches!(&error, Error::NoSuchCrate { path } if path.ends_with("no-such-crate")), "{error}");
 }
 
-/// What `#[kernel]` writes for a kernel `k` with these parameters (kind, size, alignment; no signature) and this module.
+/// Returns the records that `#[kernel]` writes for a kernel `k` with these parameters (kind, size, alignment; no
+/// signature) and this module.
 fn records(module: &str, params: &[[u32; 3]]) -> String {
     let numbers: Vec<u32> = params.iter().flat_map(|&[kind, size, align]| [kind, size, align, 0]).collect();
     let origin = format!("scratch 0.0.0 {module}");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use warpsmith_builder::{BuiltImage, Error, Folders, PtxBuilder, toolchain};
 
-/// The folders for a test: its own output, cargo's target folder of this build (and so `core` compiled once).
+/// Folders of a test: its own output, and cargo's target folder of this build, so that `core` is compiled once.
 pub fn folders(test: &str) -> Folders {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let out_dir = tmp.join("builder").join(test);
@@ -28,7 +28,7 @@ pub fn build(test: &str, builder: &PtxBuilder) -> Result<BuiltImage, Error> {
     builder.build_in(&folders(test))
 }
 
-/// The text of the PTX for `arch` of all parts of an image, or of the parts whose name has `part` in it.
+/// Returns the PTX for `arch` of all parts of an image, or of the parts whose name contains `part`.
 pub fn ptx_of(image: &BuiltImage, arch: &str, part: &str) -> String {
     let end = format!(".{arch}.ptx");
     let name = |file: &Path| file.file_name().unwrap().to_string_lossy().into_owned();
@@ -39,7 +39,7 @@ pub fn ptx_of(image: &BuiltImage, arch: &str, part: &str) -> String {
     texts.concat()
 }
 
-/// The text of the PTX for `arch` of all parts of an image.
+/// Returns the PTX for `arch` of all parts of an image.
 pub fn ptx(image: &BuiltImage, arch: &str) -> String {
     ptx_of(image, arch, "")
 }
@@ -51,7 +51,7 @@ pub const IMAGE_TYPES: &str = concat!(
      pub struct KernelInfo { pub symbol: &'static str, pub module: &'static str }\n"
 );
 
-/// A module `name` with these types.
+/// Returns a module `name` with these types.
 pub fn image_types(name: &str) -> String {
     let types: String = IMAGE_TYPES
         .lines()
@@ -61,7 +61,7 @@ pub fn image_types(name: &str) -> String {
     format!("#[allow(dead_code)] mod {name} {{\n{types}}}\nuse {name}::*;\n")
 }
 
-/// The PTX of the kernel or function `name` alone.
+/// Returns the PTX of the kernel or function `name` only.
 pub fn function<'a>(ptx: &'a str, name: &str) -> &'a str {
     let start = ptx
         .match_indices(name)
@@ -75,7 +75,7 @@ pub fn function<'a>(ptx: &'a str, name: &str) -> &'a str {
     &ptx[start..start + end]
 }
 
-/// A crate of its own for `test`, with `source` as its library; files are rewritten only when they differ.
+/// Creates a crate for `test`, with `source` as its library; files are rewritten only if they differ.
 pub fn scratch_crate(test: &str, source: &str) -> PathBuf {
     let folder = folders(test).out_dir.join("crate");
     std::fs::create_dir_all(folder.join("src")).unwrap();
@@ -91,14 +91,14 @@ pub fn scratch_crate(test: &str, source: &str) -> PathBuf {
     folder
 }
 
-/// The strings among the constants of a PTX text.
+/// Returns the strings among the constants of a PTX text.
 pub fn texts(ptx: &str) -> Vec<String> {
     let arrays = ptx.lines().filter(|line| line.starts_with(".global") && line.contains(".b8 "));
     arrays
         .filter_map(|line| line.split_once('{')?.1.split_once('}'))
         .map(|(numbers, _)| {
             let mut bytes: Vec<u8> = numbers.split(", ").map(|number| number.parse().unwrap()).collect();
-            // PTX leaves out zeros at the end.
+            // PTX omits trailing zeros.
             bytes.push(0);
             String::from_utf8_lossy(&bytes).into_owned()
         })

@@ -52,7 +52,7 @@ fn build_source(test: &str) -> BuiltImage {
     build(test, &PtxBuilder::new(folder).archs([Arch::SM_80, Arch::SM_90A])).unwrap()
 }
 
-/// Built once for the tests that only look.
+/// Built once for the tests that only inspect it.
 fn image() -> &'static BuiltImage {
     static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
     IMAGE.get_or_init(|| build_source("device-runtime"))
@@ -93,7 +93,7 @@ fn launching_kernels_have_a_module_of_their_own() {
     assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
 }
 
-/// The link that the driver does when it loads the module, by the toolkit's linker.
+/// Repeats, with the toolkit's linker, the link that the driver does when it loads the module.
 #[test]
 fn the_linked_module_links_with_the_device_runtime() {
     let image = image();

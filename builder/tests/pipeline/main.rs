@@ -1,4 +1,5 @@
-//! The pipeline with a real toolchain, on fixture crates. Without one the tests fail and say what to install.
+//! Tests of the pipeline with a real toolchain, on fixture crates. Without a toolchain the tests fail and say what to
+//! install.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;

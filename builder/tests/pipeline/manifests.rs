@@ -1,4 +1,4 @@
-//! Kernel crates in every form that cargo takes.
+//! Kernel crates in every form that cargo accepts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::common::{build, folders};
 const KERNEL: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n\
     #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn one(x: *mut u32) { unsafe { *x += 1 } }\n";
 
-/// A crate of its own for `test`: its manifest, and the source of the library with its place.
+/// Creates a crate for `test`: its manifest, and the library source at its path.
 fn write(test: &str, manifest: &str, library: &str, source: &str) -> PathBuf {
     let folder = folders(test).out_dir.join("crate");
     let _ = fs::remove_dir_all(&folder);
@@ -83,7 +83,7 @@ fn a_lock_file_that_cannot_be_written_stays_as_it_is() {
     let test = "manifest-lock";
     let manifest = "[package]\nname = \"manifest-lock\"\nedition = \"2024\"\n[workspace]\n";
     let folder = write(test, manifest, "src/lib.rs", KERNEL);
-    // Neither cargo nor root writes to a folder.
+    // Neither cargo nor root can write a file at the path of a folder.
     fs::create_dir(folder.join("Cargo.lock")).unwrap();
     builds(test, &folder);
     assert!(folder.join("Cargo.lock").is_dir());

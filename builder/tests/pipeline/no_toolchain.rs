@@ -1,4 +1,4 @@
-//! Without a device toolchain the host build goes on, unless the image is required.
+//! Without a device toolchain the host build succeeds, unless the image is required.
 
 use warpsmith_builder::PtxBuilder;
 use warpsmith_builder::toolchain::find_cuda_tools;
@@ -44,7 +44,7 @@ fn the_image_says_what_to_install() {
     assert!(documented.warnings.is_empty() && documented.reason.is_some());
 }
 
-/// A crate whose kernel calls libdevice, built where NVIDIA's tools are not.
+/// Builds a crate whose kernel calls libdevice, without NVIDIA's tools.
 #[test]
 fn a_missing_libdevice_is_a_warning_unless_required() {
     only_alone!(
@@ -62,7 +62,7 @@ fn a_missing_libdevice_is_a_warning_unless_required() {
     let folders = folders("no-libdevice");
     let built = PtxBuilder::new(&folder).build_in(&folders).unwrap();
     if let Some(libdevice) = find_cuda_tools().libdevice {
-        // A toolkit in the folder that is always searched: it is used without being named.
+        // A toolkit in the folder that is always searched is used without being named.
         assert!(libdevice.starts_with("/usr/local/cuda"), "{}", libdevice.display());
         assert_eq!((built.reason, built.modules.is_empty()), (None, false));
         return;

@@ -1,11 +1,11 @@
-//! The calls that lead to a panic in a function of another module or crate.
+//! Call chains to a panic in a function of another module or crate.
 
 use std::path::PathBuf;
 
 use crate::common::{build, folders, scratch_crate};
 use warpsmith_builder::{Arch, BuiltImage, Error, PtxBuilder};
 
-/// A library that knows nothing of GPUs; its lines are those that panics are reported from.
+/// A library without any GPU code; panics are reported from its lines.
 const LIBRARY: &str = "#![no_std]
 pub fn pick(values: &[f32], at: usize) -> f32 {
     values[at]
@@ -84,7 +84,7 @@ fn compile(test: &str, more: &str) -> Result<BuiltImage, Error> {
     build(test, &PtxBuilder::new(crates(test, more)).archs([Arch::SM_80]))
 }
 
-/// The panics of a kernel; each place as the text of its line.
+/// Returns the panics of a kernel; each location as the text of its line.
 fn panics(image: &BuiltImage, kernel: &str) -> Vec<Vec<&'static str>> {
     let line = |file: &str, number: u32| {
         let sources = [("help.rs", LIBRARY), ("lib.rs", KERNELS), ("steps.rs", STEPS)];

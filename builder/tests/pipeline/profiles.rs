@@ -1,10 +1,10 @@
-//! What a workspace says of profiles stays out of the code for the GPU.
+//! Profile settings of a workspace do not affect GPU code.
 
 use crate::builds::HANDLER;
 use crate::common::{build, ptx, scratch_crate};
 use warpsmith_builder::{Arch, PtxBuilder};
 
-/// Every sum would be checked, and nothing optimised.
+/// Settings that would check every sum and optimize nothing.
 const SETTINGS: &str = "overflow-checks = true\ndebug-assertions = true\ncodegen-units = 16\nopt-level = 0\n\
                         incremental = true\ndebug = 2\nstrip = true\n";
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::common::{build, function, ptx, texts};
 use warpsmith_builder::{BuiltImage, PtxBuilder};
 
-/// The fixture, built once for all tests of this file.
+/// The fixture image, built once for all tests of this file.
 fn image() -> &'static BuiltImage {
     static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
     IMAGE.get_or_init(|| build("facts", &PtxBuilder::new("kernels")).unwrap())
@@ -32,7 +32,7 @@ fn bounds_checks_and_panics_bring_no_formatting() {
     }
 }
 
-/// The panics that are left in a kernel, with the line of the fixture's source in the place of its number.
+/// Returns the remaining panics of a kernel, with the text of the fixture's source line instead of its number.
 fn panics(image: &BuiltImage, kernel: &str) -> Vec<(String, String)> {
     let source = include_str!("../fixtures/kernels/src/lib.rs");
     let kernel = image.kernels.iter().find(|known| known.symbol == kernel).unwrap();
@@ -150,7 +150,7 @@ fn barriers_are_as_many_as_in_the_source() {
     }
 }
 
-/// Why the builder turns rustc's jump threading off. When this fails, rustc has learnt what a barrier is.
+/// Shows why the builder turns rustc's jump threading off. If this fails, rustc has learned about barriers.
 #[test]
 fn jump_threading_would_duplicate_barriers() {
     let image = build("threading", &PtxBuilder::new("kernels").jump_threading(true)).unwrap();
@@ -248,7 +248,7 @@ fn contraction_is_an_option() {
     let ptx = ptx(&image, "sm_80");
     let checked = function(&ptx, "checked__f32");
     assert!(!checked.contains("fma") && checked.contains("add.rn.f32"), "{checked}");
-    // libdevice computes rounding errors, by sums and products that must stay apart.
+    // libdevice computes rounding errors with sums and products that must stay separate.
     let contracted = self::ptx(self::image(), "sm_80");
     assert_eq!(function(&ptx, "power"), function(&contracted, "power"));
 }

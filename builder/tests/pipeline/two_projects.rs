@@ -1,4 +1,5 @@
-//! Two projects with kernel crates of one name in one target folder: cargo links one with the kernels of the other.
+//! Two projects with kernel crates of the same name in one target folder: cargo links one with the kernels of the
+//! other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn main() {
 fn project(base: &Path, name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let path = |package: &str| format!("{{ path = {:?} }}", repository.join(package));
-    // Without the emulated device, which takes as long to compile as the rest.
+    // Without the emulated device, which takes as long to compile as everything else.
     let host_only = |package: &str| path(package).replace('}', ", default-features = false }");
     let project = base.join(name);
     let files = [
@@ -69,7 +70,8 @@ fn project(base: &Path, name: &str) -> PathBuf {
     project
 }
 
-/// Builds and runs a project: the folder of the kernels that it was linked with, whether they are those of its image, and the image's hash.
+/// Builds and runs a project: returns the folder of the kernels that it was linked with, whether they match its image,
+/// and the image's hash.
 fn run(project: &Path) -> (String, bool, String) {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let output = Command::new(cargo)
@@ -88,7 +90,7 @@ fn run(project: &Path) -> (String, bool, String) {
 
 #[test]
 fn kernels_of_the_other_project_are_told_apart() {
-    // Not in the target folder: cargo would know the files of each by their own paths.
+    // Outside the target folder: inside it, cargo would distinguish the projects' files by their paths.
     let base = std::env::temp_dir().join(format!("warpsmith-two-projects-{}", std::process::id()));
     let [one, second] = ["one", "second"].map(|name| project(&base, name));
     let mut images = Vec::new();
@@ -108,7 +110,7 @@ fn kernels_of_the_other_project_are_told_apart() {
         assert!(!is_edited || is_own);
         images.push(image);
     }
-    // The code for the GPU is each project's own.
+    // The GPU code belongs to each project.
     assert!(images[0] == images[3] && images[1] == images[2] && images[0] != images[1], "{images:?}");
     fs::remove_dir_all(base).unwrap();
 }

@@ -1,10 +1,10 @@
-//! The instructions that give the values that Rust promises.
+//! Instructions that give the values that Rust guarantees.
 
 use crate::builds::HANDLER;
 use crate::common::{build, function, ptx, scratch_crate};
 use warpsmith_builder::{Arch, PtxBuilder};
 
-/// The PTX of a crate with `items` and with kernels: name, parameters and body of each.
+/// Returns the PTX of a crate with `items` and with kernels: name, parameters and body of each.
 fn ptx_of(test: &str, items: &str, kernels: &[(&str, &str, &str)]) -> String {
     let mut source = format!("#![feature(f16)]\n{HANDLER}{items}\n");
     for (name, parameters, body) in kernels {
@@ -27,7 +27,7 @@ fn the_remainder_of_floats_is_libdevices() {
             ("of_f16", "x: *const f16, y: *mut f16", "*y = *x % *y"),
         ],
     );
-    // The division of its first step is approximate, and corrected; LLVM's own sequence divides by `div.rn`.
+    // The division in its first step is approximate, and is corrected later; LLVM's own sequence divides by `div.rn`.
     for name in ["of_f32", "of_f16"] {
         let kernel = function(&text, name);
         assert!(kernel.contains("div.approx.f32") && !kernel.contains("div.rn.f32"), "{kernel}");
@@ -123,10 +123,10 @@ fn atomics_by_reference_ask_for_the_space() {
     let change = &text[text.rfind(".func").unwrap()..];
     assert_eq!(change.matches("isspacep.local").count(), 1, "{text}");
     assert!(change.contains("atom.add.u32") && change.contains("ld.local"), "{text}");
-    // The kernel's own is of its parameter.
+    // In the kernel itself the pointer is a kernel parameter, so the atomic stays global.
     let kernel = function(&text, "k");
     assert!(kernel.contains("atom.global.add.u32") && !kernel.contains("isspacep"), "{text}");
-    // Nothing is local where nothing has an address.
+    // Nothing is in local memory if no address is taken.
     let text = ptx_of("no-local", &items, &[("k", parameters, "*y = change(b, 4);")]);
     assert!(text.contains("atom.add.u32") && !text.contains("isspacep"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Kernels of matrix products: what the compilers keep of them, and what the builder refuses.
+//! GEMM kernels: rules that the compiled code keeps, and code that the builder rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -46,13 +46,13 @@ fn kernels_for_one_architecture_are_in_no_other() {
     assert!(ptx(&image, "sm_90a").contains("wgmma.mma_async"));
 }
 
-/// The registers that a line names.
+/// Returns the registers that a line names.
 fn registers(line: &str) -> BTreeSet<&str> {
     let is_part = |c: char| c == '%' || c == '_' || c.is_ascii_alphanumeric();
     line.split(|c| !is_part(c)).filter(|word| word.starts_with('%')).collect()
 }
 
-/// The kernels of `warpsmith-tensor`, which are built once.
+/// The kernels of `warpsmith-tensor`, built once.
 fn tensor_image() -> &'static BuiltImage {
     static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -60,7 +60,7 @@ fn tensor_image() -> &'static BuiltImage {
     })
 }
 
-/// The product's own kernels keep the rules by which accumulators are safe: see `gpu_std::tensor::wgmma`.
+/// The GEMM kernels keep the rules that make accumulators safe: see `gpu_std::tensor::wgmma`.
 #[test]
 fn nothing_touches_accumulators_in_flight() {
     let (image, text) = (tensor_image(), ptx(tensor_image(), "sm_90a"));
@@ -78,7 +78,8 @@ fn nothing_touches_accumulators_in_flight() {
         let map = format!(".param .align 64 .b8 {}_param_0[128]", kernel.symbol);
         assert!(body.contains(&map) && body.contains("cvta.param"), "{}", kernel.symbol);
 
-        // Bits 4 to 17 of both tiles' addresses: those of the block's rank in its cluster are no part of a descriptor.
+        // Bits 4 to 17 of both tiles' addresses: the bits of the block's rank in its cluster are not part of a
+        // descriptor.
         assert_eq!(body.matches(", 4, 14;").count(), 2, "{}: the addresses of descriptors", kernel.symbol);
 
         let mut products = body.lines().filter(|line| line.contains("wgmma.mma_async"));
@@ -106,7 +107,8 @@ fn nothing_touches_accumulators_in_flight() {
     }
 }
 
-/// Batches of products that are under way, the oldest first, by the registers that they own; and those of the one being issued.
+/// In-flight batches of `wgmma`, oldest first, by the registers that they own; and the registers of the batch being
+/// issued.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Flight<'a> {
     batches: Vec<BTreeSet<&'a str>>,
@@ -116,13 +118,13 @@ struct Flight<'a> {
 }
 
 impl<'a> Flight<'a> {
-    /// Goes past a line; says what is wrong with it.
+    /// Processes a line; returns the violation, if any.
     fn pass(&mut self, line: &'a str) -> Result<(), String> {
         let (code, comment) = line.split_once("//").unwrap_or((line, ""));
         if let Some((_, product)) = code.split_once("wgmma.mma_async") {
-            // Sums, and fragments where there are some. Descriptors have 64 bits.
+            // Accumulators, and fragments if there are any. Descriptors have 64 bits.
             self.issued.extend(registers(product).into_iter().filter(|name| !name.starts_with("%rd")));
-            // Of tiles alone, a product may add to the sums of the batches before.
+            // A `wgmma` with both operands in shared memory may accumulate onto the results of earlier batches.
             let has_fragments = product.matches('{').count() > 1;
             let is_free = |batch: &BTreeSet<&str>| {
                 batch.is_disjoint(&self.issued) || (!has_fragments && *batch == self.issued)
@@ -158,7 +160,8 @@ impl<'a> Flight<'a> {
     }
 }
 
-/// Goes all ways through a function, as far as they differ in what is under way. Returns the most batches at a time.
+/// Follows all paths through a function, as far as they differ in what is in flight. Returns the maximum number of
+/// batches in flight.
 fn check_all_ways(name: &str, body: &str) -> usize {
     let lines: Vec<&str> = body.lines().map(str::trim).collect();
     let label = |line: &str| line.split("//").next().unwrap().trim().strip_suffix(':').map(str::to_owned);
@@ -189,8 +192,8 @@ fn check_all_ways(name: &str, body: &str) -> usize {
     most
 }
 
-/// Checks that no kernel of these families touches registers in flight or spills, that each uses at most `most_registers` registers a
-/// thread, and that each has `batches` batches in flight at most.
+/// Checks that no kernel of these families touches in-flight registers or spills. Each kernel uses at most
+/// `most_registers` registers per thread and has at most `batches` batches in flight.
 fn families_keep_the_rules(families: &[&str], count: usize, (most_registers, batches): (u32, usize)) {
     let text = ptx(tensor_image(), "sm_90a");
     let is_of = |symbol: &str| families.iter().any(|family| symbol.starts_with(family));
@@ -204,7 +207,7 @@ fn families_keep_the_rules(families: &[&str], count: usize, (most_registers, bat
     }
 }
 
-/// Attention has two accumulators, and fragments, under way at a time.
+/// Attention has two accumulators, and fragments, in flight at a time.
 #[test]
 fn nothing_touches_what_attention_has_in_flight() {
     families_keep_the_rules(&["attention__"], 6, (168, 2));

@@ -1,7 +1,7 @@
-//! `warpsmith new`: a project with kernels of its own, which builds, tests and runs at once.
+//! `warpsmith new`: creates a project with its own kernels, which builds, tests and runs at once.
 //!
-//! Guarantee: the project is complete or not there. It is written into a temporary folder beside its place, which is then
-//! renamed.
+//! Guarantee: the project is complete or absent. It is written into a temporary folder next to its destination, which
+//! is then renamed.
 
 mod name;
 mod source;
@@ -16,8 +16,8 @@ use crate::args::NewArgs;
 use name::Name;
 use source::Source;
 
-/// The files of a project, by their place in it. Manifests have another name here, since cargo leaves folders with a
-/// manifest out of a package.
+/// Files of every project, by their path in it. The template manifests have other names, since cargo leaves folders
+/// with a manifest out of a package.
 const FILES: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("../../template/manifest.toml")),
     (".gitignore", "/target\n"),
@@ -28,12 +28,12 @@ const FILES: [(&str, &str); 8] = [
     ("kernels/Cargo.toml", include_str!("../../template/kernels/manifest.toml")),
     ("kernels/src/lib.rs", include_str!("../../template/kernels/lib.rs")),
 ];
-/// Those of a program.
+/// Additional files of a program.
 const OF_PROGRAM: [(&str, &str); 2] = [
     ("src/main.rs", include_str!("../../template/main.rs")),
     ("README.md", include_str!("../../template/README.program.md")),
 ];
-/// Those of a library.
+/// Additional files of a library.
 const OF_LIBRARY: [(&str, &str); 1] = [("README.md", include_str!("../../template/README.library.md"))];
 
 /// Writes the project.
@@ -81,7 +81,7 @@ fn write(folder: &Path, name: &Name, source: &Source, is_library: bool) -> Resul
     fs::rename(&temporary.0, folder).map_err(cannot)
 }
 
-/// A template with its names and dependencies; `depth` is how far below the project's folder its manifest lies.
+/// Fills in a template's names and dependencies; `depth` is the depth of its manifest below the project folder.
 fn fill(
     template: &str,
     name: &Name,

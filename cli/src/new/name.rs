@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-/// A name that cargo takes for a package, and that no other crate of the project has.
+/// A name that cargo accepts for a package, and that no other crate of the project has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The package's.
+    /// Package name.
     pub package: String,
 }
 
-/// Words of the language.
+/// Keywords of Rust.
 const KEYWORDS: [&str; 54] = [
     "Self", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
     "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
@@ -17,18 +17,18 @@ const KEYWORDS: [&str; 54] = [
     "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
     "where", "while", "yield", "_", "union",
 ];
-/// Crates of every Rust program, and folders of cargo's.
+/// Crates of every Rust program, and folder names of cargo.
 const RESERVED: [&str; 9] =
     ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
 /// Crates that the project uses.
 const USED: [&str; 3] = ["warpsmith", "gpu_std", "gpu_kernels"];
 
 impl Name {
-    /// The name `given`, or else the last part of the project's path.
+    /// Returns the name `given`, or otherwise the last component of the project's path.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to do.
+    /// The problem with the name, and how to fix it.
     pub fn of(path: &Path, given: Option<&str>) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(package) = given.map(str::to_owned).or(last) else {
@@ -42,13 +42,13 @@ impl Name {
         }
     }
 
-    /// The name of the package of its kernels. It is the project's own: cargo mixes up packages of one name where two
-    /// projects share a target folder.
+    /// Returns the package name of its kernels. It is unique to the project: cargo confuses packages of the same name
+    /// if two projects share a target folder.
     pub fn kernels(&self) -> String {
         format!("{}-kernels", self.package)
     }
 
-    /// The name of its library in Rust.
+    /// Returns the Rust name of its library.
     pub fn library(&self) -> String {
         self.package.replace('-', "_")
     }

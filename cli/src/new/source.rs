@@ -1,26 +1,26 @@
-//! Where a project takes Warpsmith from: the registry, a git repository, or a folder.
+//! Source of a project's Warpsmith dependency: the registry, a git repository, or a folder.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::args::NewArgs;
 
-/// Where the dependencies come from.
+/// Source of the dependencies.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The registry, this version.
+    /// The registry, with this version.
     Version(String),
     /// A git repository.
     Git(String),
-    /// A copy of the repository, as given.
+    /// A local copy of the repository, with the path as given.
     Path(PathBuf),
 }
 
 impl Source {
-    /// Of the command line.
+    /// Returns the source selected on the command line.
     ///
     /// # Errors
     ///
-    /// When the path is no copy of the repository.
+    /// The path is not a copy of the repository.
     pub fn of(args: &NewArgs) -> Result<Source, String> {
         match (args.registry, &args.path_to_warpsmith) {
             (true, _) => Ok(Source::Version(env!("CARGO_PKG_VERSION").to_owned())),
@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// The fields of the dependency on the package in the folder `package` of the repository, in a manifest that lies
+    /// Returns the dependency fields for the package in the folder `package` of the repository. The manifest lies
     /// `depth` folders below the project's `folder`.
     pub fn dependency(&self, package: &str, folder: &Path, depth: usize) -> String {
         match self {
@@ -57,10 +57,11 @@ impl Source {
     }
 }
 
-/// The relative path `path`, which counts from where the command runs, as it is `depth` folders below `folder`.
+/// Converts the relative path `path`, which is relative to the current folder, to one relative to a folder `depth`
+/// levels below `folder`.
 fn from(folder: &Path, path: &Path, depth: usize) -> PathBuf {
     let mut place: PathBuf = std::iter::repeat_n("..", depth).collect();
-    // From inside a folder that is named by an absolute path, or by one that leads up, only an absolute path is sure.
+    // If the folder is named by an absolute path, or by one that leads up, only an absolute path is reliable.
     let plain =
         |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain(folder) {

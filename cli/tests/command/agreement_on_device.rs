@@ -1,20 +1,20 @@
-//! `bench` and another process, `bench` or `tune`, agree on the time of a configuration: on the device under test,
-//! `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there fails the test.
+//! `bench` and another process, `bench` or `tune`, agree on the time of a configuration. The test runs on the device
+//! under test, `WARPSMITH_TEST_DEVICE`, by default the emulated one. A missing device fails the test.
 //!
-//! The kernels take about 3 µs to 1 ms on a GPU. The emulated device runs them on a CPU that others use too: there it is only
-//! checked that both know the same configurations.
+//! The kernels take about 3 µs to 1 ms on a GPU. The emulated device shares its CPU with other work, so there the test
+//! only checks that both processes use the same configurations.
 //!
-//! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
-//! runs the shortest kernels, so that the times are the host's.
+//! On a GPU the program must be built with `--release`. Without optimization the host launches more slowly than the GPU
+//! runs the shortest kernels, so the times would be launch-bound.
 
 use super::shared::run;
 use serde_json::Value;
 use warpsmith::bench::compare::BETWEEN_PROCESSES_US;
 use warpsmith::bench::stats::ratio;
 
-/// The relative difference of medians that is allowed outside their interval, beside that between processes.
+/// Relative difference of medians allowed outside their interval, in addition to the difference between processes.
 const NEAR: f64 = 0.02;
-/// Values that every kernel has; its default configuration is measured, too.
+/// Values that every kernel has; the default configuration is measured too.
 const AXES: [&str; 8] =
     ["--axis", "block=256", "--axis", "grid=auto,waves:4", "--axis", "items=4,8", "--axis", "vector=16"];
 
@@ -22,7 +22,7 @@ fn device() -> String {
     std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())
 }
 
-/// The records of a fresh process.
+/// Returns the records of a fresh process.
 fn records(command: &[&str]) -> Vec<Value> {
     let device = device();
     let sizes = if device.starts_with("cpu") { "2^10" } else { "2^[16:28:2]" };
@@ -32,7 +32,7 @@ fn records(command: &[&str]) -> Vec<Value> {
     run.json()["results"].as_array().unwrap().clone()
 }
 
-/// What identifies a record in its document.
+/// Returns the key of a record in its document.
 fn key(record: &Value) -> String {
     ["kernel", "dtype", "n", "configuration"].map(|field| record[field].to_string()).join(" ")
 }

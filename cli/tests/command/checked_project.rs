@@ -1,5 +1,5 @@
-//! `warpsmith check` on a project with faulty kernels, which each test runs some tests of. It is built once, into a folder that
-//! stays.
+//! `warpsmith check` on a project with faulty kernels; each test runs some of the project's tests. It is built once, in
+//! a folder that persists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ opt-level = 1
 [workspace]
 "#;
 
-/// Line numbers are found by the comments.
+/// Kernels of the project. Tests find line numbers by the comments.
 const KERNELS: &str = r#"//! Kernels.
 use gpu_std::prelude::*;
 
@@ -128,7 +128,7 @@ fn project() -> &'static Path {
         ] {
             let file = project.join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
-            // Cargo builds again what is newer.
+            // Cargo rebuilds files that are newer.
             let is_lock = file.ends_with("Cargo.lock") && file.exists();
             if !is_lock && fs::read_to_string(&file).ok().as_deref() != Some(&text) {
                 fs::write(file, text).unwrap();
@@ -150,7 +150,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The line of the kernels that ends in a comment.
+/// Returns the line of the kernels that ends in a comment.
 fn line(comment: &str) -> u64 {
     1 + KERNELS.lines().position(|line| line.ends_with(comment)).unwrap() as u64
 }
@@ -207,7 +207,7 @@ fn json_is_one_document_without_the_program() {
     assert!(output.status.success() && findings(&output).is_empty());
 }
 
-/// What the schema of SARIF 2.1.0 requires, and what code hosts require besides.
+/// Fields that the schema of SARIF 2.1.0 requires, and those that code hosts require in addition.
 #[test]
 fn sarif_has_what_its_schema_requires() {
     let folder = folder();

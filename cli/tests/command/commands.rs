@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::shared::{Run, command, folder, run};
 
-/// Runs a command line, whose arguments have no spaces.
+/// Runs a command line without spaces in its arguments.
 fn line(text: &str) -> Run {
     run(&text.split(' ').collect::<Vec<_>>())
 }
@@ -87,7 +87,7 @@ fn axes_select_configurations() {
     );
     let document = run.json();
     let results = document["results"].as_array().unwrap();
-    // The cross product, and the default.
+    // The cross product, and the default configuration.
     assert_eq!(results.len(), 2 * 2 + 1);
     let mut grids: Vec<&str> =
         results.iter().skip(1).map(|r| r["configuration"]["grid"].as_str().unwrap()).collect();
@@ -146,7 +146,7 @@ fn wrong_use_exits_with_2() {
         (&["bench", "copy", "--axis", "vector=7"], &["vector", "7", "4, 16"]),
         (&["bench", "copy", "--axis", "grid=wave:4"], &["grid", "\"wave:4\"", "waves:N"]),
         (&["bench", "copy", "--axis", "grid=waves:0"], &["grid", "waves:N"]),
-        // On the emulated device narrow accesses are left out of the space.
+        // On the emulated device, narrow accesses are not in the search space.
         (
             &["bench", "copy", "--axis", "vector=4"],
             &["no configuration of copy", "accesses of 16 bytes", "--axis"],
@@ -196,7 +196,7 @@ fn unwritable_results_are_found_before_measuring() {
         );
     }
     assert_eq!(std::fs::read_to_string(folder.join("file")).unwrap(), "kept");
-    // Without --out the results are printed all the same.
+    // Without --out the results are still printed.
     let mut blocked = command(&folder, &args[..7]);
     let output = blocked.env("XDG_CACHE_HOME", folder.join("file")).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -256,7 +256,7 @@ fn doctor_reports_and_its_exit_code_agrees() {
     }
     if cfg!(target_os = "linux") {
         let of_ranks = [status("memory of ranks"), status("Peer backend")];
-        // GPUs may need what this machine does not have.
+        // Ranks on GPUs may have requirements that this machine does not meet.
         assert!(of_ranks == ["ok", "ok"] || status("CUDA driver") == "ok", "{document}");
         assert!(["ok", "note"].contains(&status("network")));
     }

@@ -1,4 +1,4 @@
-//! `warpsmith launch`, on programs of the shell.
+//! `warpsmith launch`, with shell scripts as programs.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -69,7 +69,7 @@ fn lines_begin_with_their_rank() {
     assert_eq!(run.code(), Some(0));
     assert_eq!(sorted(&run.stdout()), ["[0] no end", "[0] one", "[1] no end", "[1] one"]);
     assert_eq!(sorted(&run.stderr()), ["[0] two", "[1] two"]);
-    // Not into a file, unless it is asked for.
+    // No prefix in a file, unless requested.
     assert_eq!(launch(&["-n", "1"], script).stdout(), "one\nno end");
 }
 
@@ -149,7 +149,7 @@ fn a_program_that_is_not_there_is_named() {
     }
 }
 
-/// A run whose ranks have said that they are there, and their processes: `echo $$ $!`.
+/// Starts a run whose ranks print their process IDs (`echo $$ $!`), and returns it with these IDs.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<i32>) {
     let folder = folder();
     let mut command = command(&folder, &["launch", "-n", "3", "sh", "-c", script]);
@@ -168,12 +168,12 @@ fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<i3
 
 fn is_alive(process: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // One that has ended, but was not waited for, is none.
+    // A zombie process does not count.
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 fn kill(process: u32, signal: i32) {
-    // SAFETY: `kill` touches no memory. The process was started here and has not been waited for.
+    // SAFETY: `kill` does not access memory. The process was started here and has not been waited for.
     unsafe { libc::kill(process.try_into().unwrap(), signal) };
 }
 
@@ -199,7 +199,7 @@ fn parent_of(process: i32) -> u32 {
     parent.trim().parse().unwrap()
 }
 
-/// Waits until none of them is there.
+/// Waits until all processes have ended.
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn assert_all_end(processes: &[i32]) {
@@ -211,8 +211,8 @@ fn assert_all_end(processes: &[i32]) {
     }
 }
 
-/// Ways in which a rank starts processes that stay: in its process group, in a session of their own, as children of a
-/// process that has ended, and such that ignore SIGTERM. None has the output, so that it ends with the command.
+/// Ways in which a rank starts processes that outlive it: in its process group, in a new session, as children of a
+/// process that has ended, and ignoring SIGTERM. None of them holds the output, so it ends with the command.
 #[cfg(target_os = "linux")]
 const HELPERS: [&str; 4] = [
     "sleep 600 >/dev/null 2>&1 & echo $$ $!",
@@ -225,7 +225,7 @@ const HELPERS: [&str; 4] = [
 #[test]
 fn helpers_of_ranks_end_with_the_run() {
     for helper in HELPERS {
-        // Each rank ends as it should, and one fails while another ignores SIGTERM.
+        // All ranks end normally; or one fails while another ignores SIGTERM.
         let failing = format!(
             "if [ $WARPSMITH_RANK = 1 ]; then sleep 0.3; exit 3; fi; trap '' TERM; {helper}; while :; do sleep 0.1; done"
         );
@@ -278,7 +278,7 @@ fn no_process_outlives_a_killed_command() {
     }
 }
 
-/// As a batch system does it that signals all processes of a job.
+/// Signals all processes of a job, as a batch system does.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_to_all_processes_is_one_signal() {

@@ -1,4 +1,4 @@
-//! The built `warpsmith` command, run as a user runs it: one test program.
+//! Tests of the built `warpsmith` command, run as a user runs it: one test program.
 
 mod agreement_on_device;
 mod checked_project;

@@ -10,7 +10,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files below `folder`, by their place in it.
+/// Returns all files below `folder`, with their relative paths.
 fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -36,7 +36,7 @@ fn the_example_is_what_new_writes() {
     let run = run(&["new", "own-kernels", "--path", repository.to_str().unwrap()]);
     assert_eq!(run.code(), Some(0), "{}", run.stderr());
     for (place, text) in files(&run.folder.join("own-kernels")) {
-        // The command was given an absolute path; that of the example is relative.
+        // The command was given an absolute path; the example uses a relative one.
         let up = if place.starts_with("kernels") { "../../.." } else { "../.." };
         let text = text.replace(repository.to_str().unwrap(), up);
         let there = fs::read_to_string(example.join(&place)).unwrap_or_default();
@@ -81,7 +81,7 @@ fn every_project_has_kernels_of_a_name_of_its_own() {
         has("src/lib.rs", "include_image!(\"heat_kernels\")");
         has("benches/tune.rs", "use heat_kernels::");
         has("README.md", "`heat-kernels`");
-        // The library and the program have unit tests, which do not take the arguments.
+        // The library and the program have unit tests, which do not accept the arguments.
         has("README.md", "cargo bench --bench tune --features tune -- bench saxpy");
     }
 }
@@ -107,7 +107,7 @@ fn new_refuses_without_leaving_anything() {
 
     let locked = folder.join("locked");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).unwrap();
-    // Root writes everywhere.
+    // Root can write everywhere.
     if fs::write(locked.join("probe"), "").is_err() {
         let output = command(&folder, &["new", "locked/heat"]).output().unwrap();
         assert!(String::from_utf8(output.stderr).unwrap().contains("choose a folder that you may write to"));

@@ -1,4 +1,4 @@
-//! `warpsmith profile`, on programs of the shell that write a trace where the variable says.
+//! `warpsmith profile`, with shell scripts that write a trace to the path in the variable.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::shared::{Run, command, folder};
 
 const KINETO: &str = include_str!("../../../profiler/trace/tests/trace/kineto.json");
-/// Writes a trace as a process with the number `$1` does.
+/// Shell function that writes a trace as the process with ID `$1` does.
 const WRITE: &str = r#"write() { cp trace.json "$(printf '%s' "$WARPSMITH_PROFILE" | sed "s/%p/$1/")"; }; "#;
 
 /// Runs `warpsmith profile OPTIONS sh -c SCRIPT` in a folder with `trace.json`.
@@ -20,7 +20,7 @@ fn profile(options: &[&str], script: &str) -> Run {
     Run { folder, output }
 }
 
-/// The files in a folder, without the one that was put there.
+/// Returns the files in a folder, except the one that was put there.
 fn files(folder: &Path) -> Vec<String> {
     let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.filter(|name| name != "trace.json").collect();
@@ -119,7 +119,7 @@ fn unusable_programs_and_files_are_named() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Begins `warpsmith profile sh -c SCRIPT`, and sends it the signal that ends programs when there is a file `ready`.
+/// Starts `warpsmith profile sh -c SCRIPT`, and sends it the termination signal once there is a file `ready`.
 fn end_when_ready(folder: &Path, script: &str, ready: &str) -> ExitStatus {
     let mut child = command(folder, &["profile", "sh", "-c", script])
         .stdin(Stdio::null())
@@ -145,7 +145,7 @@ fn end_when_ready(folder: &Path, script: &str, ready: &str) -> ExitStatus {
     status.unwrap()
 }
 
-/// Here they wait for a trace that nothing writes.
+/// The command waits for a trace that nothing writes.
 #[test]
 fn signals_end_the_making_of_tables() {
     let folder = folder();
@@ -186,13 +186,14 @@ fn kernels_of_a_program_are_in_its_trace() {
     assert!(!run.stderr().contains("panicked"), "{}", run.stderr());
 }
 
-/// A report of a process that counted.
+/// Counter report of a process.
 const COUNTED: &str = r#"{"schema": 1, "about": {}, "devices": [], "operations": 3, "counted": 2, "dropped": 0,
     "not_counted": {"over the limit of 2 launches of a kernel": 1},
     "kernels": [{"device": 0, "name": "axpy<f32>", "symbol": "axpy__f32", "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6,
         "written": 1e6, "of_peak": 0.625, "l2_hits": 0.5, "occupancy": 0.75, "tensor": null, "stalls": [], "metrics": {}}]}"#;
 
-/// Runs `warpsmith profile --counters OPTIONS sh -c SCRIPT`, where `count NUMBER` writes a report as a process with that number.
+/// Runs `warpsmith profile --counters OPTIONS sh -c SCRIPT`, where `count NUMBER` writes a report as the process with
+/// that ID.
 fn count(options: &[&str], report: &str, script: &str) -> Run {
     let folder = folder();
     std::fs::write(folder.join("trace.json"), report).unwrap();

@@ -1,4 +1,4 @@
-//! Runs the built `warpsmith` command in folders of its own.
+//! Runs the built `warpsmith` command in temporary folders.
 //!
 //! `WARPSMITH_BIN` names another binary to run, for the tests of a bundle.
 
@@ -7,29 +7,29 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The command in a folder of its own, so that no results land in the source tree.
+/// A run of the command in its own folder, so that no results land in the source tree.
 pub struct Run {
-    /// Where it ran.
+    /// Folder in which it ran.
     pub folder: PathBuf,
-    /// The outcome.
+    /// Exit status and output.
     pub output: Output,
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Leftovers in the folder for temporary files do no harm.
+        // Leftovers in the temporary folder are harmless.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The command.
+/// Returns the path of the command.
 pub fn binary() -> PathBuf {
     let built = option_env!("CARGO_BIN_EXE_warpsmith").map(PathBuf::from);
     let named = std::env::var_os("WARPSMITH_BIN").map(PathBuf::from);
     named.or(built).expect("cargo built the command, or WARPSMITH_BIN names it")
 }
 
-/// The command with arguments, to run in a folder.
+/// Returns the command with arguments, to run in a folder.
 pub fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder);
@@ -40,7 +40,7 @@ pub fn command(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A new folder.
+/// Creates a new folder.
 pub fn folder() -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -58,29 +58,29 @@ pub fn run(args: &[&str]) -> Run {
 }
 
 impl Run {
-    /// Its exit code.
+    /// Exit code of the run.
     pub fn code(&self) -> Option<i32> {
         self.output.status.code()
     }
 
-    /// Its standard output.
+    /// Standard output of the run.
     pub fn stdout(&self) -> String {
         String::from_utf8(self.output.stdout.clone()).unwrap()
     }
 
-    /// Its standard error.
+    /// Standard error of the run.
     pub fn stderr(&self) -> String {
         String::from_utf8(self.output.stderr.clone()).unwrap()
     }
 
-    /// The standard output as exactly one JSON document, of a run that succeeded.
+    /// Returns the standard output of a successful run, parsed as exactly one JSON document.
     pub fn json(&self) -> Value {
         assert_eq!(self.code(), Some(0), "{}", self.stderr());
         assert_eq!(self.stderr(), "");
         serde_json::from_str(&self.stdout()).unwrap()
     }
 
-    /// The results file in the cache folder.
+    /// Returns the results file in the cache folder.
     pub fn cached_results(&self) -> Value {
         let mut files = std::fs::read_dir(self.folder.join("cache/warpsmith")).unwrap();
         let file = files.next().unwrap().unwrap().path();

@@ -1,10 +1,10 @@
-//! `warpsmith trace`, on a trace as PyTorch's profiler writes it.
+//! `warpsmith trace`, on a trace in the format of PyTorch's profiler.
 
 use crate::shared::{Run, command, folder, run};
 
 const KINETO: &str = include_str!("../../../profiler/trace/tests/trace/kineto.json");
 
-/// Runs `warpsmith trace` in a folder with `trace.json`, and what commands before it left there.
+/// Runs commands, then `warpsmith trace`, in a folder with `trace.json`.
 fn trace(content: &[u8], commands: &[&[&str]]) -> Run {
     let folder = folder();
     std::fs::write(folder.join("trace.json"), content).unwrap();
@@ -117,7 +117,7 @@ fn trace_refuses_other_files_in_one_line() {
     assert!(!other.folder.join("out.pftrace").exists());
 }
 
-/// A report of counters of a kernel.
+/// Returns a counter report of a kernel.
 fn counted(name: &str) -> String {
     let counters = r#""symbol": null, "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6, "written": 1e6,
         "of_peak": 0.625, "l2_hits": 0.5, "occupancy": 0.75, "tensor": null, "stalls": [], "metrics": {}"#;
@@ -159,7 +159,7 @@ fn kernel(name: &str, ts: &str) -> String {
     )
 }
 
-/// The exit code says whether the tables lack something, standard error and the document what.
+/// The exit code tells whether the tables lack something; standard error and the document tell what.
 #[test]
 fn what_is_left_out_is_said() {
     let (a, b) = (kernel("a", "1723456789012345.001"), kernel("b", "1723456789012365.004"));

@@ -1,4 +1,4 @@
-//! The built `warpsmith` command, run on the emulated device: `tune`, `compare`, `report`, the forms of results, Ctrl-C.
+//! The built `warpsmith` command, run on the emulated device: `tune`, `compare`, `report`, output formats, Ctrl-C.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Runs the command in a folder that others use, too.
+/// Runs the command in a shared folder.
 fn within(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
 }
 
-/// A document of `bench copy` in a folder.
+/// Writes a document of `bench copy` in a folder, and returns it.
 fn measured(folder: &Path, name: &str) -> Value {
     let args = [&["bench", "copy", "--samples", "12", "--out", name][..], &QUICK[..4]].concat();
     let output = within(folder, &args);
@@ -77,7 +77,7 @@ fn tuning_continues_without_a_writable_store() {
 fn regressions_between_documents_exit_with_1() {
     let folder = folder();
     let mut document = measured(&folder, "a.json");
-    // Quiet times, so that what is compared is what this test changes.
+    // Times without noise, so that comparisons show only this test's changes.
     let samples: Vec<Value> = (0..12).map(|i| Value::from(10.0 + f64::from(i) / 1000.0)).collect();
     for record in document["results"].as_array_mut().unwrap() {
         record["timing"]["samples_us"] = samples.clone().into();
@@ -204,7 +204,7 @@ fn wrong_use_of_commands_exits_with_2() {
     }
 }
 
-/// Waits until `ready` or fails after a time that is ample.
+/// Waits until `ready`, or fails after a generous time limit.
 fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let started = Instant::now();
     while !ready() {
@@ -213,7 +213,7 @@ fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Presses Ctrl-C and gives what the command leaves.
+/// Sends Ctrl-C and returns the output of the command.
 fn interrupted(child: Child) -> Output {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
@@ -226,8 +226,8 @@ fn start(folder: &Path, args: &[&str]) -> Child {
 
 #[test]
 fn ctrl_c_keeps_and_prints_what_was_measured() {
-    // Hundreds of cases of some hundred milliseconds: far from its end when it is stopped.
-    // The first size has a winner of its own, which is kept at once.
+    // Hundreds of trials of a few hundred milliseconds each: far from done when it is stopped. The first size has its
+    // own winner, which is stored at once.
     let args = ["--device", "cpu", "--sizes", "1024,[65536:66536:2]", "--samples", "200", "--no-probes"];
     for (before, written) in [
         (&["bench", "copy", "--json", "--out", "results/b.json"][..], "results"),

@@ -1,7 +1,8 @@
-//! `exchange`: elements of the ranks, of any type, moved between them.
+//! `exchange`: a kernel that moves elements of any type between the ranks.
 //!
-//! Each rank copies blocks of its elements into its half, and takes blocks out of the halves of others: one barrier. Which blocks
-//! these are makes it an `all_gather`, a `gather`, a `broadcast`, a `scatter` or an `all_to_all`; without any it is a barrier.
+//! Each rank copies blocks of its elements into its half, and reads blocks from the halves of others, with one barrier.
+//! The choice of blocks makes it an `all_gather`, `gather`, `broadcast`, `scatter` or `all_to_all`. Without any blocks
+//! it is a barrier.
 
 use gpu_std::KernelType;
 use gpu_std::prelude::*;
@@ -10,36 +11,36 @@ use crate::meeting::Meeting;
 use crate::packed::Packed;
 use crate::vectors::{copy, own_vectors, vectors};
 
-/// The blocks that a rank gives and takes. All are of one length; a half has the blocks of its rank one after the other, each
-/// from a multiple of 16 bytes on.
+/// The blocks that a rank provides and reads. All have one length. A half holds the blocks of its rank consecutively,
+/// each aligned to 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Blocks {
-    /// Elements from a block to the next, where the rank has them and where it wants them.
+    /// Stride between blocks in `x` and in `y`, in elements.
     pub stride: u64,
-    /// The number of blocks that it gives.
+    /// Number of blocks that the rank provides.
     pub given: u32,
-    /// It takes a block from this rank and from those that follow.
+    /// First rank that it reads a block from; the others follow.
     pub first: u32,
-    /// The number of ranks that it takes a block from.
+    /// Number of ranks that it reads a block from.
     pub taken: u32,
-    /// Which of their blocks that is, of each.
+    /// Index of the block that it reads from each of these ranks.
     pub block: u32,
 }
 
-/// Gives blocks of `len` elements at `x`, and takes some to `y`: that of `first` first. A type stands for all whose arrays are
-/// aligned as it is.
+/// Provides blocks of `len` elements at `x`, and stores the blocks that it reads in `y`, starting with that of `first`.
+/// `T` stands for all types whose arrays have the same alignment.
 ///
 /// # Safety
-/// All ranks launch it in the same shape, with blocks and grids of one row, at most
-/// [`THREADS`](crate::meeting::THREADS) and [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), with the same bytes of a block, and with
-/// meetings of one communicator that differ in nothing but the rank. Ranks give what others take. A half has room for the blocks
-/// that are given. `x` and `y` are valid for the blocks. Where they are the same memory, each block that is taken there is the one
-/// that was given from there, or none was given from there.
+/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`THREADS`](crate::meeting::THREADS) and
+/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS). The block size in bytes must be the same, and the meetings must be of
+/// one communicator and differ only in the rank. Ranks must provide what others read. A half must have room for the
+/// provided blocks. `x` and `y` must be valid for the blocks. They may be the same memory if each block that is stored
+/// there was provided from there, or if none was.
 #[kernel(types(T = u8, u32), launch_bounds(512, 1))]
 pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Blocks, meeting: Meeting) {
-    // SAFETY: the caller's promise. Each vector is one thread's, in whatever block: of this rank before the barrier, of the
-    // others after it.
+    // SAFETY: the caller's contract. Each vector belongs to one thread in every block: before the barrier those of this
+    // rank, after it those of the others.
     unsafe {
         let Some(epoch) = meeting.begin() else { return };
         let (count, stride) = (vectors::<T>(len), blocks.stride as usize);
@@ -53,7 +54,7 @@ pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Bl
         if !epoch.barrier(0) {
             return;
         }
-        // Each rank begins with the one after it, so that not all read one.
+        // Each rank starts with the one after it, so that they do not all read from one rank.
         let taken = blocks.taken as usize;
         for step in 0..taken {
             let place = (meeting.rank as usize + 1 + step) % taken;

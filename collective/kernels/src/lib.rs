@@ -1,16 +1,16 @@
-//! The kernels of the Peer backend of `warpsmith-collective`, and what they and their host side meet in.
+//! The kernels of the Peer backend of `warpsmith-collective`, and the memory layout that they share with the host side.
 //!
-//! Every rank launches the same kernel in the same shape. Block b of one rank works on the same elements as block b of every
-//! other, and waits for those blocks alone.
+//! Every rank launches the same kernel in the same shape. Block b of one rank works on the same elements as block b of
+//! every other rank, and waits only for those blocks.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | [`number`] | how elements are reduced, on the host as well |
-//! | [`mod@meeting`] | the memory in which ranks meet, and their barrier |
-//! | [`words`] | elements that are pushed to other ranks with the epoch beside them |
+//! | [`number`] | arithmetic of reductions, also used on the host |
+//! | [`mod@meeting`] | the memory that ranks share, and their barrier |
+//! | [`words`] | elements that are pushed to other ranks together with the epoch (LL protocol) |
 //! | [`mod@push`] | reductions of few elements, by words |
-//! | [`mod@reduce`] | reductions, in one shot and in two |
-//! | [`mod@exchange`] | everything that moves elements and reduces none |
+//! | [`mod@reduce`] | one-shot and two-shot reductions |
+//! | [`mod@exchange`] | all operations that move elements without reducing them |
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,20 +1,22 @@
-//! [`Meeting`]: the memory in which the kernels of all ranks meet, and the barrier between them.
+//! [`Meeting`]: the memory that the kernels of all ranks share, and the barrier between them.
 //!
-//! Each rank has a *segment* that all ranks map: flags, then [words](crate::words), then halves; of each two *sides* that
-//! operations use in turn. Block b of rank r sets a flag in every rank's segment, and waits until block b of every rank has set
-//! its flag in its own, so that each polls memory of its own device. A flag is the number of the operation, its *epoch*, with
-//! the hash of what the rank does: ranks that do different things find that out before they return what they have received.
+//! Each rank has a *segment* that all ranks map: flags, then [words](crate::words), then halves. Each of these has two
+//! *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's segment. It then waits
+//! until block b of every rank has set its flag in its own segment. Each rank thus polls memory of its own device. A
+//! flag holds the sequence number of the operation, its *epoch*, and a hash of the rank's operation. Ranks with
+//! different operations thus detect the mismatch before they return any received data.
 //!
-//! Epochs are counted in device memory, so that a launch can be repeated by a graph. All kernels of a communicator run in
-//! the order of one stream, so the counter changes between kernels only. In the order of that stream epoch e + 1 begins after
-//! epoch e has ended, in all blocks. Every block of every kernel waits, before it ends, for the flags that all other ranks set in
-//! that epoch, whatever the kernel is, how many blocks it has, and whether the rank gets anything. So a rank that has ended
-//! epoch e + 1 knows that all others have begun it, and have ended epoch e. Hence a side is free again when epoch e + 2 begins,
-//! all of it, whichever part of it epoch e has used: a rank may write there, in its own segment or in another's, from the
-//! beginning of the kernel on. And one barrier is enough in an epoch that reads what the others have written before it.
+//! Epochs are counted in device memory, so that a graph can repeat a launch. All kernels of a communicator run in the
+//! order of one stream, so the counter changes only between kernels. In that order, epoch e + 1 starts after epoch e
+//! has ended, in all blocks. Before it ends, every block of every kernel waits for the flags that all other ranks set
+//! in that epoch. This holds for every kernel and number of blocks, and whether or not the rank receives anything. A
+//! rank that has ended epoch e + 1 therefore knows that all others have started it, and have ended epoch e. Hence a
+//! whole side is free again when epoch e + 2 starts, whichever part of it epoch e has used. From the start of the
+//! kernel, a rank may write there, in its own segment or in another's. One barrier is therefore enough in an epoch that
+//! reads what the others have written before it.
 //!
-//! A kernel that waits for too long, that the host aborts, or that finds another operation, writes a [`Verdict`] into memory of
-//! the host and ends, as do all that come after it. Nothing spins for ever.
+//! A kernel that waits too long, is aborted by the host, or finds another operation writes a [`Verdict`] into host
+//! memory and ends. All later kernels end too. No kernel spins forever.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
@@ -22,56 +24,57 @@ use gpu_std::{KernelType, clock};
 
 use crate::words::SIDE_BYTES;
 
-/// The most ranks.
+/// Maximum number of ranks.
 pub const MAX_RANKS: usize = 8;
-/// The most threads in a block.
+/// Maximum number of threads per block.
 pub const THREADS: u32 = 512;
-/// The most blocks of a launch.
+/// Maximum number of blocks of a launch.
 pub const MAX_BLOCKS: usize = 128;
-/// The most barriers in an epoch.
+/// Maximum number of barriers per epoch.
 pub const PHASES: usize = 2;
-/// Bytes of the flags of a segment.
+/// Size of the flags of a segment, in bytes.
 pub(crate) const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
-/// Bytes of a segment before its halves: flags and words. They are zero before the first operation.
+/// Size of the part of a segment before its halves (flags and words), in bytes. It must be zero before the first
+/// operation.
 pub const HEAD_BYTES: usize = FLAG_BYTES + 2 * SIDE_BYTES;
-/// Words at `control` of a [`Meeting`].
+/// Number of words at `control` of a [`Meeting`].
 pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
-/// The word of them that says that a kernel has failed.
+/// Index of the control word that is set when a kernel has failed.
 const FAILED: usize = MAX_BLOCKS;
-/// Words at `host` of a [`Meeting`].
+/// Number of words at `host` of a [`Meeting`].
 pub const HOST_WORDS: usize = 2;
-/// The word of them by which the host aborts kernels, when it is not zero.
+/// Index of the host word by which the host aborts kernels: non-zero to abort.
 pub const ABORT: usize = 0;
-/// The word of them with the first verdict that is not [`Verdict::None`].
+/// Index of the host word with the first verdict that is not [`Verdict::None`].
 pub const VERDICT: usize = 1;
-/// How often a flag is read between two looks at the clock and at the host's word.
+/// Number of reads of a flag between two checks of the clock and the host's abort word.
 const POLLS: u32 = if cfg!(target_arch = "nvptx64") { 4096 } else { 64 };
 
-/// Why a kernel has failed.
+/// Reason why a kernel has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has not.
+    /// The kernel has not failed.
     None,
     /// The host aborted it.
     Aborted,
-    /// This rank did not come.
+    /// A rank did not arrive in time.
     TimedOut {
-        /// The rank.
+        /// The rank that did not arrive.
         rank: usize,
-        /// The hash of the kernel's operation.
+        /// Hash of the kernel's operation.
         hash: u32,
     },
-    /// This rank does something else.
+    /// A rank runs another operation.
     Mismatched {
         /// The rank.
         rank: usize,
-        /// The hash of the kernel's operation.
+        /// Hash of the kernel's operation.
         hash: u32,
     },
 }
 
 impl Verdict {
-    /// As a word.
+    /// Encodes the verdict as a word.
     #[inline(always)]
     pub const fn to_word(self) -> u64 {
         let (code, rank, hash) = match self {
@@ -83,7 +86,7 @@ impl Verdict {
         (code as u64) << 56 | (rank as u64) << 32 | hash as u64
     }
 
-    /// What [`Self::to_word`] makes a word of.
+    /// Decodes a word of [`Self::to_word`].
     pub const fn of_word(word: u64) -> Self {
         let (rank, hash) = ((word >> 32 & 0xFF) as usize, word as u32);
         match word >> 56 {
@@ -95,55 +98,56 @@ impl Verdict {
     }
 }
 
-/// A rank's part of an operation, as its kernel gets it. Addresses are of memory that the rank's device reaches.
+/// A rank's view of an operation, as passed to its kernel. All addresses are accessible to the rank's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Meeting {
-    /// The addresses of the segments of all ranks.
+    /// Addresses of the segments of all ranks.
     pub segments: [u64; MAX_RANKS],
-    /// [`CONTROL_WORDS`] of `u32` of the rank's own: the last epoch, once for each block, the same on all ranks before the first
-    /// operation; and whether a kernel has failed, which is zero then.
+    /// Address of [`CONTROL_WORDS`] words of `u32` that belong to the rank. They hold the last epoch, once per block,
+    /// and a word that is non-zero if a kernel has failed. Before the first operation, the epochs must be the same on
+    /// all ranks, and the last word must be zero.
     pub control: u64,
-    /// [`HOST_WORDS`] of `u64` of memory of the host, zero before the first operation.
+    /// Address of [`HOST_WORDS`] words of `u64` in host memory, zero before the first operation.
     pub host: u64,
-    /// Where the addresses lie at which the program has the elements of all ranks, [`MAX_RANKS`] of `u64`, if they are reached
+    /// Address of a table of [`MAX_RANKS`] `u64` addresses of the program's elements on all ranks, if they are accessed
     /// directly.
     pub direct: u64,
-    /// Where in there the operation's begin, in bytes.
+    /// Offset of the operation's elements from these addresses, in bytes.
     pub direct_offset: u64,
-    /// Bytes of a half, a multiple of 16.
+    /// Size of a half in bytes, a multiple of 16.
     pub half_bytes: u64,
-    /// How long a barrier waits, in nanoseconds.
+    /// Timeout of a barrier, in nanoseconds.
     pub timeout: u64,
-    /// The hash of the operation: that of another operation is another.
+    /// Hash of the operation; another operation has another hash.
     pub hash: u32,
-    /// The rank.
+    /// This rank.
     pub rank: u32,
-    /// The number of ranks, [`MAX_RANKS`] at most.
+    /// Number of ranks, at most [`MAX_RANKS`].
     pub world: u32,
-    /// The kernel's own.
+    /// Options that the kernel defines.
     pub options: u32,
 }
 
-/// The epoch after another: on the other side, and never zero, which is what memory has in the beginning.
+/// Returns the epoch after another. It is on the other side, and never zero, which is the initial value of the memory.
 #[inline(always)]
 const fn after(epoch: u32) -> u32 {
     if epoch == u32::MAX { 2 } else { epoch + 1 }
 }
 
-/// An epoch that a block takes part in.
+/// An epoch in which a block takes part.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch {
-    /// Not a reference: as one that may be null it would keep the meeting in local memory.
+    /// A copy, not a reference: a nullable reference would keep the meeting in local memory.
     pub(crate) meeting: Meeting,
     pub(crate) number: u32,
 }
 
 impl Meeting {
-    /// The address of a rank's segment.
+    /// Returns the address of a rank's segment.
     #[inline(always)]
     pub(crate) fn segment(&self, rank: usize) -> usize {
-        // An index, in a loop too, would put the meeting into local memory.
+        // Indexing, even in a loop, would place the meeting in local memory.
         let [mut found, b, c, d, e, f, g, h] = self.segments;
         macro_rules! choose {
             ($($number:literal: $address:ident),*) => { $(
@@ -156,7 +160,7 @@ impl Meeting {
 
     #[inline(always)]
     fn control<'a>(&self, word: usize) -> &'a Atomic<u32> {
-        // SAFETY: the word is there, and is used as an atomic alone, while the kernel runs.
+        // SAFETY: the word exists, and is only used as an atomic while the kernel runs.
         unsafe { Atomic::from_ptr((self.control as *mut u32).add(word)) }
     }
 
@@ -166,23 +170,23 @@ impl Meeting {
         unsafe { Atomic::from_ptr((self.host as *mut u64).add(word)) }
     }
 
-    /// Begins the block's part of the next epoch. `None` once a kernel has failed.
+    /// Starts the block's part of the next epoch. `None` once a kernel has failed.
     ///
     /// # Safety
-    /// The addresses are valid, as their fields say. All threads of the block call it, once.
+    /// The addresses must be valid, as the fields describe. All threads of the block must call it, once.
     #[inline(always)]
     pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         let (epoch, has_failed) = unsafe { self.begin_alone() };
-        // All threads of the block decide alike, though a kernel on another stream might fail meanwhile.
+        // All threads of the block decide alike, even if a kernel on another stream fails in the meantime.
         if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
     }
 
-    /// Begins the thread's part of the next epoch, and says whether a kernel has failed: what the threads of the block find may
-    /// differ.
+    /// Starts the thread's part of the next epoch, and returns whether a kernel has failed. The result may differ
+    /// between the threads of the block.
     ///
     /// # Safety
-    /// The addresses are valid, as their fields say.
+    /// The addresses must be valid, as the fields describe.
     #[inline(always)]
     pub(crate) unsafe fn begin_alone(&self) -> (Epoch, bool) {
         let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
@@ -190,7 +194,7 @@ impl Meeting {
         (Epoch { meeting: *self, number: after(last) }, has_failed)
     }
 
-    /// Says why the kernel fails.
+    /// Records the reason why the kernel fails.
     #[inline(always)]
     pub(crate) fn fail(&self, verdict: Verdict) {
         if self.control(FAILED).swap(1, Ordering::Relaxed) == 0 {
@@ -200,55 +204,56 @@ impl Meeting {
 }
 
 impl Epoch {
-    /// Which of what is used in turn it uses.
+    /// Returns the side that the epoch uses.
     #[inline(always)]
     pub(crate) fn side(&self) -> usize {
         (self.number & 1) as usize
     }
 
-    /// Where the epoch's half of a rank's segment begins.
+    /// Returns the start of the epoch's half of a rank's segment.
     #[inline(always)]
     pub(crate) fn half<T>(&self, rank: usize) -> *mut T {
         let half = self.side() * self.meeting.half_bytes as usize;
         (self.meeting.segment(rank) + HEAD_BYTES + half) as *mut T
     }
 
-    /// Where a rank has elements that are reached directly.
+    /// Returns the address of a rank's elements that are accessed directly.
     ///
     /// # Safety
-    /// There is such a rank, and a table.
+    /// The rank and the table must exist.
     #[inline(always)]
     pub(crate) unsafe fn direct<T>(&self, rank: usize) -> *mut T {
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         let start = unsafe { (self.meeting.direct as *const u64).add(rank).read() };
         (start + self.meeting.direct_offset) as *mut T
     }
 
-    /// The flag that `from` sets in a rank's segment in a phase of the epoch, for this block.
+    /// Returns the flag that `from` sets in the segment of `of` in a phase of the epoch, for this block.
     #[inline(always)]
     pub(crate) fn flag<'a>(&self, of: usize, phase: usize, from: usize) -> &'a Atomic<u64, scope::System> {
         let index =
             ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
         let segment = self.meeting.segment(of) as *mut u64;
-        // SAFETY: the flag is within the segment's flags, which are used as atomics alone, and is valid while the kernel runs.
+        // SAFETY: the flag is within the segment's flags, which are only used as atomics, and is valid while the kernel
+        // runs.
         unsafe { Atomic::from_ptr(segment.add(index)) }
     }
 
-    /// What a rank that does the same sets as a flag.
+    /// Returns the flag value of a rank that runs the same operation.
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         (self.number as u64) << 32 | self.meeting.hash as u64
     }
 
-    /// Waits until this block of every rank has come here; what each has written before is then seen. False if the kernel has to
-    /// end: in all threads of the block.
+    /// Waits until this block of every rank has reached the barrier. Earlier writes of each are then visible. Returns
+    /// false in all threads of the block if the kernel must end.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
         thread::sync_threads();
         let (own, peer) = (self.meeting.rank as usize, thread::linear_in_block() as usize);
         let mut has_failed = false;
         if peer < self.meeting.world as usize {
-            // It orders what all threads of the block have written: they have met above.
+            // The release orders the writes of all threads of the block, which have synchronized above.
             self.flag(peer, phase, own).store(self.word(), Ordering::Release);
             has_failed = !self.await_flag(self.flag(own, phase, peer), peer);
         }
@@ -267,7 +272,8 @@ impl Epoch {
         }
     }
 
-    /// Whether a rank's flag is of this epoch, and then whether the rank does the same; if not, the kernel fails.
+    /// Returns whether a flag's rank runs the same operation; `None` if the flag is not of this epoch. On a mismatch
+    /// the kernel fails.
     #[inline(always)]
     pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
         if (flag >> 32) as u32 != self.number {
@@ -280,10 +286,10 @@ impl Epoch {
         Some(is_same)
     }
 
-    /// Ends the block's part. All threads of the block have met since they began.
+    /// Ends the block's part. All threads of the block must have synchronized since its start.
     #[inline(always)]
     pub(crate) fn end(self) {
-        // Each block counts for itself and for those that the grid does not have.
+        // Each block updates its own counter and some of those of blocks that the grid does not have.
         let (blocks, threads) = (thread::grid_dim_x() as usize, thread::block_dim_x() as usize);
         let mut block = thread::block_idx_x() as usize + thread::thread_idx_x() as usize * blocks;
         while block < MAX_BLOCKS {
@@ -293,16 +299,16 @@ impl Epoch {
     }
 }
 
-/// How long a thread has waited.
+/// Waiting state of a thread.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wait {
     polls: u32,
-    /// On the clock; zero before the first look at it.
+    /// Start time on the clock; zero before the first check of the clock.
     since: u64,
 }
 
 impl Wait {
-    /// After it has looked in vain for what comes from a rank. False if the kernel has to end.
+    /// Called after a poll has found nothing from a rank. Returns false if the kernel must end.
     #[inline(always)]
     pub(crate) fn goes_on(&mut self, meeting: &Meeting, peer: usize) -> bool {
         self.polls = self.polls.wrapping_add(1);

@@ -1,21 +1,21 @@
-//! [`Number`]: elements of reductions, and the steps by which they are reduced in the order of ranks: ((x0 + x1) + x2) + …
+//! [`Number`]: elements of reductions, and their reduction steps in rank order: ((x0 + x1) + x2) + …
 //!
-//! Guarantees: the same steps on a GPU and on the host, so the results have the same bits, but for those of a NaN. Integers wrap.
+//! Guarantees: GPU and host use the same steps, so results are bit-identical, except for NaN bits. Integers wrap.
 
 use gpu_std::scalar::Scalar;
 use gpu_std::{bf16, f16};
 
-/// A number as it is accumulated.
+/// A number in its accumulation type.
 pub trait Accumulate: Copy {
-    /// The sum.
+    /// Returns the sum.
     fn add(self, other: Self) -> Self;
-    /// The product.
+    /// Returns the product.
     fn multiply(self, other: Self) -> Self;
-    /// The quotient; of integers, rounded towards zero.
+    /// Returns the quotient; rounded towards zero for integers.
     fn divide(self, ranks: u32) -> Self;
-    /// The smaller; this one if they are equal, the other if this one is NaN.
+    /// Returns the smaller number: this one if they are equal, the other if this one is NaN.
     fn less(self, other: Self) -> Self;
-    /// The greater, likewise.
+    /// Returns the greater number, with the same rules.
     fn greater(self, other: Self) -> Self;
 }
 
@@ -34,7 +34,7 @@ macro_rules! integers {
 
             #[inline(always)]
             fn divide(self, ranks: u32) -> Self {
-                // No number of ranks makes it overflow, or is zero.
+                // No number of ranks causes an overflow or a division by zero.
                 (self as $wide).wrapping_div(ranks.max(1) as $wide) as Self
             }
 
@@ -93,16 +93,16 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-/// An element, and how it is accumulated: numbers of 16 bits in `f32`, all others in their own type. The host has floating
-/// point of 8 bits too, in `f32`.
+/// An element type, and its accumulation type: `f32` for 16-bit floating point, otherwise the type itself. The host
+/// also has 8-bit floating point, accumulated in `f32`.
 pub trait Number: Copy {
-    /// The type that it is accumulated in.
+    /// Accumulation type.
     type Wide: Accumulate;
 
-    /// The same number.
+    /// Converts to the accumulation type, exactly.
     fn widen(self) -> Self::Wide;
 
-    /// The nearest number.
+    /// Converts to the nearest number.
     fn narrow(wide: Self::Wide) -> Self;
 }
 
@@ -137,7 +137,7 @@ numbers! {
     bf16, f32;
 }
 
-/// An operator between two ranks' elements.
+/// Operator that combines two ranks' elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Step {
@@ -152,7 +152,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The step of this number; one that there is not is the last.
+    /// Returns the step with this number; the last one for an unknown number.
     #[inline(always)]
     pub const fn of(number: u32) -> Self {
         match number {
@@ -163,7 +163,7 @@ impl Step {
         }
     }
 
-    /// Reduces two numbers.
+    /// Combines two numbers.
     #[inline(always)]
     pub fn apply<A: Accumulate>(self, a: A, b: A) -> A {
         match self {

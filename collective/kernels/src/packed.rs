@@ -1,68 +1,68 @@
-//! [`Packed`]: the elements of one access of 16 bytes.
+//! [`Packed`]: the elements of one 16-byte access.
 
 use gpu_std::{Vector, bf16, f16};
 
 use crate::number::{Accumulate, Number, Step};
 use crate::vectors::once;
 
-/// A number, of which several are moved and reduced at once.
+/// An element type with vectorized access and reduction.
 pub trait Packed: Number {
-    /// Elements in 16 bytes.
+    /// Number of elements in 16 bytes.
     const LANES: usize;
 
-    /// So many elements.
+    /// A vector of [`Self::LANES`] elements.
     type Lanes: Copy;
 
     /// Reads [`Self::LANES`] elements in one access.
     ///
     /// # Safety
-    /// They are valid for reads and aligned to 16 bytes.
+    /// The elements must be valid for reads and aligned to 16 bytes.
     unsafe fn load(from: *const Self) -> Self::Lanes;
 
     /// Writes [`Self::LANES`] elements in one access.
     ///
     /// # Safety
-    /// They are valid for writes and aligned to 16 bytes.
+    /// The elements must be valid for writes and aligned to 16 bytes.
     unsafe fn store(lanes: Self::Lanes, to: *mut Self);
 
-    /// Reads the first elements, [`Self::LANES`] or fewer; the others are zero.
+    /// Reads the first `lanes` elements, at most [`Self::LANES`]; the others are zero.
     ///
     /// # Safety
-    /// They are valid for reads.
+    /// The elements must be valid for reads.
     unsafe fn load_first(from: *const Self, lanes: usize) -> Self::Lanes;
 
-    /// Writes the first elements, [`Self::LANES`] or fewer.
+    /// Writes the first `count` elements, at most [`Self::LANES`].
     ///
     /// # Safety
-    /// They are valid for writes.
+    /// The elements must be valid for writes.
     unsafe fn store_first(lanes: Self::Lanes, to: *mut Self, count: usize);
 
-    /// The elements of these bytes.
+    /// Converts words to elements, bit by bit.
     fn of_words(words: [u32; 4]) -> Self::Lanes;
 
-    /// The bytes of the elements.
+    /// Converts elements to words, bit by bit.
     fn to_words(lanes: Self::Lanes) -> [u32; 4];
 
-    /// Each multiplied by the factor.
+    /// Multiplies each element by the factor.
     fn scale(lanes: Self::Lanes, factor: Self) -> Self::Lanes;
 
     /// Reduces the elements of the first `world` ranks, lane by lane.
     fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes;
 }
 
-/// How elements are reduced.
+/// Parameters of a reduction.
 #[derive(Clone, Copy)]
 pub struct Reduce {
-    /// Between two ranks.
+    /// Operator between two ranks.
     pub step: Step,
-    /// The number of ranks, at least one.
+    /// Number of ranks, at least one.
     pub world: u32,
-    /// Whether a sum is divided by it.
+    /// True if the sum is divided by the number of ranks.
     pub is_average: bool,
 }
 
 impl Reduce {
-    /// The end of a reduction.
+    /// Finishes a reduction: divides if necessary, and converts to the element type.
     #[inline(always)]
     pub fn finish<T: Number>(self, wide: T::Wide) -> T {
         T::narrow(if self.is_average { wide.divide(self.world) } else { wide })
@@ -78,13 +78,13 @@ macro_rules! packed {
 
             #[inline(always)]
             unsafe fn load(from: *const Self) -> Self::Lanes {
-                // SAFETY: passed on from the caller.
+                // SAFETY: forwarded from the caller.
                 unsafe { Vector::<$type, $lanes>::load(from) }.to_array()
             }
 
             #[inline(always)]
             unsafe fn store(lanes: Self::Lanes, to: *mut Self) {
-                // SAFETY: passed on from the caller.
+                // SAFETY: forwarded from the caller.
                 unsafe { Vector::from_array(lanes).store(to) }
             }
 
@@ -94,7 +94,7 @@ macro_rules! packed {
                 let mut lane = 0;
                 while lane < $lanes {
                     if lane < lanes {
-                        // SAFETY: passed on from the caller.
+                        // SAFETY: forwarded from the caller.
                         values[lane] = unsafe { from.add(lane).read() };
                     }
                     lane += 1;
@@ -107,7 +107,7 @@ macro_rules! packed {
                 let mut lane = 0;
                 while lane < $lanes {
                     if lane < count {
-                        // SAFETY: passed on from the caller.
+                        // SAFETY: forwarded from the caller.
                         unsafe { to.add(lane).write(lanes[lane]) };
                     }
                     lane += 1;
@@ -116,13 +116,13 @@ macro_rules! packed {
 
             #[inline(always)]
             fn of_words(words: [u32; 4]) -> Self::Lanes {
-                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                // SAFETY: both are 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&words) }
             }
 
             #[inline(always)]
             fn to_words(lanes: Self::Lanes) -> [u32; 4] {
-                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                // SAFETY: both are 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&lanes) }
             }
 
@@ -157,7 +157,7 @@ macro_rules! packed {
                         result
                     }};
                 }
-                // The sum is apart, and first: a jump by a table takes its time, and so does a quotient that is not wanted.
+                // The sum is handled separately, and first: a jump table costs time, and so does an unneeded division.
                 if how.step == Step::Add && !how.is_average {
                     return by!(Step::Add, Self::narrow);
                 }

@@ -1,9 +1,9 @@
-//! `push`: the elements of all ranks reduced, by [words](crate::words), for latency.
+//! `push`: low-latency all-reduce and reduce by [words](crate::words) (LL protocol).
 //!
-//! Each rank pushes its elements to all others and reduces what they have pushed to it: nothing is read over the links, and no
-//! access waits for another. (n - 1) times the elements go over the links, twice as large as they are.
+//! Each rank pushes its elements to all others and reduces the elements pushed to it. Nothing is read over the links,
+//! and no access waits for another. (n - 1) times the elements cross the links, at twice their size.
 //!
-//! The results have the bits of [`reduce`](mod@crate::reduce).
+//! The results are bit-identical to those of [`reduce`](mod@crate::reduce).
 
 use gpu_std::atomic::Ordering;
 use gpu_std::prelude::*;
@@ -15,17 +15,18 @@ use crate::reduce::options;
 use crate::vectors::{first, load, store, stride, vectors};
 use crate::words::{Slot, are_of};
 
-/// The most threads in a block of the kernel for up to `world` ranks: those of more need more registers.
+/// Maximum block size of the kernel for up to `world` ranks: kernels for more ranks need more registers.
 pub const fn threads(world: usize) -> u32 {
     if world <= 2 { 512 } else { 256 }
 }
 
-/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. `WORLD` is at least the number of ranks.
+/// Reduces the `len` elements at `x` of all ranks into `y`, which may be `x`. `WORLD` is at least the number of ranks.
 ///
 /// # Safety
-/// All ranks launch it in the same shape, with blocks and grids of one row, at most [`threads`] and
-/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), a block with as many threads as there are ranks at least, and with meetings of one
-/// communicator that differ in nothing but the rank. There is [`room`](crate::words::room) for the elements. `x` is valid for reads, `y` for writes.
+/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`threads`] and
+/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), with at least as many threads per block as ranks. The meetings must be
+/// of one communicator and differ only in the rank. There must be [`room`](crate::words::room) for the elements. `x`
+/// must be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -42,11 +43,11 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
     let mut is_there = vector < count;
     let mut elements = T::of_words([0; 4]);
     if is_there {
-        // Before the epoch is known, so that both are under way together.
+        // Loaded before the epoch is known, so that both loads are in flight together.
         // SAFETY: the vector has elements.
         elements = unsafe { load(x, len, vector) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let (epoch, mut has_failed) = unsafe { meeting.begin_alone() };
     let has = |option| meeting.options & option != 0;
     let how = Reduce {
@@ -57,7 +58,7 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
     let exchange = Exchange { epoch, vectors: count };
     let is_for_this = options::is_for(meeting.options, meeting.rank as usize);
     let mut is_first = true;
-    // The threads of a block go through it together, and once at least.
+    // The threads of a block execute the loop together, at least once.
     loop {
         if has(options::SCALED) {
             elements = T::scale(elements, factor);
@@ -76,18 +77,18 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
             // SAFETY: as above.
             has_failed = unsafe { !exchange.receive(vector, wanted, is_first, &mut of_ranks) };
         }
-        // Nothing is written before all of the block know that all ranks do the same.
+        // Nothing is written until all threads of the block know that all ranks run the same operation.
         if thread::sync_threads_or(has_failed) {
             return;
         }
         if wanted {
             let result = T::reduce(how, of_ranks.map(T::of_words));
-            // SAFETY: the vector has elements, which are this thread's.
+            // SAFETY: the vector has elements, which belong to this thread.
             unsafe { store(result, y, len, vector) };
         }
         vector += stride();
         is_first = false;
-        // The block's first vector is that of its first thread.
+        // The block's first vector belongs to its first thread.
         if vector - thread::thread_idx_x() as usize >= count {
             break;
         }
@@ -100,30 +101,30 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
     epoch.end();
 }
 
-/// What goes between the ranks.
+/// Exchange of vectors between the ranks.
 #[derive(Clone, Copy)]
 struct Exchange {
     epoch: Epoch,
-    /// Of each rank.
+    /// Number of vectors of each rank.
     vectors: usize,
 }
 
 impl Exchange {
-    /// The other rank whose flag is this thread's to wait for.
+    /// Returns the other rank whose flag this thread must wait for, if any.
     #[inline(always)]
     fn peer(&self) -> Option<usize> {
         let (peer, meeting) = (thread::thread_idx_x(), &self.epoch.meeting);
         (peer < meeting.world && peer != meeting.rank).then_some(peer as usize)
     }
 
-    /// Whether there is such a rank besides this one.
+    /// Returns whether there is such a rank other than this one.
     #[inline(always)]
     fn is_other(&self, rank: usize) -> bool {
         let meeting = &self.epoch.meeting;
         rank < meeting.world as usize && rank != meeting.rank as usize
     }
 
-    /// Tells all other ranks what this one does.
+    /// Announces this rank's operation to all other ranks.
     #[inline(always)]
     fn announce(&self) {
         if let Some(peer) = self.peer() {
@@ -132,10 +133,10 @@ impl Exchange {
         }
     }
 
-    /// Pushes a vector to all other ranks that get results.
+    /// Pushes a vector to all other ranks that receive results.
     ///
     /// # Safety
-    /// There is room for the vector.
+    /// There must be room for the vector.
     #[inline(always)]
     unsafe fn push<const WORLD: usize>(&self, vector: usize, elements: [u32; 4]) {
         let own = self.epoch.meeting.rank as usize;
@@ -143,18 +144,18 @@ impl Exchange {
         while rank < WORLD {
             if self.is_other(rank) && options::is_for(self.epoch.meeting.options, rank) {
                 let slot = Slot::new::<WORLD>(&self.epoch, rank, own, self.vectors);
-                // SAFETY: passed on from the caller.
+                // SAFETY: forwarded from the caller.
                 unsafe { slot.push(vector, elements, self.epoch.number) };
             }
             rank += 1;
         }
     }
 
-    /// Waits for a vector of all other ranks, if it is wanted, and for the flag that is this thread's, if it is of the block's
-    /// first. False if the kernel has to end.
+    /// Waits for a vector of all other ranks if it is `wanted`, and for this thread's flag if it is the block's first.
+    /// Returns false if the kernel must end.
     ///
     /// # Safety
-    /// There is room for the vector.
+    /// There must be room for the vector.
     #[inline(always)]
     unsafe fn receive<const WORLD: usize>(
         &self,
@@ -167,14 +168,14 @@ impl Exchange {
         let peer = if is_first { self.peer() } else { None };
         let mut wait = Wait::default();
         loop {
-            // All reads before the first is looked at: they are under way together.
+            // All reads are issued before the first result is used, so that they are in flight together.
             let flag = peer.map(|peer| self.epoch.flag(own, 0, peer).load(Ordering::Relaxed));
             let mut words = [[0; 4]; WORLD];
             let mut rank = 0;
             while rank < WORLD {
                 if wanted && self.is_other(rank) {
                     let slot = Slot::new::<WORLD>(&self.epoch, own, rank, self.vectors);
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: forwarded from the caller.
                     words[rank] = unsafe { slot.look(vector) };
                 }
                 rank += 1;

@@ -1,15 +1,17 @@
-//! `reduce`: the elements of all ranks reduced, for all ranks, for one, or a block for each.
+//! `reduce`: all-reduce, reduce and reduce-scatter.
 //!
-//! A rank writes what others reduce into their halves, which costs less than what others read from it: no one waits for an answer
-//! over the links. *One shot*: each rank writes its elements to all others and reduces what all have written: one barrier, (n - 1)
-//! times the elements over the links. *Two shots*: each rank reduces a part of the elements and writes the results to all others:
-//! two barriers, 2 (n - 1) / n times the elements. *Direct*: of elements that lie in memory which all ranks reach, where each rank
-//! reads its part. A rank that gets a block of the result reduces that alone, which is one shot of two.
+//! A rank writes the elements that others reduce into their halves. Writing costs less than reading over the links,
+//! because no rank waits for an answer. *One-shot*: each rank writes its elements to all others and reduces what all
+//! have written. It takes one barrier, and (n - 1) times the elements cross the links. *Two-shot*: each rank reduces a
+//! part of the elements and writes the results to all others. It takes two barriers, and 2 (n - 1) / n times the
+//! elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its part there. A
+//! reduce-scatter only computes each rank's block, which is the first half of two-shot.
 //!
-//! Each result is reduced in the order of ranks. In two shots one rank computes it for all, in one shot each does the same
-//! steps: the bits are the same on all ranks, in every run, and those of the Host backend.
+//! Each result is reduced in rank order. In two-shot one rank computes it for all; in one-shot every rank does the same
+//! steps. The bits are the same on all ranks, in every run, and equal to those of the Host backend.
 //!
-//! Block b of a rank writes for block b of another, and reads what that has written: each has the same vectors of each part.
+//! Block b of a rank writes for block b of another, and reads what that block has written: each has the same vectors of
+//! each part.
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
@@ -19,31 +21,31 @@ use crate::number::Step;
 use crate::packed::{Packed, Reduce};
 use crate::vectors::{copy, first, load, once, own_vectors, store, stride, vectors};
 
-/// Bits of [`Meeting::options`]: the [`Step`], and what follows. They are the same on all ranks.
+/// Bits of [`Meeting::options`]: the [`Step`], followed by these. They are the same on all ranks.
 pub mod options {
-    /// The bits of the step.
+    /// Bits of the step.
     pub const STEP: u32 = 3;
-    /// Sums are divided by the number of ranks.
+    /// Divides sums by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
-    /// The rank's elements are multiplied by its factor before. Not with [`DIRECT`].
+    /// Multiplies the rank's elements by its factor first. Not with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// In two shots. [`push`](mod@crate::push) knows none of what follows but [`to`].
+    /// Two-shot. Of this and the following options, [`push`](mod@crate::push) supports only [`to`].
     pub const TWO_SHOT: u32 = 1 << 4;
-    /// Of elements at [`Meeting::direct`](super::Meeting::direct); in two shots, or with [`SCATTER`].
+    /// Reads elements at [`Meeting::direct`](super::Meeting::direct): in two-shot, or with [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
-    /// Each rank gets a block of the result, of as many that `x` has. Not with [`TWO_SHOT`].
+    /// Gives each rank a block of the result; `x` has one block per rank. Not with [`TWO_SHOT`].
     pub const SCATTER: u32 = 1 << 6;
-    /// With [`DIRECT`], in two shots: the results replace the elements, on all ranks.
+    /// With [`DIRECT`], in two-shot: the results replace the elements, on all ranks.
     pub const IN_PLACE: u32 = 1 << 7;
-    /// From this bit on: one more than the rank that alone gets the results.
+    /// First bit of the root field: one more than the only rank that receives the results; zero for all ranks.
     const ROOT: u32 = 8;
 
-    /// For one rank alone; for others `y` is not used.
+    /// Returns the option that only `root` receives the results; on other ranks `y` is not used.
     pub const fn to(root: usize) -> u32 {
         (root as u32 + 1) << ROOT
     }
 
-    /// Whether a rank gets results.
+    /// Returns whether a rank receives results.
     #[inline(always)]
     pub(crate) const fn is_for(options: u32, rank: usize) -> bool {
         let root = options >> ROOT;
@@ -51,15 +53,17 @@ pub mod options {
     }
 }
 
-/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`; with [`options::SCATTER`] of each block of `x`, which
-/// begin `stride` elements apart, and `y` may be the rank's. `WORLD` is at least the number of ranks.
+/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. With [`options::SCATTER`] it reduces `len`
+/// elements of each block of `x`. The blocks are `stride` elements apart, and `y` may be the rank's block. `WORLD` is
+/// at least the number of ranks.
 ///
 /// # Safety
-/// All ranks launch it in the same shape, with blocks and grids of one row, at most [`THREADS`](crate::meeting::THREADS) and
-/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), and with meetings of one communicator that differ in nothing but the rank. A half has
-/// room, each from a multiple of 16 bytes on, for the elements of all other ranks, or with [`options::SCATTER`] for the rank's
-/// block of theirs; in two shots half of it has room for the elements. What is reached directly needs no room, but in two shots
-/// for results that are not in place; then blocks begin at multiples of 16 bytes. `x` is valid for reads, `y` for writes.
+/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`THREADS`](crate::meeting::THREADS) and
+/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS). The meetings must be of one communicator and differ only in the rank. A
+/// half must have room for the elements of all other ranks, each aligned to 16 bytes; with [`options::SCATTER`], for
+/// the rank's block of theirs. In two-shot, half of it must have room for the elements. Directly accessed elements need
+/// no room, except in two-shot for results that are not in place; blocks then start at multiples of 16 bytes. `x` must
+/// be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -73,7 +77,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     factor: T,
     meeting: Meeting,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let Some(epoch) = (unsafe { meeting.begin() }) else { return };
     let has = |option| meeting.options & option != 0;
     let how = Reduce {
@@ -85,7 +89,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     let factor = has(options::SCALED).then_some(factor);
     let parts = match (has(options::TWO_SHOT), has(options::SCATTER)) {
         (true, _) => {
-            // A division by zero would be a panic.
+            // `max` avoids the panic of a division by zero.
             let part = vectors::<T>(len).div_ceil((meeting.world as usize).max(1)) * T::LANES;
             Parts { stride: part, len: part, end: len }
         }
@@ -93,45 +97,45 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         (false, false) => Parts { stride: 0, len, end: len },
     };
     let work = Work { how, x, y, parts, factor, rank, epoch };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     if unsafe { work.run::<WORLD>() } {
         epoch.end();
     }
 }
 
-/// What each rank reduces.
+/// The parts of the elements that each rank reduces.
 #[derive(Clone, Copy)]
 struct Parts {
-    /// Elements from the beginning of one rank's to that of the next one's.
+    /// Elements from the start of one rank's part to the start of the next rank's.
     stride: usize,
-    /// Elements of a part, but for what is beyond the end.
+    /// Number of elements of a part, except for those beyond the end.
     len: usize,
     end: usize,
 }
 
 impl Parts {
-    /// Where the part of a rank begins.
+    /// Returns the start of a rank's part.
     #[inline(always)]
     fn start(self, rank: usize) -> usize {
         (rank * self.stride).min(self.end)
     }
 
-    /// The elements of the part of a rank.
+    /// Returns the number of elements of a rank's part.
     #[inline(always)]
     fn len(self, rank: usize) -> usize {
         self.len.min(self.end - self.start(rank))
     }
 }
 
-/// The most vectors of a thread that are under way together.
+/// Maximum number of vectors per thread in flight together.
 const DEPTH: usize = 2;
 
-/// Those that are reduced together: as many as there are registers for.
+/// Number of vectors that are reduced together, limited by the registers.
 const fn depth(world: usize) -> usize {
     if world == 2 { DEPTH } else { 1 }
 }
 
-/// What a thread does in an operation.
+/// Work of a thread in an operation.
 #[derive(Clone, Copy)]
 struct Work<T> {
     how: Reduce,
@@ -149,7 +153,7 @@ impl<T: Packed> Work<T> {
         self.epoch.meeting.options & option != 0
     }
 
-    /// Whether there is such a rank besides this one.
+    /// Returns whether there is such a rank other than this one.
     #[inline(always)]
     fn is_other(&self, rank: usize) -> bool {
         rank < self.how.world as usize && rank != self.rank
@@ -160,13 +164,13 @@ impl<T: Packed> Work<T> {
         options::is_for(self.epoch.meeting.options, rank)
     }
 
-    /// A vector of `len` of the rank's elements, multiplied by its factor if it has one.
+    /// Loads a vector of `len` of the rank's elements, multiplied by its factor if there is one.
     ///
     /// # Safety
-    /// As for [`load`].
+    /// The contract of [`load`].
     #[inline(always)]
     unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         let lanes = unsafe { load(from, len, vector) };
         match self.factor {
             Some(factor) => T::scale(lanes, factor),
@@ -174,41 +178,42 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// The rank `steps` after this one, modulo the number of ranks; `steps` is less than that.
+    /// Returns the rank `steps` after this one, modulo the number of ranks; `steps` is less than that number.
     #[inline(always)]
     fn after(&self, steps: usize) -> usize {
         let (rank, world) = (self.rank + steps, self.how.world as usize);
         if rank < world { rank } else { rank - world }
     }
 
-    /// Where in the half of `of` the rank `from` writes its elements of a part, as each other rank does.
+    /// Returns the slot in the half of `of` to which `from` writes its elements of a part. Each rank except `of` has a
+    /// slot.
     #[inline(always)]
     fn slot(&self, of: usize, from: usize) -> *mut T {
         let place = from - usize::from(from > of);
         self.epoch.half::<T>(of).wrapping_add(place * vectors::<T>(self.parts.len) * T::LANES)
     }
 
-    /// Where in the half of a rank the results of two shots are.
+    /// Returns the address of the two-shot results in a rank's half.
     #[inline(always)]
     fn results(&self, of: usize) -> *mut T {
         self.epoch.half::<T>(of).wrapping_byte_add(self.epoch.meeting.half_bytes as usize / 2)
     }
 
     /// # Safety
-    /// As for [`reduce`].
+    /// The contract of [`reduce`].
     #[inline(always)]
     unsafe fn run<const WORLD: usize>(&self) -> bool {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: the caller's promise. The first barrier is between the others' elements and the reader of a part, the second
-        // between that part's results and their readers. Until then no one else has to do with the places of a part: its elements
-        // are read by the rank whose part it is, which then writes there.
+        // SAFETY: the caller's contract. The first barrier is between the others' writes of elements and the reader of
+        // a part. The second is between that part's results and their readers. Until then, no other rank accesses the
+        // addresses of a part. Its elements are read only by the rank that owns the part, which then writes there.
         unsafe {
-            // Each rank begins with the one after it, so that not all write to one.
+            // Each rank starts with the one after it, so that they do not all write to one rank.
             for step in 1..if is_direct { 0 } else { world } {
                 let rank = self.after(step);
-                // In two shots all reduce.
+                // In two-shot all ranks reduce.
                 if is_two_shot || self.is_for(rank) {
                     self.give(rank);
                 }
@@ -219,7 +224,7 @@ impl<T: Packed> Work<T> {
             if is_two_shot || self.is_for(self.rank) {
                 self.reduce::<WORLD>();
             }
-            // The program's memory is its own again when all have read it.
+            // The program may use its memory again once all ranks have read it.
             if (is_two_shot || is_direct) && !self.epoch.barrier(1) {
                 return false;
             }
@@ -236,10 +241,10 @@ impl<T: Packed> Work<T> {
         true
     }
 
-    /// Writes this rank's elements of another rank's part into its slot there.
+    /// Writes this rank's elements of another rank's part into its slot on that rank.
     ///
     /// # Safety
-    /// As for [`reduce`].
+    /// The contract of [`reduce`].
     #[inline(always)]
     unsafe fn give(&self, rank: usize) {
         let (from, len) = (self.x.wrapping_add(self.parts.start(rank)), self.parts.len(rank));
@@ -247,7 +252,7 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // All reads before the first is used: they are under way together.
+            // All reads are issued before the first result is used, so that they are in flight together.
             let mut elements = [T::of_words([0; 4]); DEPTH];
             let mut step = 0;
             while step < DEPTH {
@@ -260,7 +265,7 @@ impl<T: Packed> Work<T> {
             step = 0;
             while step < DEPTH {
                 if vector + step * stride < count {
-                    // SAFETY: there is room for whole vectors.
+                    // SAFETY: there is room for full vectors.
                     unsafe { T::store(elements[step], to.add((vector + step * stride) * T::LANES)) };
                 }
                 step += 1;
@@ -272,7 +277,7 @@ impl<T: Packed> Work<T> {
     /// Reduces this rank's part.
     ///
     /// # Safety
-    /// As for [`reduce`]; what the others have written is seen.
+    /// The contract of [`reduce`]. The writes of the other ranks must be visible.
     #[inline(always)]
     unsafe fn reduce<const WORLD: usize>(&self) {
         let (start, len) = (self.parts.start(self.rank), self.parts.len(self.rank));
@@ -280,12 +285,13 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // There are not the registers for what LLVM would compute before the loop: where each rank has its elements.
+            // Prevents LLVM from computing the address of each rank's elements before the loop, for which there are not
+            // enough registers.
             let mut this = *self;
             this.rank = opaque(this.rank);
             this.parts.len = opaque(this.parts.len);
             this.epoch.meeting.direct = opaque(this.epoch.meeting.direct);
-            // As in `give`.
+            // All reads are issued first, as in `give`.
             let mut elements = [[T::of_words([0; 4]); WORLD]; DEPTH];
             let mut step = 0;
             while step < depth(WORLD) {
@@ -294,7 +300,7 @@ impl<T: Packed> Work<T> {
                     let mut rank = 0;
                     while rank < WORLD {
                         if this.is_other(rank) {
-                            // SAFETY: the others' elements are there in whole vectors, at a multiple of 16.
+                            // SAFETY: the others' elements are stored as full vectors, at a multiple of 16 bytes.
                             elements[step][rank] =
                                 unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
                         } else if rank == this.rank {
@@ -319,39 +325,39 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Where another rank's elements of this rank's part, which begins at `start`, are: in a slot of this rank's half, or where that
-    /// rank has them.
+    /// Returns the address of another rank's elements of this rank's part, which starts at `start`. They are in a slot
+    /// of this rank's half, or in that rank's own memory if accessed directly.
     ///
     /// # Safety
-    /// There is such a rank, and a table, if they are reached directly.
+    /// The rank must exist, and the table must exist if elements are accessed directly.
     #[inline(always)]
     unsafe fn source(&self, rank: usize, start: usize) -> *mut T {
         if self.has(options::DIRECT) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             unsafe { self.epoch.direct::<T>(rank).add(start) }
         } else {
             self.slot(self.rank, rank)
         }
     }
 
-    /// Writes results of this rank's part, which begins at `start`: for itself, in two shots for all.
+    /// Writes results of this rank's part, which starts at `start`: for itself, and in two-shot for all.
     ///
     /// # Safety
-    /// The vector has elements, which have been read.
+    /// The vector must have elements, which have been read.
     #[inline(always)]
     unsafe fn put(&self, result: T::Lanes, start: usize, len: usize, vector: usize) {
         let is_two_shot = self.has(options::TWO_SHOT);
         let own = self.y.wrapping_add(if is_two_shot { start } else { 0 });
         if self.is_for(self.rank) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             unsafe { store(result, own, len, vector) };
         }
         let others = if is_two_shot { self.how.world as usize } else { 0 };
         for rank in 0..others {
-            // One body for all.
+            // Keeps a single loop body for all ranks.
             let rank = opaque(rank);
             if rank != self.rank && self.is_for(rank) {
-                // SAFETY: there is such a rank, and a table if it is needed; passed on from the caller.
+                // SAFETY: the rank exists, and the table too if it is needed; the rest is forwarded from the caller.
                 unsafe {
                     let all = if self.has(options::IN_PLACE) {
                         self.epoch.direct(rank)

@@ -1,33 +1,34 @@
-//! The vectors of 16 bytes that a thread works on, and how one is copied.
+//! The 16-byte vectors that a thread processes, with load, store and copy.
 
 use gpu_std::Vector;
 use gpu_std::prelude::*;
 
 use crate::packed::Packed;
 
-/// Keeps LLVM from unrolling the loop that it is in, whose body has enough accesses under way, for lack of registers.
+/// Prevents LLVM from unrolling the enclosing loop: its body already has enough accesses in flight, and registers are
+/// scarce.
 #[inline(always)]
 pub(crate) fn once() {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: nothing happens.
+    // SAFETY: the empty assembly has no effects.
     unsafe {
         core::arch::asm!("", options(nomem, nostack, preserves_flags));
     }
 }
 
-/// The first vector of a thread.
+/// Returns the first vector of the thread.
 #[inline(always)]
 pub(crate) fn first() -> usize {
     thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize
 }
 
-/// From a vector of a thread to its next.
+/// Returns the distance from a vector of the thread to its next.
 #[inline(always)]
 pub(crate) fn stride() -> usize {
     thread::block_dim_x() as usize * thread::grid_dim_x() as usize
 }
 
-/// The vectors of a thread up to a number, from the first on, which is the same on all ranks.
+/// Returns the thread's vectors below `count`, starting with its first. They are the same on all ranks.
 #[inline(always)]
 pub(crate) fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
     let (mut next, stride) = (first(), stride());
@@ -39,26 +40,27 @@ pub(crate) fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The vectors of this number of elements.
+/// Returns the number of vectors for this number of elements.
 #[inline(always)]
 pub(crate) fn vectors<T: Packed>(len: usize) -> usize {
     len.div_ceil(T::LANES)
 }
 
-/// The elements of a vector of `len` elements: fewer at the end.
+/// Returns the number of elements in a vector of `len` elements: fewer at the end.
 #[inline(always)]
 pub(crate) fn lanes_of<T: Packed>(len: usize, vector: usize) -> usize {
     T::LANES.min(len - vector * T::LANES)
 }
 
-/// Reads a vector of `len` elements: in one access if it is whole and aligned to 16 bytes. Elements beyond are zero.
+/// Reads a vector of `len` elements: in one access if it is full and aligned to 16 bytes. Elements beyond the end are
+/// zero.
 ///
 /// # Safety
-/// The vector has elements, which are valid.
+/// The vector must have elements, which must be valid for reads.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) -> T::Lanes {
     let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         let from = from.add(vector * T::LANES);
         if from.addr().is_multiple_of(16) && lanes == T::LANES {
@@ -69,14 +71,14 @@ pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) 
     }
 }
 
-/// Writes a vector of `len` elements, likewise.
+/// Writes a vector of `len` elements: in one access if it is full and aligned to 16 bytes.
 ///
 /// # Safety
-/// As for [`load`].
+/// The contract of [`load`], for writes.
 #[inline(always)]
 pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         let to = to.add(vector * T::LANES);
         if to.addr().is_multiple_of(16) && lanes == T::LANES {
@@ -87,15 +89,16 @@ pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, 
     }
 }
 
-/// Copies a vector of `len` elements: in one access each if it is whole and both are aligned to 16 bytes.
+/// Copies a vector of `len` elements: with one load and one store if it is full and both addresses are aligned to 16
+/// bytes.
 ///
 /// # Safety
-/// The vector has elements, which are valid at `from` for reads and at `to` for writes.
+/// The vector must have elements, which must be valid at `from` for reads and at `to` for writes.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Packed>(from: *const T, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);
     let is_aligned = (from.addr() | to.addr()).is_multiple_of(16);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         let (from, to) = (from.add(vector * T::LANES), to.add(vector * T::LANES));
         if is_aligned && lanes == T::LANES {

@@ -1,4 +1,4 @@
-//! Communicators of some of the ranks of another: [`Communicator::split`] and [`Communicator::shrink`].
+//! Communicators of a subset of the ranks: [`Communicator::split`] and [`Communicator::shrink`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
 
-/// The key of a split with what all ranks pass, which rank 0 writes.
+/// Key under which rank 0 publishes the colors and keys of all ranks for a split.
 const ALL: &str = "all";
 
 impl Communicator {
-    /// Divides the ranks: those that pass the same color get a communicator of their own, in the order of their keys, and of
-    /// ranks where keys are equal. All ranks call it; one that passes `None` gets `None`. The new communicator has the
-    /// stream and the options of this one, which works on.
+    /// Splits the communicator: ranks that pass the same color form a new communicator, ordered by key, then by rank.
+    /// All ranks call it; a rank that passes `None` gets `None`. The new communicator uses the stream and the options
+    /// of this one, which stays usable.
     ///
-    /// Ranks that are threads or processes call it at the same time; one thread that has several ranks cannot.
+    /// Ranks that are threads or processes call it concurrently. One thread that drives several ranks cannot call it.
     ///
     /// # Errors
-    /// As [`Self::init`]; [`Error::Communicator`] if this one has failed.
+    /// The errors of [`Self::init`]; [`Error::Communicator`] if this communicator has failed.
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let prefix = self.split_keys(self.splits);
         self.splits += 1;
@@ -31,7 +31,7 @@ impl Communicator {
         let with_color = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
         let mut ranks: Vec<(i64, usize)> = with_color.map(|(rank, (_, key))| (*key, rank)).collect();
         if let Some(before) = (self.splits - 1).checked_sub(1) {
-            // All ranks have come here, so none reads the keys of the split before.
+            // All ranks have reached this split, so none still reads the keys of the previous split.
             let (before, last) = (self.split_keys(before), deadline::with_last_word(deadline));
             self.store.delete(&format!("{before}/{}", self.rank()), last)?;
             if self.rank() == 0 {
@@ -45,12 +45,13 @@ impl Communicator {
         self.part(format!("split {}/{color}", self.splits - 1), place, ranks.len()).map(Some)
     }
 
-    /// A communicator of all ranks but these, which keep their order. The ranks that stay call it, with the same list, also
-    /// after a failure: that is how a program goes on without a rank that is gone. This communicator is not changed.
+    /// Creates a communicator without the excluded ranks; the others keep their order. All remaining ranks call it with
+    /// the same list. It also works after a failure: a program continues this way without a failed rank. This
+    /// communicator is not changed.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a list that names this rank, or one that there is not, or not one that is known to be gone; as
-    /// [`Self::init`]. A store that a lost process has served is gone with it.
+    /// [`Error::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known to have
+    /// failed; otherwise those of [`Self::init`]. If a lost process served the store, the store is lost too.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| Error::Argument { operation: "shrink", rank: self.rank(), reason };
         let mut excluded = excluded.to_vec();
@@ -78,16 +79,16 @@ impl Communicator {
         self.part(format!("without {names}"), place, self.world_size() - excluded.len())
     }
 
-    /// A communicator of some of the ranks, of which this is rank `rank`.
+    /// Creates a communicator of some of the ranks, in which this rank is `rank`.
     fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
-        // The ranks of the run that have ended are none of the part's.
+        // The new run ID keeps ended ranks of the old run out of the new communicator.
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);
         let launch = Launch { rank, world_size, run_id, store: None, ..self.launch.clone() };
         let options = self.options.clone().name(format!("{}, {name}", self.options.name));
         Self::meet(&self.stream, launch, Arc::clone(&self.store), options)
     }
 
-    /// Begins the keys of a split.
+    /// Key prefix of a split.
     fn split_keys(&self, split: u64) -> String {
         format!("{}/communicator/{}/split/{split}", self.launch.key_prefix(), self.mesh.id)
     }
@@ -101,8 +102,8 @@ impl Communicator {
         }
     }
 
-    /// The colors and keys of all ranks. Rank 0 collects them, so that the number of operations does not grow with the square
-    /// of the number of ranks.
+    /// Collects the colors and keys of all ranks. Rank 0 gathers them, which avoids a number of store operations
+    /// quadratic in the number of ranks.
     fn gather_colors(&self, prefix: &str, deadline: Instant) -> Result<Vec<(Option<u32>, i64)>> {
         let garbage = |rank: usize| self.split_error(format!("rank {rank} has put garbage into the store"));
         if self.rank() > 0 {
@@ -120,7 +121,7 @@ impl Communicator {
         Ok(all)
     }
 
-    /// A value of a split that another rank puts into the store, unless the communicator fails first.
+    /// Reads a value of a split that another rank puts into the store. Returns early if the communicator fails.
     fn read(&self, key: &str, prefix: &str, deadline: Instant) -> Result<Vec<u8>> {
         let mut pause = Duration::from_micros(500);
         loop {

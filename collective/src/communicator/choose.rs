@@ -1,4 +1,4 @@
-//! Which backend a communicator gets: from what all ranks know alike.
+//! Selection of a communicator's backend, from facts that all ranks share.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::mesh::{DeviceFacts, Mesh};
 use crate::nccl::{self, NcclBackend};
 use crate::peer::{self, PeerBackend};
 
-/// Ranks that have met.
+/// Inputs of the selection, after the rendezvous.
 pub(super) struct Choosing<'a> {
     pub stream: &'a Stream,
     pub options: &'a CommunicatorOptions,
     pub mesh: &'a Arc<Mesh>,
-    /// Those of all ranks.
+    /// Device facts of all ranks.
     pub devices: &'a [DeviceFacts],
 }
 
 impl Choosing<'_> {
-    /// The backend of the options for these devices.
+    /// Returns the backend that the options select for these devices.
     pub fn backend(&self) -> Result<Box<dyn Backend>> {
         let is_emulated = self.devices.iter().all(|device| device.is_emulated && device.nccl.is_none());
         if self.options.shares_gpu && !is_emulated && self.options.backend != BackendChoice::Peer {
@@ -56,7 +56,7 @@ impl Choosing<'_> {
                 }
                 let rest = match is_emulated {
                     true => Some(self.host()?),
-                    // A rank without it has said so.
+                    // A rank without NCCL has reported so.
                     false if self.devices.iter().all(|device| matches!(device.nccl, Some(Ok(_)))) => {
                         Some(self.nccl()?)
                     }
@@ -83,7 +83,7 @@ impl Choosing<'_> {
         peer::Making { mesh, stream, timeout, is_auto }
     }
 
-    /// Why the ranks cannot use each other's memory, as far as that is known before they try.
+    /// Returns why the ranks cannot use each other's memory, as far as this is known before trying.
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(

@@ -7,8 +7,8 @@ use crate::backend::Kind;
 use crate::element::{Element, ReduceOp};
 use crate::error::Result;
 
-/// The operations of [`Communicator::group`](super::Communicator::group). Each is checked when it is called, and enqueued
-/// when the closure has returned. The methods are those of [`Communicator`](super::Communicator).
+/// The operations of [`Communicator::group`](super::Communicator::group). Each call is checked at once and enqueued
+/// after the closure returns. The methods match those of [`Communicator`](super::Communicator).
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,
@@ -20,30 +20,30 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// See [`Communicator::send`](super::Communicator::send).
+    /// Adds the operation of [`Communicator::send`](super::Communicator::send) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn send<T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
         let x = x.into();
         self.place.check_rank("send", "receiver", to)?;
         self.add(Prepared::new::<T>(Kind::Send { to }, x.len()).reads(&x))
     }
 
-    /// See [`Communicator::recv`](super::Communicator::recv).
+    /// Adds the operation of [`Communicator::recv`](super::Communicator::recv) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn recv<T: DeviceCopy>(&mut self, y: impl Into<DeviceSliceMut<'a, T>>, from: usize) -> Result<()> {
         let y = y.into();
         self.place.check_rank("recv", "sender", from)?;
         self.add(Prepared::new::<T>(Kind::Receive { from }, y.len()).writes(&y))
     }
 
-    /// See [`Communicator::all_reduce`](super::Communicator::all_reduce).
+    /// Adds the operation of [`Communicator::all_reduce`](super::Communicator::all_reduce) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn all_reduce<T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -55,10 +55,11 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// See [`Communicator::all_reduce_in_place`](super::Communicator::all_reduce_in_place).
+    /// Adds the operation of [`Communicator::all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the
+    /// group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn all_reduce_in_place<T: Element>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -70,10 +71,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// See [`Communicator::reduce`](super::Communicator::reduce).
+    /// Adds the operation of [`Communicator::reduce`](super::Communicator::reduce) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn reduce<T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -94,10 +95,10 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// See [`Communicator::broadcast`](super::Communicator::broadcast).
+    /// Adds the operation of [`Communicator::broadcast`](super::Communicator::broadcast) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn broadcast<T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -108,10 +109,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::Broadcast { root }, buffer.len()).writes(&buffer))
     }
 
-    /// See [`Communicator::all_gather`](super::Communicator::all_gather).
+    /// Adds the operation of [`Communicator::all_gather`](super::Communicator::all_gather) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn all_gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -122,10 +123,11 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllGather, x.len()).reads(&x).writes(&y))
     }
 
-    /// See [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place).
+    /// Adds the operation of [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place) to the
+    /// group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn all_gather_in_place<T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -137,10 +139,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// See [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter).
+    /// Adds the operation of [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn reduce_scatter<T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -152,10 +154,11 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// See [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place).
+    /// Adds the operation of [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to
+    /// the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn reduce_scatter_in_place<T: Element>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -169,10 +172,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// See [`Communicator::all_to_all`](super::Communicator::all_to_all).
+    /// Adds the operation of [`Communicator::all_to_all`](super::Communicator::all_to_all) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn all_to_all<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -184,10 +187,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllToAll, len).reads(&x).writes(&y))
     }
 
-    /// See [`Communicator::gather`](super::Communicator::gather).
+    /// Adds the operation of [`Communicator::gather`](super::Communicator::gather) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -207,10 +210,10 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// See [`Communicator::scatter`](super::Communicator::scatter).
+    /// Adds the operation of [`Communicator::scatter`](super::Communicator::scatter) to the group.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn scatter<T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'a, T>>,

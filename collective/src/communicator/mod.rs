@@ -1,4 +1,4 @@
-//! [`Communicator`]: ranks that do things together.
+//! [`Communicator`]: a group of ranks that run collective operations.
 
 mod change;
 mod choose;
@@ -29,27 +29,27 @@ use crate::store::{MemoryStore, Store};
 use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
-/// One rank of several that do things together, each on a stream of its own.
+/// One rank of a group that runs collective operations, on its own stream.
 ///
-/// All operations run on the communicator's stream, in the order of the calls, each after earlier work on its buffers; later
-/// work on the buffers follows it, on whatever stream. A call enqueues and returns: the host waits for nothing. With a stream
-/// of its own a communicator works beside kernels on other streams.
+/// All operations run on the communicator's stream in call order, each after earlier work on its buffers. Later work on
+/// the buffers, on any stream, is ordered after the operation. A call enqueues and returns without blocking the host.
+/// On its own stream, a communicator overlaps with kernels on other streams.
 ///
-/// Every rank calls the same operations in the same order, with the same element type, length, operator and root; with
-/// several communicators, in the same order across all that share a stream. A mismatch is an error that names both ranks and
-/// both calls, a missing call is one at the deadline of the operation that waits for it. NCCL compares nothing by itself: a
-/// mismatch that does not block it, such as another operator, can give wrong results. With
+/// Every rank calls the same operations in the same order, with the same element type, length, operator and root. With
+/// several communicators, the order is the same across all that share a stream. A mismatch is an error that names both
+/// ranks and both calls. A missing call is an error at the deadline of the operation that waits for it. NCCL itself
+/// compares nothing: a mismatch that does not block it, such as another operator, can give wrong results. With
 /// [`checked`](CommunicatorOptions::checked) every mismatch is found before data moves.
 ///
-/// A failure ends the communicator on all ranks: their operations fail with it, those to come are refused with it. The
-/// contents of the buffers of failed operations are unspecified. [`Self::shrink`] makes a communicator of ranks that go on.
+/// A failure ends the communicator on all ranks: pending and future operations fail with it. The contents of the
+/// buffers of failed operations are unspecified. [`Self::shrink`] creates a communicator of the remaining ranks.
 ///
-/// Dropping it waits for nothing: what was enqueued goes on, and ranks that need this one after that fail with
-/// [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the end in common.
+/// Dropping a communicator does not wait: enqueued operations continue. Ranks that need this one afterwards fail with
+/// [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the collective shutdown.
 ///
-/// On a stream that is being captured operations become part of the graph, if its backend can. Every launch of the graph is
-/// then an operation as every other: all ranks launch theirs in the same order. An emulated device must have threads for its
-/// streams, as it has unless it is stepped.
+/// On a stream that is being captured, operations become part of the graph if the backend supports it. Each graph
+/// launch then counts as an operation: all ranks launch theirs in the same order. An emulated device must have threads
+/// for its streams, which it has unless it is stepped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,16 +81,16 @@ pub struct Communicator {
     launch: Launch,
     store: Arc<dyn Store>,
     options: CommunicatorOptions,
-    /// The calls of [`Self::split`] so far.
+    /// Number of calls of [`Self::split`] so far.
     splits: u64,
-    /// The calls of [`Self::symmetric_buffer`] so far.
+    /// Number of calls of [`Self::symmetric_buffer`] so far.
     symmetric: u64,
-    /// The memory of symmetric buffers.
+    /// Memory pool of symmetric buffers.
     pool: Pool,
 }
 
 impl CommunicatorOptions {
-    /// Whether ranks on this device need NCCL.
+    /// Returns whether ranks on this device need NCCL.
     fn wants_nccl(&self, device: &Device) -> bool {
         #[cfg(test)]
         if self.nccl.is_some() {
@@ -99,7 +99,7 @@ impl CommunicatorOptions {
         self.backend != BackendChoice::Host && !device.is_emulated() && !self.shares_gpu
     }
 
-    /// Whether ranks on this device may use each other's memory.
+    /// Returns whether ranks on this device may use each other's memory.
     fn wants_peers(&self, device: &Device) -> bool {
         match self.backend {
             BackendChoice::Peer => true,
@@ -118,13 +118,13 @@ impl CommunicatorOptions {
 }
 
 impl Communicator {
-    /// Meets the other ranks through the store. All ranks call it; it returns when all have come. Operations will run on
-    /// this stream.
+    /// Creates a communicator: a rendezvous of all ranks through the store. All ranks call it; it returns when all have
+    /// arrived. Operations will run on `stream`.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`] and [`Error::Init`], on all ranks that have come: a rank that has not come by the deadline, has
-    /// ended, is there twice, or has another version, world size or kind of device, or the GPU of another; devices for
-    /// which there is no backend. Errors of the store.
+    /// [`Error::Rendezvous`] and [`Error::Init`], on all ranks that have arrived. Causes: a rank that missed the
+    /// deadline, has ended, or exists twice; a different version, world size or kind of device; the GPU of another
+    /// rank; devices without a backend. Errors of the store.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
@@ -134,11 +134,11 @@ impl Communicator {
         Self::meet(stream, launch.clone(), store, options.clone())
     }
 
-    /// A communicator for each of these streams, all of this process, in their order: rank 0 is the first. Each can be moved
-    /// to a thread of its own, as those of GPUs must be; those of emulated devices can also all be used by one.
+    /// Creates one communicator per stream, all in this process; the first is rank 0. GPU communicators need one thread
+    /// each; emulated ones can share a thread.
     ///
     /// # Errors
-    /// As [`Self::init`]; [`Error::Runtime`] without streams.
+    /// The errors of [`Self::init`]; [`Error::Runtime`] without streams.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
@@ -191,7 +191,7 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&meeting)?;
-        // Parts of it do not know the address of the store.
+        // Communicators split from this one do not know the store's address.
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
@@ -208,47 +208,48 @@ impl Communicator {
         })
     }
 
-    /// This rank, from 0.
+    /// This rank, counted from 0.
     pub fn rank(&self) -> usize {
         self.mesh.rank()
     }
 
-    /// The number of ranks.
+    /// Number of ranks.
     pub fn world_size(&self) -> usize {
         self.mesh.world()
     }
 
-    /// The device of the stream.
+    /// Device of the stream.
     pub fn device(&self) -> &Device {
         self.stream.device()
     }
 
-    /// The stream that operations run on.
+    /// Stream on which the operations run.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Sets the time of operations that are called from now on. See [`CommunicatorOptions::timeout`].
+    /// Sets the timeout of operations called from now on. See [`CommunicatorOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
     }
 
-    /// Ends the communicator on all ranks, now: operations that run or wait fail with
+    /// Aborts the communicator on all ranks immediately: running and waiting operations fail with
     /// [`Failure::Aborted`](crate::Failure::Aborted). Does not wait. A second call does nothing.
     pub fn abort(&self) {
         self.abort_with("the program called `abort`");
     }
 
-    /// The flight recorder's content: what became of the last operations.
+    /// Returns the content of the flight recorder: the outcome of the last operations.
     pub fn dump(&self) -> FlightRecord {
         self.mesh.record()
     }
 
-    /// The end in common: waits until all ranks have called it and all operations of this rank are done.
+    /// Shuts the communicator down collectively: waits until all ranks have called it and all operations of this rank
+    /// are done.
     ///
     /// # Errors
-    /// [`Error::Communicator`]: the failure that ended the communicator before, or a rank that did not come.
-    /// [`Error::Argument`] while the stream is being captured; with NCCL, while there are graphs with its operations.
+    /// [`Error::Communicator`]: an earlier failure of the communicator, or a rank that did not call it.
+    /// [`Error::Argument`] while the stream is being captured; with NCCL, also while graphs with its operations exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
@@ -262,13 +263,13 @@ impl Communicator {
         Ok(())
     }
 
-    /// Makes a buffer of `len` elements on each rank, filled with zeros, which the kernels of all ranks reach. All ranks call it,
-    /// with the same length; it waits for them, and not for their streams.
+    /// Allocates a zeroed buffer of `len` elements on each rank, which the kernels of all ranks can access. All ranks
+    /// call it, with the same length. It waits for the other ranks, but not for their streams.
     ///
     /// # Errors
-    /// [`Error::Symmetric`] on all ranks, if one has no memory for it or cannot map that of another;
-    /// [`Failure::Mismatch`](crate::Failure::Mismatch) for other lengths or types, which names both; a rank that did not come
-    /// within [`timeout`](CommunicatorOptions::timeout).
+    /// [`Error::Symmetric`] on all ranks, if one rank is out of memory or cannot map another's;
+    /// [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, for different lengths or types; an
+    /// error for a rank that did not call it within [`timeout`](CommunicatorOptions::timeout).
     pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
         let mut operation = Fingerprint::new("symmetric_buffer", type_name::<T>(), len);
         operation.sequence = self.symmetric;
@@ -287,7 +288,7 @@ impl Communicator {
         Place { rank: self.rank(), world: self.world_size() }
     }
 
-    /// Enqueues operations as one.
+    /// Enqueues operations as one batch.
     fn submit(&self, prepared: Vec<Prepared<'_>>) -> Result<Work> {
         let Some(first) = prepared.first() else {
             let state = WorkState::new("an empty group".to_owned());
@@ -316,8 +317,8 @@ impl Communicator {
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };
-            // SAFETY: the calls' memory is that of the uses, which are borrowed as a group of slices is: none that is
-            // written overlaps another.
+            // SAFETY: the calls' memory is that of the uses. They are borrowed like a group's slices: a written slice
+            // overlaps no other.
             unsafe { self.backend.enqueue(&self.stream, &uses, batch) }
         })?;
         Ok(Work { state })

@@ -1,6 +1,7 @@
 //! The operations of a [`Communicator`].
 //!
-//! Each checks its arguments, enqueues itself on the communicator's stream, after earlier work on its buffers, and returns.
+//! Each operation checks its arguments, enqueues itself on the communicator's stream after earlier work on its buffers,
+//! and returns.
 
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::seam::site;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::work::Work;
 
-/// Aborts the communicator when the closure of a group panics.
+/// Guard that aborts the communicator when the closure of a group panics.
 struct AbortOnPanic<'c> {
     communicator: &'c Communicator,
     is_armed: bool,
@@ -35,7 +36,7 @@ fn write<'y, T: DeviceCopy>(y: impl Into<DeviceSliceMut<'y, T>>) -> DeviceSliceM
 }
 
 impl Communicator {
-    /// Enqueues the operation of a group of one.
+    /// Enqueues a group of one operation.
     #[track_caller]
     fn one<'a>(&self, call: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let _site = site();
@@ -44,12 +45,11 @@ impl Communicator {
         self.submit(group.calls)
     }
 
-    /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` are as long as each other, and as on the
-    /// other ranks.
+    /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` have the same length on all ranks.
     ///
     /// # Errors
-    /// [`Error::Argument`] for lengths that do not fit; [`Error::Communicator`] if the communicator has failed; a lost
-    /// device. Failures after that are the [`Work`]'s.
+    /// [`Error::Argument`] for lengths that do not match; [`Error::Communicator`] if the communicator has failed; a
+    /// lost device. Later failures are reported by the [`Work`].
     #[track_caller]
     pub fn all_reduce<'x, 'y, T: Element>(
         &mut self,
@@ -60,10 +60,10 @@ impl Communicator {
         self.one(|group| group.all_reduce(read(x), write(y), op))
     }
 
-    /// As [`Self::all_reduce`], with the result in place of the elements.
+    /// Like [`Self::all_reduce`], in place.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn all_reduce_in_place<'y, T: Element>(
         &mut self,
@@ -73,10 +73,11 @@ impl Communicator {
         self.one(|group| group.all_reduce_in_place(write(buffer), op))
     }
 
-    /// Reduces the elements of all ranks; the root gets the result. What another rank passes as target is not used.
+    /// Reduces the elements of all ranks; the root gets the result. On other ranks the target is ignored.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root, or the root has passed no target.
+    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such root, or if the root passed no
+    /// target.
     #[track_caller]
     pub fn reduce<'x, 'y, T: Element>(
         &mut self,
@@ -88,10 +89,10 @@ impl Communicator {
         self.one(|group| group.reduce(read(x), y, op, root))
     }
 
-    /// Copies the root's elements to all ranks. Elements are of any type.
+    /// Copies the root's elements, of any type, to all ranks.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root.
+    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such root.
     #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
@@ -101,11 +102,11 @@ impl Communicator {
         self.one(|group| group.broadcast(write(buffer), root))
     }
 
-    /// Puts the elements of all ranks together, in the order of ranks; every rank gets all. `y` is as long as `x` times the
-    /// number of ranks.
+    /// Concatenates the elements of all ranks, in rank order; every rank gets the result. The length of `y` is that of
+    /// `x` times the number of ranks.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn all_gather<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -115,10 +116,10 @@ impl Communicator {
         self.one(|group| group.all_gather(read(x), write(y)))
     }
 
-    /// As [`Self::all_gather`], in a buffer with a block for each rank: this rank's is in its place already.
+    /// Like [`Self::all_gather`], in a buffer with one block per rank, in which this rank's block is already in place.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn all_gather_in_place<'y, T: DeviceCopy>(
         &mut self,
@@ -127,11 +128,11 @@ impl Communicator {
         self.one(|group| group.all_gather_in_place(write(buffer)))
     }
 
-    /// Reduces the elements of all ranks; each gets the block of the result with its number. `x` is as long as `y` times the
+    /// Reduces the elements of all ranks; rank r gets block r of the result. The length of `x` is that of `y` times the
     /// number of ranks.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn reduce_scatter<'x, 'y, T: Element>(
         &mut self,
@@ -142,11 +143,11 @@ impl Communicator {
         self.one(|group| group.reduce_scatter(read(x), write(y), op))
     }
 
-    /// As [`Self::reduce_scatter`], with this rank's block of the result in its place in the buffer. The contents of the other
-    /// blocks are unspecified.
+    /// Like [`Self::reduce_scatter`], with this rank's block of the result at its place in the buffer. The contents of
+    /// the other blocks are unspecified.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn reduce_scatter_in_place<'y, T: Element>(
         &mut self,
@@ -156,11 +157,11 @@ impl Communicator {
         self.one(|group| group.reduce_scatter_in_place(write(buffer), op))
     }
 
-    /// Sends block r of `x` to rank r, and puts what comes from rank r into block r of `y`. Both have a block for each rank,
-    /// all of one length.
+    /// Sends block r of `x` to rank r, and stores the data from rank r in block r of `y`. Both have one block per rank,
+    /// all of equal length.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn all_to_all<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -170,11 +171,10 @@ impl Communicator {
         self.one(|group| group.all_to_all(read(x), write(y)))
     }
 
-    /// Puts the elements of all ranks together on the root, in the order of ranks. What another rank passes as target is not
-    /// used.
+    /// Concatenates the elements of all ranks on the root, in rank order. On other ranks the target is ignored.
     ///
     /// # Errors
-    /// As [`Self::reduce`].
+    /// The errors of [`Self::reduce`].
     #[track_caller]
     pub fn gather<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -185,10 +185,10 @@ impl Communicator {
         self.one(|group| group.gather(read(x), y, root))
     }
 
-    /// Divides the root's elements among the ranks: rank r gets block r. What another rank passes as source is not used.
+    /// Distributes the root's elements over the ranks: rank r gets block r. On other ranks the source is ignored.
     ///
     /// # Errors
-    /// As [`Self::reduce`].
+    /// The errors of [`Self::reduce`].
     #[track_caller]
     pub fn scatter<'x, 'y, T: DeviceCopy>(
         &mut self,
@@ -199,21 +199,21 @@ impl Communicator {
         self.one(|group| group.scatter(x, write(y), root))
     }
 
-    /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other do it in a
+    /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other use a
     /// [group](Self::group).
     ///
     /// # Errors
-    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or it is this one.
+    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or if it is this rank.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
         self.place().check_other("send", to)?;
         self.one(|group| group.send(read(x), to))
     }
 
-    /// Receives elements from another rank, which calls [`Self::send`] with as many.
+    /// Receives elements from another rank, which calls [`Self::send`] with the same number of elements.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// The errors of [`Self::send`].
     #[track_caller]
     pub fn recv<'y, T: DeviceCopy>(
         &mut self,
@@ -224,17 +224,17 @@ impl Communicator {
         self.one(|group| group.recv(write(y), from))
     }
 
-    /// Lets later work of the stream wait until the streams of all ranks have come here.
+    /// Makes later work of the stream wait until the streams of all ranks have reached the barrier.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`].
+    /// The errors of [`Self::all_reduce`].
     #[track_caller]
     pub fn barrier(&mut self) -> Result<Work> {
         self.one(Group::barrier)
     }
 
-    /// Enqueues several operations as one: sends and receives first, all at once, then the others in their order. For
-    /// messages that cross, and for many small operations.
+    /// Enqueues several operations as one: first all sends and receives concurrently, then the others in order. Use it
+    /// for messages that cross, and for many small operations.
     ///
     /// ```
     /// use std::time::Duration;
@@ -266,8 +266,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns, as [`Error::Group`]. Then, and if it panics, nothing was enqueued, and the communicator is
-    /// aborted, since the other ranks wait for this one. As [`Self::all_reduce`].
+    /// The closure's error, as [`Error::Group`]. If the closure fails or panics, nothing is enqueued and the
+    /// communicator is aborted, since the other ranks wait for this one. Otherwise those of [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };
@@ -279,7 +279,7 @@ impl Communicator {
             self.abort_with(&format!("the closure of a group failed: {error}"));
             return Err(Error::Group(Box::new(error)));
         }
-        // Not before: the closure's own calls have their lines.
+        // Not earlier: the calls inside the closure record their own source lines.
         let _site = site();
         self.submit(group.calls)
     }

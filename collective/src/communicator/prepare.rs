@@ -1,4 +1,4 @@
-//! [`Prepared`]: an operation whose arguments were checked, before it is enqueued. [`Place`] checks them.
+//! [`Prepared`]: an operation with checked arguments, before it is enqueued. [`Place`] checks them.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::element::{Element, ReduceOp, Reduction};
 use crate::error::{Error, Result};
 use crate::fingerprint::{Fingerprint, type_name};
 
-/// An operation that can be enqueued.
+/// An operation that is ready to be enqueued.
 pub(super) struct Prepared<'a> {
     pub call: Call,
     pub uses: Vec<BufferUse<'a>>,
 }
 
-/// A rank, and how many there are.
+/// A rank and the world size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub rank: usize,
@@ -101,7 +101,7 @@ impl Place {
         ))
     }
 
-    /// The length of a block, of which a buffer of this length has one for each rank.
+    /// Returns the length of one rank's block of a buffer of this length.
     pub fn block_len(self, operation: &'static str, len: usize) -> Result<usize> {
         if len.is_multiple_of(self.world) {
             return Ok(len / self.world);
@@ -110,13 +110,13 @@ impl Place {
         Err(self.error(operation, format!("{len} elements cannot be divided among {world} ranks")))
     }
 
-    /// This rank's block of memory that has one for each.
+    /// Returns this rank's block of a buffer that has one block per rank.
     pub fn own_block(self, whole: Memory) -> Memory {
         let bytes = whole.bytes / self.world;
         Memory { address: whole.address + (self.rank * bytes) as u64, bytes }
     }
 
-    /// Fails if the root has not passed what only the root needs.
+    /// Fails if the root did not pass the argument that only the root needs.
     pub fn check_given<S>(
         self,
         operation: &'static str,
@@ -130,7 +130,7 @@ impl Place {
         Err(self.error(operation, format!("this rank is the root, so it must pass a {what}, not `None`")))
     }
 
-    /// Fails for a message to oneself, which only a group can have: alone it would wait for its other end.
+    /// Fails for a message to this rank itself. Only a group can contain one; alone it would wait for its other end.
     pub fn check_other(self, operation: &'static str, peer: usize) -> Result<()> {
         if peer != self.rank {
             return Ok(());

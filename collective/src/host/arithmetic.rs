@@ -1,7 +1,7 @@
-//! Reductions of elements, in the order of ranks: ((x0 + x1) + x2) + …
+//! Reductions of elements in rank order: ((x0 + x1) + x2) + …
 //!
-//! Guarantees: the result depends on the elements and their order alone. Kernels that reduce over peers do the same steps,
-//! so their results have the same bits.
+//! Guarantee: the result depends only on the elements and their order. The kernels that reduce over peers use the same
+//! steps, so their results are bit-identical.
 
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
@@ -10,10 +10,10 @@ use warpsmith_collective_kernels::number::{Accumulate, Number};
 use crate::element::{ElementType, Operator, Reduction};
 use crate::exchange::Bytes;
 
-/// Element `index` of these bytes.
+/// Reads element `index` of these bytes.
 fn read<T: Copy>(bytes: Bytes, index: usize) -> T {
     assert!((index + 1) * size_of::<T>() <= bytes.len);
-    // SAFETY: it is inside, by the line above; any bits are a number.
+    // SAFETY: it is in bounds, by the assertion above; all bit patterns are valid numbers.
     unsafe { bytes.ptr().cast::<T>().add(index).read_unaligned() }
 }
 
@@ -23,7 +23,7 @@ fn write<T: Copy>(bytes: Bytes, index: usize, value: T) {
     unsafe { bytes.ptr().cast::<T>().add(index).write_unaligned(value) }
 }
 
-/// Floating point of 8 bits, which kernels do not reduce.
+/// 8-bit floating point, which kernels do not reduce.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct F8<T>(T);
@@ -65,7 +65,7 @@ macro_rules! with_type {
     };
 }
 
-/// Reduces what all ranks have, which is as long as the result. Factors were applied before.
+/// Reduces the inputs of all ranks, each as long as the result. Factors must already be applied.
 pub(super) fn reduce(reduction: Reduction, of_ranks: &[Bytes], result: Bytes) {
     with_type!(reduction.element, reduce_typed(reduction.operator, of_ranks, result))
 }
@@ -91,7 +91,7 @@ fn reduce_typed<T: Number>(operator: Operator, of_ranks: &[Bytes], result: Bytes
     }
 }
 
-/// Multiplies elements by the factor of the reduction, rounded to their type, into `result`, which is as long.
+/// Multiplies elements by the factor of the reduction, rounded to their type, into `result` of the same length.
 pub(super) fn scale(reduction: Reduction, of_rank: Bytes, result: Bytes) {
     with_type!(reduction.element, scale_typed(reduction.factor, of_rank, result))
 }

@@ -1,8 +1,8 @@
-//! The Host backend: collectives without a GPU, by the threads that run emulated streams.
+//! The Host backend: collectives without a GPU, run by the threads of emulated streams.
 //!
-//! Guarantees: results of reductions are computed by one rank in the order of ranks, and sent to the others: the same bits on
-//! all ranks and in all runs. Memory beyond the buffers is a few [`CHUNK`]s for each rank. An operation's time counts from
-//! when its stream comes to it; it ends by its deadline, whatever others do.
+//! Guarantees: one rank computes each reduction in rank order and sends the result to the others: the same bits on all
+//! ranks in every run. Memory beyond the buffers is a few [`CHUNK`]s per rank. An operation's timeout counts from when
+//! its stream reaches it. The operation ends by its deadline, whatever other ranks do.
 
 mod arithmetic;
 
@@ -20,12 +20,12 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Lane, Mesh};
 
-/// See the [module's documentation](self).
+/// The Host backend. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct HostBackend(Arc<Ranks>);
 
 impl HostBackend {
-    /// In checked mode ranks compare each operation before its data moves.
+    /// Creates the backend. In checked mode ranks compare each operation before its data moves.
     pub fn new(mesh: Arc<Mesh>, is_checked: bool) -> Self {
         let places = Mutex::new(Places::new(mesh.world()));
         Self(Arc::new(Ranks { mesh, is_checked, places }))
@@ -52,7 +52,7 @@ impl Backend for HostBackend {
         };
         let (ranks, operation) = (Arc::clone(&self.0), task.batch.calls[0].fingerprint.clone());
         let name = task.batch.name();
-        // SAFETY: passed on from the caller; the calls stay inside of the uses.
+        // SAFETY: forwarded from the caller; the calls stay within the uses.
         let enqueued = unsafe { stream.enqueue_host_named(name, uses, move || task.run()) };
         match enqueued {
             Ok(()) => {
@@ -70,16 +70,16 @@ impl Backend for HostBackend {
     }
 }
 
-/// What the operations of a communicator share.
+/// State shared by the operations of a communicator.
 #[derive(Debug)]
 struct Ranks {
     mesh: Arc<Mesh>,
     is_checked: bool,
-    /// Locked while a batch runs: two launches of a graph on two streams take turns.
+    /// Sequence numbers. Locked while a batch runs, so two launches of a graph on two streams are serialized.
     places: Mutex<Places>,
 }
 
-/// What became of a task.
+/// Progress of a task.
 #[derive(Debug, Default)]
 struct Flags {
     is_enqueued: AtomicBool,
@@ -87,13 +87,13 @@ struct Flags {
     was_skipped: AtomicBool,
 }
 
-/// A batch as the stream has it.
+/// A batch as enqueued on the stream.
 #[derive(Debug)]
 struct Task {
     ranks: Arc<Ranks>,
     device: String,
     batch: Batch,
-    /// The recorder's numbers of the calls; none in a graph.
+    /// Flight recorder numbers of the calls; none in a graph.
     numbers: Vec<u64>,
     flags: Arc<Flags>,
 }
@@ -146,13 +146,13 @@ impl Drop for Task {
 }
 
 impl Ranks {
-    /// The others wait for an operation that this rank does not run.
+    /// Fails the communicator because other ranks wait for an operation that this rank does not run.
     fn not_run(&self, operation: Fingerprint, reason: &str) {
         let (rank, operation) = (self.mesh.rank(), Box::new(operation));
         self.mesh.fail(Failure::NotRun { rank, operation, reason: reason.to_owned() });
     }
 
-    /// Runs the calls of a batch: first those between two ranks, all at once, then the others, in their order.
+    /// Runs the calls of a batch: first all point-to-point calls concurrently, then the others in order.
     fn run(&self, batch: &Batch, numbers: &[u64]) -> Result<(), Box<(Fingerprint, Failure)>> {
         let recorder = &self.mesh.member.recorder;
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +169,7 @@ impl Ranks {
         for run in [&between[..]].into_iter().filter(|run| !run.is_empty()).chain(together.chunks(1)) {
             run.iter().for_each(|(_, number, operation)| recorder.started(*number, operation));
             let term = Term::new(batch.timeout);
-            // What failed has ended the communicator.
+            // A failed operation has already ended the communicator.
             let ran = match self.mesh.member.failure() {
                 Some(failure) => Err(failure),
                 None => self.run_one(run, term),
@@ -183,7 +183,7 @@ impl Ranks {
         result
     }
 
-    /// Runs one collective, or all messages between two ranks.
+    /// Runs one collective, or all point-to-point messages.
     fn run_one(&self, run: &[(&Call, u64, Arc<Fingerprint>)], term: Term) -> Result<(), Failure> {
         let (first, _, operation) = &run[0];
         if operation.is_point_to_point() {
@@ -206,19 +206,19 @@ impl Ranks {
     }
 }
 
-/// What a call reads.
+/// Returns the memory that a call reads.
 fn from(call: &Call) -> Bytes {
     // SAFETY: the memory belongs to the call while it runs, by the contract of `Backend::enqueue`.
     unsafe { Bytes::new(call.from.address as usize, call.from.bytes) }
 }
 
-/// What a call writes.
+/// Returns the memory that a call writes.
 fn to(call: &Call) -> Bytes {
     // SAFETY: as above.
     unsafe { Bytes::new(call.to.address as usize, call.to.bytes) }
 }
 
-/// A collective that runs.
+/// A running collective.
 struct Collective<'a> {
     mesh: &'a Mesh,
     call: &'a Call,
@@ -230,7 +230,7 @@ impl Collective<'_> {
     fn run(&self) -> Result<(), Failure> {
         let (x, y, rank, world) = (from(self.call), to(self.call), self.mesh.rank(), self.mesh.world());
         let everyone = |bytes: Bytes| self.mesh.others().map(move |other| (other, bytes)).collect::<Vec<_>>();
-        // A block for each rank.
+        // One block per rank.
         let block = |bytes: Bytes, index: usize| bytes.part(index * (bytes.len / world), bytes.len / world);
         let blocks =
             |bytes: Bytes| self.mesh.others().map(|other| (other, block(bytes, other))).collect::<Vec<_>>();
@@ -274,7 +274,8 @@ impl Collective<'_> {
         exchange(self.mesh, Lane::Collective, messages(sends), messages(receives), self.term)
     }
 
-    /// The elements in rounds: in each, every rank reduces a piece and sends the result to the others.
+    /// All-reduces the elements in rounds: in each round, every rank reduces a piece and sends the result to the
+    /// others.
     fn all_reduce(&self, x: Bytes, y: Bytes) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let piece = piece_bytes(self.call.reduction, x.len.div_ceil(world));
@@ -292,7 +293,7 @@ impl Collective<'_> {
         }
     }
 
-    /// Each owner gets its part of `x` reduced into its own `y`, in rounds.
+    /// Reduces each owner's part of `x` into its own `y`, in rounds.
     fn reduce_to(
         &self,
         part_of: &dyn Fn(usize, Bytes) -> Bytes,
@@ -313,8 +314,8 @@ impl Collective<'_> {
         }
     }
 
-    /// Each owner gets the pieces that are its own from all ranks, at most [`CHUNK`] bytes, and reduces them into `result`.
-    /// On other ranks that is not touched.
+    /// Sends each owner its pieces from all ranks, at most [`CHUNK`] bytes, and reduces them into the owner's `result`.
+    /// On other ranks `result` is untouched.
     fn reduce_pieces(
         &self,
         piece_of: &dyn Fn(usize) -> Bytes,
@@ -323,7 +324,7 @@ impl Collective<'_> {
     ) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let Some(reduction) = self.call.reduction else { return Ok(()) };
-        // What this rank contributes, with its factor applied.
+        // This rank's contribution, with its factor applied.
         let mut scaled: Vec<Vec<u8>> = Vec::new();
         if reduction.operator == Operator::PreMulSum {
             for owner in owners.clone() {
@@ -352,7 +353,8 @@ impl Collective<'_> {
     }
 }
 
-/// The bytes of a piece that one rank reduces in a round, of this many at most: whole elements, and at least one.
+/// Returns the size in bytes of a piece that one rank reduces per round: at most `at_most`, in whole elements, at least
+/// one.
 fn piece_bytes(reduction: Option<Reduction>, at_most: usize) -> usize {
     let element = reduction.map_or(1, |reduction| reduction.element.bytes());
     at_most.min(CHUNK).next_multiple_of(element).max(element)

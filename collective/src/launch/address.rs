@@ -1,4 +1,4 @@
-//! Where the processes of a run meet.
+//! Address at which the processes of a run meet (the store).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,21 +8,20 @@ use super::variables::{Read, Variables};
 use super::{Engine, nodes};
 use crate::error::{Error, Result};
 
-/// The first port for runs whose engine names none, above those that Linux gives to clients, and how many there are.
-/// JAX has the same ones.
+/// First port, and number of ports, for runs whose launcher names none: above Linux's ephemeral ports, as in JAX.
 const PORTS: (u16, u64) = (61440, 4096);
 
-/// Where the processes of a run meet.
+/// Address at which the processes of a run meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreAddress {
-    /// A server.
+    /// A TCP server.
     Tcp {
-        /// The name or address of its host.
+        /// Name or address of the server's host.
         host: String,
-        /// Its port.
+        /// Port of the server.
         port: u16,
-        /// The process that serves it.
+        /// Process that serves the store.
         served_by: StoreHost,
     },
     /// A folder: [`FileStore`](crate::store::FileStore).
@@ -51,7 +50,7 @@ impl fmt::Display for StoreAddress {
 }
 
 impl Variables {
-    /// Where the processes meet. `None` for a process alone of which no variable says so.
+    /// Returns the address of the store; `None` for a single process without a variable that names one.
     pub(super) fn store(&self, identity: &Identity) -> Result<Option<StoreAddress>> {
         if let Some(text) = self.text("WARPSMITH_STORE") {
             return self.named(text).map(Some);
@@ -109,7 +108,7 @@ impl Variables {
         Ok(StoreAddress::Tcp { host: host.to_owned(), port, served_by })
     }
 
-    /// The address that torchrun, or a user, names.
+    /// Returns the address named by torchrun or by the user.
     fn master(&self, identity: &Identity) -> Result<StoreAddress> {
         let missing = |missing, present| Error::MissingVariable {
             missing,
@@ -158,7 +157,7 @@ fn port(number: u64) -> u16 {
     PORTS.0 + u16::try_from(number % PORTS.1).expect("less than the number of ports")
 }
 
-/// FNV-1a: the same in each process.
+/// Computes the FNV-1a hash: the same in each process.
 fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

@@ -1,16 +1,16 @@
-//! What each engine says about a process, and which of them decides.
+//! Identity of a process according to each launcher, and the choice of the launcher that decides.
 
 use super::variables::{Read, Variables};
 use super::{Engine, Launch, nodes};
 use crate::error::{Error, Result};
 use crate::store::Token;
 
-/// From here on the numbers of Slurm's steps stand for what is none: batch scripts, shells of salloc.
+/// From here on, Slurm step IDs are reserved for pseudo-steps: batch scripts, shells of salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
-/// The longest name of a run, in bytes.
+/// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;
 
-/// What an engine says about a process.
+/// Identity of a process according to one launcher.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub engine: Engine,
@@ -21,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Variables {
-    /// The place of the process.
+    /// Returns the rank and the surroundings of the process.
     pub(super) fn launch(&self) -> Result<Launch> {
         let Some(identity) = self.identity()? else {
             return Ok(Launch { token: self.token()?, ..Launch::single() });
@@ -57,7 +57,7 @@ impl Variables {
         })
     }
 
-    /// What the engine that decides says, with what others add to it.
+    /// Returns the identity from the deciding launcher, completed with values from the others.
     fn identity(&self) -> Result<Option<Identity>> {
         let found = match (self.of_warpsmith()?, self.of_torchrun()?) {
             (Some(own), _) if self.text("WARPSMITH_STORE_SERVER") == Some("launcher") => {
@@ -68,7 +68,7 @@ impl Variables {
         };
         let mut found = found.into_iter().flatten();
         let Some(mut first) = found.next() else { return self.of_slurm() };
-        // A script's variables beside those of Slurm. Engines run their processes in steps of one task a host.
+        // A script's own variables next to those of Slurm. Launchers run their processes in steps of one task per host.
         let slurm = if first.engine == Engine::Warpsmith { self.of_slurm()? } else { None };
         for other in found.chain(slurm) {
             first.agree(&other, self)?;
@@ -230,7 +230,7 @@ impl Identity {
         }
     }
 
-    /// Whether two engines say the same, as far as both say anything.
+    /// Fails if two launchers contradict each other in a value that both give.
     fn agree(&self, other: &Self, variables: &Variables) -> Result<()> {
         let pairs = [
             (Some(self.world_size), Some(other.world_size)),

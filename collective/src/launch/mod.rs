@@ -1,7 +1,7 @@
-//! Which rank a process is, of how many, and where they meet: from the engine that started it.
+//! Rank, world size and rendezvous address of a process, from the launcher that started it.
 //!
-//! Guarantees: variables of the environment that are malformed, incomplete or contradict each other are an error that
-//! names them; what no engine says is not guessed.
+//! Guarantees: malformed, incomplete or contradictory environment variables are an error that names them. Values that
+//! no launcher provides are not guessed.
 //!
 //! | engine | variables |
 //! | --- | --- |
@@ -11,10 +11,10 @@
 //! | mpirun of MPICH and Intel | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
 //! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`, in a step only: `SLURM_STEP_ID` |
 //!
-//! The first of them that there is decides. One engine may run inside another: torchrun may be what srun or mpirun
-//! started, mpirun starts its processes through srun. Where both could have started this process and they do not agree,
-//! that is an error: the variables of `warpsmith launch` and torchrun, which name their engine, win over all others;
-//! those of any engine win over Slurm's.
+//! The first launcher in this table whose variables are set decides. Launchers may be nested: srun or mpirun may have
+//! started torchrun, and mpirun starts its processes through srun. If two launchers could both have started this
+//! process and they disagree, that is an error. Two exceptions apply. The variables of `warpsmith launch` and torchrun,
+//! which name their launcher, win over all others. Those of any launcher win over Slurm's.
 
 mod address;
 mod engines;
@@ -29,21 +29,21 @@ use self::variables::Variables;
 use crate::error::Result;
 use crate::store::Token;
 
-/// What started the processes.
+/// Launcher of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// Nothing: a process alone.
+    /// No launcher: a single process.
     Alone,
     /// `WARPSMITH_RANK` and `WARPSMITH_WORLD_SIZE`: `warpsmith launch`, or a script.
     Warpsmith,
-    /// `RANK` and `WORLD_SIZE`: torchrun, or what sets its variables.
+    /// `RANK` and `WORLD_SIZE`: torchrun, or another program that sets its variables.
     Torchrun,
     /// Open MPI's mpirun.
     OpenMpi,
-    /// The mpirun of MPICH, and of Intel MPI.
+    /// The mpirun of MPICH or Intel MPI.
     Mpich,
-    /// A step of Slurm: srun.
+    /// A Slurm step: srun.
     Slurm,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Engine {
     }
 }
 
-/// The place of a process among those that were started together.
+/// Rank of a process in a run, with the world size and the rendezvous address.
 ///
 /// ```
 /// use warpsmith_collective::Launch;
@@ -75,28 +75,28 @@ impl fmt::Display for Engine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
-    /// This process, from 0.
+    /// Rank of this process, from 0.
     pub rank: usize,
-    /// The number of processes.
+    /// Number of processes.
     pub world_size: usize,
-    /// This process among those of its host, from 0: the number of its GPU, where each process has one.
+    /// Rank of this process on its host, from 0: the index of its GPU if each process has one.
     pub local_rank: usize,
-    /// The number of processes on its host, if the engine says.
+    /// Number of processes on this host, if the launcher provides it.
     pub local_world_size: Option<usize>,
-    /// Where the processes meet. `None` for a process alone.
+    /// Rendezvous address. `None` for a single process.
     pub store: Option<StoreAddress>,
-    /// The name of the run, which its keys in the store have.
+    /// Name of the run, part of its keys in the store.
     pub run_id: String,
-    /// How often the engine has started the run again.
+    /// Number of times that the launcher has restarted the run.
     pub restart_count: u32,
-    /// What started the process.
+    /// Launcher of the process.
     pub engine: Engine,
-    /// The secret of the run, if it has one.
+    /// Secret of the run, if it has one.
     pub token: Option<Token>,
 }
 
 impl Launch {
-    /// A process alone.
+    /// Returns the launch of a single process.
     pub fn single() -> Self {
         Self {
             rank: 0,
@@ -111,7 +111,7 @@ impl Launch {
         }
     }
 
-    /// The places of threads of this process, which share a [`MemoryStore`](crate::store::MemoryStore).
+    /// Returns the launches of threads of this process, which share a [`MemoryStore`](crate::store::MemoryStore).
     pub fn threads(world_size: usize) -> impl Iterator<Item = Self> {
         (0..world_size).map(move |rank| Self {
             rank,
@@ -123,7 +123,8 @@ impl Launch {
         })
     }
 
-    /// The place of this process, from its environment; a process alone if no engine started it.
+    /// Reads the launch of this process from its environment. Returns that of a single process if no launcher started
+    /// it.
     ///
     /// # Errors
     /// [`Error::Variable`](crate::Error::Variable), [`Error::MissingVariable`](crate::Error::MissingVariable),
@@ -132,8 +133,8 @@ impl Launch {
         Variables::of_process()?.launch()
     }
 
-    /// The place of a process with these environment variables, which `parent` started: processes that mpirun started
-    /// on one host find each other by the number of the process that started them.
+    /// Reads the launch of a process from these environment variables. `parent` is the ID of the process that started
+    /// it: processes that mpirun started on one host use it to find each other.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -152,12 +153,12 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::from_env`].
+    /// The errors of [`Self::from_env`].
     pub fn from_variables(variables: &BTreeMap<String, String>, parent: Option<u32>) -> Result<Self> {
         Variables::new(variables, parent).launch()
     }
 
-    /// Begins the keys of this run in a store: `warpsmith/RUN/RESTARTS`.
+    /// Returns the prefix of this run's keys in a store: `warpsmith/RUN/RESTARTS`.
     pub fn key_prefix(&self) -> String {
         format!("warpsmith/{}/{}", self.run_id, self.restart_count)
     }

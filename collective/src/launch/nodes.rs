@@ -1,6 +1,6 @@
 //! Slurm's lists of hosts, `gpu[01-04,7],login`, and of counts, `4(x2),3`.
 
-/// The first host of a list. `None` when it is malformed.
+/// Returns the first host of a list; `None` if the list is malformed.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;
@@ -32,7 +32,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The count of one node, from 0, in a list of counts. `None` when it is malformed, or has fewer nodes.
+/// Returns the count of node `node`, from 0, in a list of counts. `None` if the list is malformed or has fewer nodes.
 pub(super) fn count_of_node(list: &str, node: usize) -> Option<usize> {
     let mut before = 0usize;
     for part in list.split(',') {

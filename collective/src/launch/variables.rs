@@ -1,11 +1,11 @@
-//! Variables of an environment, and what is wrong with their values.
+//! Environment variables, and errors about their values.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The beginnings of the names that are looked at.
+/// Prefixes of the variables that are read.
 const NAMES: [&str; 13] = [
     "WARPSMITH_",
     "RANK",
@@ -26,11 +26,11 @@ const NAMES: [&str; 13] = [
 #[derive(Debug)]
 pub(super) struct Variables {
     values: BTreeMap<String, String>,
-    /// The process that started this one.
+    /// ID of the parent process.
     pub parent: Option<u32>,
 }
 
-/// A variable whose value was read.
+/// A variable and its parsed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Read<T> {
     pub name: &'static str,
@@ -42,7 +42,7 @@ impl Variables {
         Self { values: values.clone(), parent }
     }
 
-    /// The environment of this process.
+    /// Reads the environment of this process.
     pub fn of_process() -> Result<Self> {
         let mut values = BTreeMap::new();
         for (name, value) in std::env::vars_os() {
@@ -73,7 +73,7 @@ impl Variables {
         self.values.contains_key(name)
     }
 
-    /// The value of a variable that is a whole number.
+    /// Parses a variable as an integer.
     pub fn number<T: FromStr>(&self, name: &'static str) -> Result<Option<Read<T>>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.trim().parse() {
@@ -82,18 +82,18 @@ impl Variables {
         }
     }
 
-    /// The number of the first of several variables that is set.
+    /// Parses the first of several variables that is set as an integer.
     pub fn first<T: FromStr>(&self, names: &[&'static str]) -> Result<Option<Read<T>>> {
         names.iter().find(|name| self.has(name)).map_or(Ok(None), |name| self.number(name))
     }
 
-    /// What is wrong with a variable.
+    /// Returns an error about the value of a variable.
     pub fn wrong(&self, name: &str, problem: impl Into<String>) -> Error {
         let value = self.text(name).unwrap_or_default().to_owned();
         Error::Variable { name: name.to_owned(), value, problem: problem.into() }
     }
 
-    /// `NAME=VALUE`
+    /// Formats a variable as `NAME=VALUE`.
     pub fn shown(&self, name: &str) -> String {
         format!("{name}={}", self.text(name).unwrap_or_default())
     }

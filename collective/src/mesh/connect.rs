@@ -1,10 +1,11 @@
-//! Ranks that meet through the store connect.
+//! Connection setup of ranks, after they have met through the store.
 //!
-//! Guarantees: what [`rendezvous`] finds, and what does not fit beyond that (two ranks on one stream, emulated devices and
-//! GPUs), is an error that names it, on all ranks that wait; a process that ends meanwhile is named at once; what does not
-//! happen, at the deadline. Sockets are bound to the address of the options; without one, to the loopback interface if all
-//! ranks share the host, else to the network by which the store is reached. Only who can
-//! read the store knows the tokens that both ends of a connection ask for; whoever else connects is refused.
+//! Guarantees: every problem is an error that names it, on all ranks that wait. This covers what [`rendezvous`] finds,
+//! two ranks on one stream, and a mix of emulated devices and GPUs. A process that ends during the setup is named at
+//! once; a rank that does not arrive is named at the deadline. Sockets are bound to the address of the options. Without
+//! one they are bound to the loopback interface if all ranks share the host, otherwise to the interface that reaches
+//! the store. Both ends of a connection ask for tokens that only readers of the store know; other connections are
+//! refused.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -30,59 +31,59 @@ use crate::recorder::Recorder;
 use crate::rendezvous;
 use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
-/// The key of a meeting with the reason why a rank gave up.
+/// Key under which a rank publishes its reason for giving up.
 const BROKEN: &str = "broken";
-/// The time that a rank has to say why it has given up.
+/// Time for a rank to publish its reason for giving up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
-/// The time between two looks for ranks that have given up or ended.
+/// Interval of the checks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The time between two attempts to connect to a rank.
+/// Interval of the attempts to connect to a rank.
 const AGAIN: Duration = Duration::from_millis(10);
-/// The number of cards that rank 0 puts under a key: a card has less than 1 KiB.
+/// Number of cards that rank 0 puts under one key. A card is smaller than 1 KiB.
 const CHUNK: usize = 1024;
 
-/// A rank's device, as the others see it.
+/// Properties of a rank's device that other ranks see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceFacts {
     pub name: String,
     pub is_emulated: bool,
-    /// The stream's number in its process.
+    /// ID of the stream in its process.
     pub stream: u64,
-    /// The version of NCCL there, or why there is none; `None` if it is not asked for.
+    /// NCCL version on the rank, or why NCCL is missing there; `None` if it was not queried.
     pub nccl: Option<Result<i32, String>>,
-    /// The host, whose processes can map the device's memory, or why none can; `None` if it is not asked for.
+    /// Host whose processes can map the device's memory, or why none can; `None` if it was not queried.
     pub shares: Option<Result<String, String>>,
 }
 
-/// What a rank publishes in the store.
+/// Data that a rank publishes in the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Card {
     process: Process,
-    /// The number of its [`Member`].
+    /// Number of the rank's [`Member`].
     member: u64,
     address: Option<SocketAddr>,
     token: String,
     device: DeviceFacts,
 }
 
-/// The ranks that are to meet, as this rank sees it.
+/// Inputs of this rank for the rendezvous.
 pub(crate) struct Meeting<'a> {
     pub name: &'a str,
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
     pub timeout: Duration,
-    /// The address of the options.
+    /// Address from the options.
     pub address: Option<IpAddr>,
     pub device: DeviceFacts,
-    /// The GPU; emulated devices have none.
+    /// UUID of the GPU; `None` for emulated devices.
     pub gpu: Option<Uuid>,
-    /// The operations that the flight recorder keeps.
+    /// Number of operations that the flight recorder keeps.
     pub recorded: usize,
-    /// The folder for the flight record after a failure.
+    /// Folder for the flight record after a failure.
     pub dump_to: Option<PathBuf>,
 }
 
-/// Meets the other ranks. Returns the mesh and each rank's device.
+/// Connects to the other ranks. Returns the mesh and each rank's device.
 pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let deadline = deadline::within(meeting.timeout);
     let Meeting { name, launch, store, .. } = *meeting;
@@ -97,8 +98,8 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
             .mesh(id, member, meeting.address, &[this], |_| Err(meeting.error("there is no other rank")))?;
         return Ok((mesh, vec![meeting.device.clone()]));
     }
-    // All ranks read the same number: it grows when the ranks have met, for which all must have come. Where they have not, it
-    // stays, so that those who come late learn why.
+    // All ranks read the same number: it is incremented after the rendezvous, for which all ranks must arrive. After a
+    // failed rendezvous it stays, so that late ranks learn the cause.
     let run = PrefixStore::new(launch.key_prefix(), Arc::clone(store));
     let count = Count { key: format!("communicator/{name}/meetings"), run };
     let number = count.read(deadline)?;
@@ -110,7 +111,7 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
     Ok(joined)
 }
 
-/// How often ranks have met under a name.
+/// Number of rendezvous under a name so far.
 struct Count {
     run: PrefixStore,
     key: String,
@@ -121,7 +122,7 @@ impl Count {
         self.run.add(&self.key, 0, deadline)
     }
 
-    /// They have met once more. The first rank that says so counts.
+    /// Increments the count after a rendezvous. Only the first rank's increment counts.
     fn advance(&self, before: i64) -> Result<()> {
         let (before, after) = (before.to_string(), before.wrapping_add(1).to_string());
         let last = deadline::with_last_word(Instant::now());
@@ -135,7 +136,7 @@ impl Meeting<'_> {
         Error::Init { communicator: self.name.to_owned(), rank, world_size, reason: reason.into() }
     }
 
-    /// The mesh, with these ways to the ranks' processes.
+    /// Creates the mesh with these connections to the ranks' processes.
     fn mesh(
         &self,
         id: String,
@@ -158,7 +159,8 @@ impl Meeting<'_> {
     }
 }
 
-/// Publishes this rank's card, reads the others', connects, and waits until all have. When that fails, the others learn it.
+/// Publishes this rank's card, reads the others', connects, and waits until all ranks have connected. On failure the
+/// other ranks are notified.
 fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let joined = joining.join(id, member);
     if let Err(error) = &joined {
@@ -168,7 +170,7 @@ fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Me
             other => other.to_string(),
         };
         let (last, text) = (deadline::with_last_word(Instant::now()), format!("rank {rank}: {reason}"));
-        // Who cannot read it, ends at the deadline.
+        // A rank that cannot read this fails at the deadline.
         let _ = joining.met.store().set(BROKEN, text.as_bytes(), last);
     }
     joined
@@ -182,13 +184,13 @@ fn chunk_key(chunk: usize) -> String {
     format!("cards/{chunk}")
 }
 
-/// Ranks that have met and connect.
+/// Connection setup after the rendezvous.
 struct Joining<'a> {
     meeting: &'a Meeting<'a>,
     met: &'a rendezvous::Meeting,
     this: Process,
     count: &'a Count,
-    /// What was read of it before.
+    /// Rendezvous count that was read at the start.
     number: i64,
     deadline: Instant,
 }
@@ -236,7 +238,7 @@ impl Joining<'_> {
             started.map_err(|error| meeting.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
-        // All have read what is there.
+        // All ranks have read these keys.
         let chunks = (0..cards.len().div_ceil(CHUNK)).map(chunk_key).filter(|_| rank == 0);
         for key in chunks.chain([card_key(rank)]) {
             let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
@@ -244,14 +246,14 @@ impl Joining<'_> {
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
     }
 
-    /// Whether another rank is on this host, in the same container.
+    /// Returns whether another rank is on this host, in the same container.
     fn shares_host(&self, other: usize) -> bool {
         let members = self.met.members();
         members[other].host_identity == members[self.meeting.launch.rank].host_identity
     }
 
-    /// The address of this host on the network by which it reaches the store; `None` if all ranks share the host, or the
-    /// store is no server.
+    /// Returns the address of the interface through which this host reaches the store; `None` if all ranks share the
+    /// host, or if the store is not a server.
     fn address_between_hosts(&self) -> Option<IpAddr> {
         let Meeting { launch, .. } = *self.meeting;
         let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
@@ -260,17 +262,18 @@ impl Joining<'_> {
         }
         let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
         let towards = targets.into_iter().find_map(machine::address_towards);
-        // On the host of the store its name may stand for the loopback interface.
+        // On the store's own host its name may resolve to the loopback interface.
         towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
-    /// The error when another with this rank was faster. The rendezvous distinguishes processes, not threads.
+    /// Returns the error of the slower of two threads with the same rank. The rendezvous distinguishes processes, not
+    /// threads.
     fn is_there_twice(&self) -> Error {
         let rank = self.meeting.launch.rank;
         self.meeting.error(format!("rank {rank} is there twice, as two threads of this process"))
     }
 
-    /// Waits until all ranks have connected to all.
+    /// Waits until all ranks have connected to all others.
     fn wait_for_all(&self, mesh: &Mesh, cards: &[Card]) -> Result<()> {
         let meeting = self.meeting;
         let late = |what: String| meeting.error(format!("{what} within {:?}", meeting.timeout));
@@ -295,7 +298,7 @@ impl Joining<'_> {
         Ok(())
     }
 
-    /// A socket to each rank of another process.
+    /// Connects a socket to each rank of another process.
     fn connect(&self, listener: &TcpListener, cards: &[Card]) -> Result<Vec<Option<TcpStream>>> {
         let meeting = self.meeting;
         let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
@@ -308,7 +311,7 @@ impl Joining<'_> {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 let left = left.max(Duration::from_millis(1));
                 match dial(address, &card.token, rank, &cards[rank].token, other, left) {
-                    // It took this rank for one of many strangers, or has given up.
+                    // The other rank evicted this connection as one of too many unidentified ones, or has given up.
                     Err(error) if is_end(&error) && Instant::now() + AGAIN < self.deadline => {
                         self.check_others(cards.iter().enumerate())?;
                         std::thread::sleep(AGAIN);
@@ -363,8 +366,8 @@ impl Joining<'_> {
         Ok(sockets)
     }
 
-    /// Waits for the cards of all ranks, which have come. Rank 0 collects them, so that the number of operations does not
-    /// grow with the square of the number of ranks.
+    /// Waits for the cards of all ranks, which have arrived. Rank 0 gathers them, which avoids a number of store
+    /// operations quadratic in the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
         let (meeting, store) = (self.meeting, self.met.store());
         let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
@@ -373,7 +376,7 @@ impl Joining<'_> {
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
         let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
         let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
-        // The cards that show whether their ranks have ended.
+        // Cards used to check whether their ranks have ended.
         let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
             let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
@@ -434,7 +437,7 @@ impl Joining<'_> {
         Ok(cards)
     }
 
-    /// Fails if a rank has given up, or has ended.
+    /// Fails if a rank has given up or ended.
     fn check_others<'c>(&self, others: impl Iterator<Item = (usize, &'c Card)>) -> Result<()> {
         let (meeting, store) = (self.meeting, self.met.store());
         let last = deadline::with_last_word(self.deadline);
@@ -458,8 +461,8 @@ impl Joining<'_> {
         }
     }
 
-    /// After a connection was refused: fails if there is a cause that says more, as when its rank has given up because of
-    /// another.
+    /// Called after a connection was refused: fails if a more specific cause exists, such as that rank giving up
+    /// because of another.
     fn find_cause(&self, cards: &[Card]) -> Result<()> {
         let end = Instant::now() + CAUSE_TIME;
         while Instant::now() < end {
@@ -475,12 +478,12 @@ fn ranks(ranks: &[usize]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
-/// The cards that there are, with their ranks.
+/// Returns the available cards, with their ranks.
 fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
     cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)))
 }
 
-/// Another rank's card.
+/// Parses another rank's card.
 fn parsed(meeting: &Meeting<'_>, rank: usize, text: &[u8]) -> Result<Card> {
     serde_json::from_slice(text).map_err(|_| unreadable(meeting, rank))
 }
@@ -489,7 +492,7 @@ fn unreadable(meeting: &Meeting<'_>, rank: usize) -> Error {
     meeting.error(format!("what rank {rank} has put into the store cannot be read"))
 }
 
-/// Another rank's card, if it goes with those that are known.
+/// Returns another rank's card if it is consistent with the known ones.
 fn checked<'c>(
     meeting: &Meeting<'_>,
     rank: usize,

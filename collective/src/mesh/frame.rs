@@ -1,8 +1,8 @@
-//! [`Frame`]: what ranks send each other, and its form on a socket.
+//! [`Frame`]: messages between ranks, and their encoding on a socket.
 //!
-//! On a socket a frame is a header of 20 bytes, little-endian (kind, lane, 2 bytes of zero, bytes of the text, bytes of the
-//! data, total bytes of the message or 0), then the text, JSON, then the data. Both are limited before memory is
-//! allocated for them.
+//! On a socket a frame is a header of 20 bytes, then the text (JSON), then the data. The header is little-endian: kind,
+//! lane, 2 zero bytes, text bytes, data bytes, total bytes of the message or 0. Both sizes are checked against limits
+//! before memory is allocated.
 
 use std::io::{Error, ErrorKind, Read, Result};
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::Progress;
 
-/// The most data of a frame, in bytes.
+/// Maximum data of a frame, in bytes.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// The most text of a frame, in bytes.
+/// Maximum text of a frame, in bytes.
 const MOST_TEXT: usize = 64 << 10;
 const HEADER: usize = 20;
 
-/// Messages of one lane do not wait for those of another.
+/// Message channel. Messages of different lanes do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Collective,
     PointToPoint,
-    /// What threads that call the communicator agree on, while its operations run.
+    /// Agreement between threads that call the communicator while its operations run.
     Setup,
 }
 
@@ -33,7 +33,7 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
-/// A part of a message. The first has the fingerprint and the length of the whole.
+/// A chunk of a message. The first chunk carries the fingerprint and the total length.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub begin: Option<(Arc<Fingerprint>, u64)>,
@@ -43,16 +43,16 @@ pub(crate) struct Part {
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
     Part(Lane, Part),
-    /// The receiver has taken a part, so there is room for another.
+    /// Flow-control credit: the receiver has taken a part, so there is room for another.
     Credit(Lane),
-    /// The sender is about to run this, in checked mode.
+    /// Operation that the sender is about to run, in checked mode.
     Announce(Fingerprint),
-    /// The receiver is to answer how far it has come.
+    /// Request for the receiver's progress.
     Ask,
     Answer(Box<Progress>),
     /// The communicator has ended.
     Failed(Failure),
-    /// The sender leaves, and needs no one any more.
+    /// Shutdown notice: the sender needs no other rank anymore.
     Goodbye,
 }
 
@@ -61,7 +61,7 @@ fn garbage(what: impl Into<String>) -> Error {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Every value in a frame has a form in JSON.
+    // Every value in a frame can be represented in JSON.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -70,7 +70,7 @@ fn parsed<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
 }
 
 impl Frame {
-    /// Its bytes on a socket.
+    /// Encodes the frame for a socket.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, lane, total, text, data): (u8, Option<Lane>, u64, Vec<u8>, &[u8]) = match self {
             Self::Part(lane, Part { begin: Some((fingerprint, total)), data }) => {
@@ -94,9 +94,9 @@ impl Frame {
         bytes
     }
 
-    /// Reads one from a socket. `None` at the end of the connection, between frames.
+    /// Reads a frame from a socket; `None` if the connection ends between frames.
     ///
-    /// Errors with [`ErrorKind::InvalidData`] for what is no frame.
+    /// Fails with [`ErrorKind::InvalidData`] for malformed data.
     pub fn read(from: &mut impl Read) -> Result<Option<Self>> {
         let mut header = [0; HEADER];
         let mut read = 0;

@@ -1,4 +1,4 @@
-//! The first words on a connection: both ends show that they know the other's token.
+//! Connection handshake: both ends prove that they know the other's token.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -8,31 +8,32 @@ use std::time::{Duration, Instant};
 use crate::machine;
 
 const MAGIC: [u8; 8] = *b"wsranks1";
-/// The bytes of a token: that of a store, in hexadecimal digits.
+/// Size of a token in bytes: a store token as hexadecimal digits.
 pub(super) const TOKEN: usize = 64;
 const HELLO: usize = MAGIC.len() + TOKEN + 4;
-/// The time that a connection has to say who it is.
+/// Time limit for a new connection's handshake.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// The connections beyond the number of ranks that may not have said who they are.
+/// Maximum number of unidentified connections, in addition to the number of ranks.
 const MOST_STRANGERS: usize = 64;
-/// They may have one of so many of the file descriptors of the process.
+/// Unidentified connections may use at most 1/`SHARE` of the process's file descriptors.
 const SHARE: usize = 4;
 
-/// The connections that the system keeps until they are accepted.
+/// Backlog of connections that the system keeps until they are accepted.
 #[cfg(target_os = "linux")]
 const BACKLOG: i32 = 4096;
 
-/// Listens on a free port. Nothing that is done with the listener waits.
+/// Listens on a free port. The listener is non-blocking.
 pub(super) fn listen(ip: IpAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind((ip, 0))?;
     listener.set_nonblocking(true)?;
-    // The standard library asks for 128: with as many strangers, a rank would try again after a second.
+    // The standard library's backlog is 128: with that many unidentified connections, a rank would only retry after a
+    // second.
     #[cfg(target_os = "linux")]
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
-/// What a rank says to one with this token.
+/// Returns the handshake message from rank `rank` to the rank with this token.
 fn hello(token: &str, rank: usize) -> [u8; HELLO] {
     let mut hello = [0; HELLO];
     hello[..8].copy_from_slice(&MAGIC);
@@ -41,7 +42,7 @@ fn hello(token: &str, rank: usize) -> [u8; HELLO] {
     hello
 }
 
-/// Connects to the listener of rank `other`, which has that token; this rank has the other.
+/// Connects to the listener of rank `other` and performs the handshake with both tokens.
 pub(super) fn dial(
     address: SocketAddr,
     other_token: &str,
@@ -63,17 +64,17 @@ pub(super) fn dial(
     Ok(socket)
 }
 
-/// Connections that have not said who they are. Nothing waits for them: they are looked at in turn.
+/// Unidentified connections. They are polled in turn without blocking.
 ///
-/// Where there are too many, the one that is silent for the longest gives way, so strangers cannot keep ranks out: a rank
-/// speaks at once.
+/// If there are too many, the one that has been silent longest is closed. Strangers therefore cannot keep ranks out,
+/// because a rank sends its handshake at once.
 pub(super) struct Strangers {
     rank: usize,
-    /// Those of all ranks.
+    /// Tokens of all ranks.
     tokens: Vec<String>,
-    /// How many may wait.
+    /// Maximum number of waiting connections.
     most: usize,
-    /// The first has come first.
+    /// Waiting connections, oldest first.
     waiting: VecDeque<Stranger>,
     refused: usize,
 }
@@ -86,18 +87,18 @@ struct Stranger {
 }
 
 impl Strangers {
-    /// For the listener of this rank; the tokens are those of all ranks.
+    /// Creates the queue for the listener of this rank. `tokens` are those of all ranks.
     pub fn new(rank: usize, tokens: Vec<String>) -> Self {
         let most = (MOST_STRANGERS + tokens.len()).min(machine::most_descriptors() / SHARE).max(1);
         Self { rank, tokens, most, waiting: VecDeque::new(), refused: 0 }
     }
 
-    /// The number of connections that were refused.
+    /// Returns the number of refused connections.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// A rank that has connected, if there is one. Does not wait.
+    /// Returns a rank that has connected, if there is one. Does not block.
     pub fn accepted(&mut self, listener: &TcpListener) -> Option<(usize, TcpStream)> {
         if let Some(known) = self.known() {
             return Some(known);
@@ -119,7 +120,7 @@ impl Strangers {
         self.known()
     }
 
-    /// The first that what it has said shows to be a rank. Those that cannot be one are refused.
+    /// Returns the first connection that has identified itself as a rank. Refuses those that cannot be ranks.
     fn known(&mut self) -> Option<(usize, TcpStream)> {
         let mut at = 0;
         while let Some(stranger) = self.waiting.get_mut(at) {
@@ -137,18 +138,18 @@ impl Strangers {
         None
     }
 
-    /// Compares who has connected, and answers. `None` for who does not know the token.
+    /// Verifies a connection's handshake and answers it. `None` if the peer does not know the token.
     fn welcome(&self, stranger: Stranger) -> Option<(usize, TcpStream)> {
         let Stranger { mut socket, said, .. } = stranger;
         let other = u32::from_le_bytes(*said.last_chunk()?) as usize;
-        // Every byte is compared, so that the time says nothing about how many are right.
+        // Every byte is compared (constant time), so that timing does not reveal how many are correct.
         let expected = hello(&self.tokens[self.rank], other);
         let differing =
             said.iter().zip(expected).fold(0, |differing, (said, expected)| differing | (said ^ expected));
         if differing != 0 || other <= self.rank {
             return None;
         }
-        // It fits into what the system keeps for a new connection.
+        // The answer fits into the send buffer of a new connection.
         socket.write_all(&hello(self.tokens.get(other)?, self.rank)).ok()?;
         socket.set_nonblocking(false).ok()?;
         Some((other, socket))
@@ -156,7 +157,7 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Reads what has come. Whether that is all that it has to say; an error if it says no more.
+    /// Reads the available data. Returns true if the handshake is complete; fails if the connection ended before.
     fn read(&mut self) -> Result<bool> {
         while self.read < HELLO {
             match self.socket.read(&mut self.said[self.read..]) {
@@ -184,12 +185,12 @@ mod tests {
         assert!((1..=MOST_STRANGERS + 2).contains(&strangers.most), "{}", strangers.most);
         let mut held = Vec::new();
         for _ in 0..5 {
-            // More than the standard library lets wait.
+            // More connections than the standard library's backlog.
             held.extend((0..300).map(|_| TcpStream::connect(address).expect("connected")));
             assert!(strangers.accepted(&listener).is_none());
             assert!(strangers.waiting.len() <= strangers.most, "{}", strangers.waiting.len());
         }
-        // One that knows the token has a place.
+        // A connection that knows the token gets a place.
         let dialled = std::thread::spawn(move || {
             dial(address, &tokens[0], 1, &tokens[1], 0, Duration::from_secs(20)).expect("a welcome")
         });

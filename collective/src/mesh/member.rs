@@ -1,7 +1,7 @@
-//! [`Member`]: a rank's own part of a mesh, which the others deliver frames to.
+//! [`Member`]: a rank's own endpoint of a mesh, to which the others deliver frames.
 //!
-//! Guarantees: what was delivered is kept until it is taken, in the order of each sender; no sender can make it keep more
-//! than [`WINDOW`] parts in a lane; the first failure stays.
+//! Guarantees: delivered frames are kept until they are taken, in the order of each sender. No sender can make the
+//! member keep more than [`WINDOW`] parts per lane. The first failure is final.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{Progress, Recorder};
 
-/// The most parts of a lane that were sent to a rank and not taken.
+/// Maximum number of parts per lane that were sent to a rank and not taken.
 pub(super) const WINDOW: usize = 4;
-/// The most announcements of a rank that were not taken; a rank is never ahead by more than one operation.
+/// Maximum number of announcements of a rank that were not taken; a rank is never ahead by more than one operation.
 const MOST_ANNOUNCED: usize = 4;
 
-/// What comes from one rank.
+/// Data received from one rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub parts: [VecDeque<Part>; Lane::ALL.len()],
-    /// The parts that may be sent to it.
+    /// Credits: number of parts that may be sent to the rank.
     pub credits: [usize; Lane::ALL.len()],
     pub announced: VecDeque<Fingerprint>,
     pub answer: Option<Box<Progress>>,
@@ -33,27 +33,27 @@ pub(super) struct Peer {
 pub(super) struct State {
     pub peers: Vec<Peer>,
     pub failure: Option<Failure>,
-    /// Whether a thread is about to set the failure.
+    /// True if a thread is about to set the failure.
     is_failing: bool,
-    /// Grows with every change.
+    /// Version number, incremented on every change.
     version: u64,
 }
 
-/// See the [module's documentation](self).
+/// A rank's own endpoint of a mesh. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Member {
     pub rank: usize,
     pub recorder: Recorder,
-    /// Its number among the members of this process.
+    /// Number of this member in the process.
     pub number: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// The members of this process, which ranks in other threads look for.
+/// Members of this process, for ranks in other threads.
 static MEMBERS: Mutex<Option<HashMap<u64, Weak<Member>>>> = Mutex::new(None);
 
-/// Why waiting has ended without what was awaited.
+/// Reason why a wait ended without its result.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Failed(Failure),
@@ -76,7 +76,7 @@ impl Member {
         member
     }
 
-    /// A member of this process.
+    /// Finds a member of this process by its number.
     pub fn find(number: u64) -> Option<Arc<Self>> {
         let members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
         members.as_ref()?.get(&number)?.upgrade()
@@ -86,7 +86,7 @@ impl Member {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes who waits.
+    /// Changes the state and wakes the waiting threads.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
         let result = change(&mut state);
@@ -95,7 +95,7 @@ impl Member {
         result
     }
 
-    /// Whether the caller is the first to fail: then it calls [`Self::fail`] next.
+    /// Returns true if the caller is the first to fail and must call [`Self::fail`] next.
     pub fn begins_to_fail(&self) -> bool {
         let mut state = self.state();
         let is_first = state.failure.is_none() && !state.is_failing;
@@ -103,7 +103,7 @@ impl Member {
         is_first
     }
 
-    /// Keeps a failure, unless there is one.
+    /// Records a failure, unless there is one already.
     pub fn fail(&self, failure: Failure) {
         self.change(|state| {
             state.failure.get_or_insert(failure);
@@ -114,7 +114,7 @@ impl Member {
         self.state().failure.clone()
     }
 
-    /// Takes a frame from another rank, which is no question. Fails with what is wrong with it.
+    /// Accepts a frame from another rank, except a question. Fails with the frame's problem.
     pub fn deliver(&self, from: usize, frame: Frame) -> Result<(), &'static str> {
         self.change(|state| {
             let peer = &mut state.peers[from];
@@ -148,7 +148,7 @@ impl Member {
         })
     }
 
-    /// Waits until `ready` has a result. The failure comes first.
+    /// Waits until `ready` returns a result. A failure takes precedence.
     pub(super) fn wait<R>(
         &self,
         deadline: Instant,
@@ -171,27 +171,27 @@ impl Member {
         }
     }
 
-    /// Wakes who waits for a change.
+    /// Wakes the threads that wait for a change.
     pub fn wake(&self) {
         self.change(|_| {});
     }
 
-    /// The state's version now.
+    /// Returns the current version of the state.
     pub fn version(&self) -> u64 {
         self.state().version
     }
 
-    /// Waits until the state is another than that of this version.
+    /// Waits until the state's version differs from this one.
     pub fn wait_change(&self, version: u64, deadline: Instant) -> Result<(), Stop> {
         self.wait(deadline, |state| (state.version != version).then_some(()))
     }
 
-    /// The next part from a rank, if it is there.
+    /// Takes the next part from a rank, if one has arrived.
     pub fn take_part(&self, from: usize, lane: Lane) -> Option<Part> {
         self.state().peers[from].parts[lane as usize].pop_front()
     }
 
-    /// Takes the room for one part to a rank, if there is room.
+    /// Takes a credit for one part to a rank, if one is available.
     pub fn take_credit(&self, to: usize, lane: Lane) -> bool {
         let credits = &mut self.state().peers[to].credits[lane as usize];
         let taken = *credits > 0;
@@ -199,7 +199,7 @@ impl Member {
         taken
     }
 
-    /// Whether a rank has left and nothing of it is there to be taken.
+    /// Returns whether a rank has left and all of its parts have been taken.
     pub fn has_left(&self, rank: usize, lane: Lane) -> bool {
         let state = self.state();
         state.peers[rank].left && state.peers[rank].parts[lane as usize].is_empty()

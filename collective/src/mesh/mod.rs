@@ -1,10 +1,10 @@
-//! The mesh: a way from each rank of a communicator to each other, in memory or over sockets, and what they say there.
+//! The mesh: connections between all ranks of a communicator, in memory or over sockets, and their protocol.
 //!
-//! Every backend has one: over it ranks learn that another failed, aborted or left, and compare what they call. The Host
-//! backend also moves its data over it.
+//! Every backend has a mesh. Ranks use it to learn that another rank failed, aborted or left, and to compare their
+//! calls. The Host backend also transfers its data over it.
 //!
-//! Guarantees: frames from one rank arrive in order. A process that ends is noticed at once, by the end of its connection.
-//! The first failure is sent to all ranks, and stays. No call takes longer than its deadline by more than a second.
+//! Guarantees: frames from one rank arrive in order. The end of a process is noticed at once, by the end of its
+//! connection. The first failure is sent to all ranks and is final. No call exceeds its deadline by more than a second.
 
 mod connect;
 mod frame;
@@ -30,25 +30,26 @@ use crate::fingerprint::Fingerprint;
 use crate::recorder::{FlightRecord, Progress};
 use crate::store::Token;
 
-/// How long a rank has to answer how far it has come.
+/// Time limit for a rank's answer about its progress.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// How long a broken connection may take to say why.
+/// Time to wait for the cause after a connection broke.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// See the [module's documentation](self).
+/// Connections between all ranks of a communicator. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Mesh {
     pub name: String,
-    /// Unlike the name, no other communicator of the store has it, before or after this one.
+    /// Identifier of this communicator. Unlike the name, it is unique among all communicators of the store, past and
+    /// future.
     pub id: String,
     pub member: Arc<Member>,
-    /// The address of this host by which the others reach this rank; the loopback interface's if `None`.
+    /// Address of this host at which the others reach this rank; `None` for the loopback interface.
     pub address: Option<IpAddr>,
-    /// One for each rank.
+    /// Connections, one per rank.
     wires: Vec<Wire>,
-    /// Each rank's process and host, for errors.
+    /// Process and host of each rank, for errors.
     identities: Vec<String>,
-    /// The file for the flight record at the first failure.
+    /// File for the flight record at the first failure.
     dump_to: Mutex<Option<PathBuf>>,
     has_left: AtomicBool,
 }
@@ -62,23 +63,23 @@ impl Mesh {
         self.wires.len()
     }
 
-    /// The ranks but this one.
+    /// Returns all ranks except this one.
     pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank();
         (0..self.world()).filter(move |other| *other != rank)
     }
 
-    /// Whether another rank is of this process.
+    /// Returns whether another rank is in this process.
     pub fn shares_process(&self) -> bool {
         self.others().any(|other| self.is_of_process(other))
     }
 
-    /// Whether a rank is of this process.
+    /// Returns whether a rank is in this process.
     pub fn is_of_process(&self, rank: usize) -> bool {
         matches!(self.wires[rank], Wire::Memory(_))
     }
 
-    /// The failure, if there is one within this time.
+    /// Returns the failure, if one occurs within this time.
     pub fn failure_within(&self, time: Duration) -> Option<Failure> {
         match self.member.wait(Instant::now() + time, |_| None::<()>) {
             Err(Stop::Failed(failure)) => Some(failure),
@@ -86,12 +87,12 @@ impl Mesh {
         }
     }
 
-    /// The error of a call on this rank.
+    /// Returns the error of a call on this rank.
     pub fn error(&self, operation: Option<Fingerprint>, failure: Failure) -> Box<CommunicatorError> {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
     }
 
-    /// The flight recorder's content.
+    /// Returns the content of the flight recorder.
     pub fn record(&self) -> FlightRecord {
         FlightRecord {
             communicator: self.name.clone(),
@@ -102,7 +103,7 @@ impl Mesh {
         }
     }
 
-    /// Writes the flight record, the first time.
+    /// Writes the flight record; only the first call writes it.
     pub fn dump(&self) {
         let Some(file) = self.dump_to.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if let Err(error) = replace(&file, &self.record().to_json()) {
@@ -110,7 +111,7 @@ impl Mesh {
         }
     }
 
-    /// Sends a frame, which is no question.
+    /// Sends a frame that is not a question.
     pub fn send(&self, to: usize, frame: Frame, deadline: Instant) -> Result<(), Stop> {
         let refused = |why: &str| Stop::Failed(self.fail(Failure::Lost { rank: to, reason: why.to_owned() }));
         match &self.wires[to] {
@@ -125,38 +126,38 @@ impl Mesh {
         }
     }
 
-    /// The failure, or else the deadline.
+    /// Returns the failure if there is one, otherwise the deadline.
     fn stop(&self) -> Stop {
         self.member.failure().map_or(Stop::Deadline, Stop::Failed)
     }
 
-    /// A frame was not sent because the connection is closed: the other side may have said why.
+    /// Handles a frame that was not sent because the connection is closed. The other side may have sent the cause.
     fn closed(&self, to: usize, frame: &Frame, why: &str) -> Result<(), Stop> {
         let said = Instant::now() + LAST_WORDS;
         match self.member.wait(said, |state| state.peers[to].left.then_some(())) {
             Err(Stop::Failed(failure)) => Err(Stop::Failed(failure)),
-            // It needs no credit any more.
+            // A rank that left needs no credits.
             Ok(()) if matches!(frame, Frame::Credit(_)) => Ok(()),
             Ok(()) => Err(Stop::Failed(self.fail(Failure::Left { rank: to }))),
             Err(Stop::Deadline) => Err(Stop::Failed(self.lost(to, why))),
         }
     }
 
-    /// The connection to a rank is gone.
+    /// Fails the communicator because the connection to a rank is lost.
     fn lost(&self, rank: usize, why: &str) -> Failure {
         let reason = format!("{}: its connection is closed ({why})", self.identities[rank]);
         self.fail(Failure::Lost { rank, reason })
     }
 
-    /// Ends the communicator on all ranks that can be reached, and then here: when a program learns of it and ends, the others
-    /// know why. Returns the failure that counts: the first.
+    /// Ends the communicator on all reachable ranks first, then on this one. A program that learns of the failure and
+    /// exits has thus already notified the others. Returns the failure that counts: the first.
     pub fn fail(&self, failure: Failure) -> Failure {
         if self.member.begins_to_fail() {
             tracing::error!(communicator = self.name, rank = self.rank(), "{failure}");
             for (rank, wire) in self.wires.iter().enumerate() {
                 match wire {
                     Wire::Memory(member) if rank != self.rank() => {
-                        // It refuses no failure.
+                        // A member accepts every failure.
                         let _ = member.deliver(self.rank(), Frame::Failed(failure.clone()));
                     }
                     Wire::Memory(_) => {}
@@ -165,11 +166,11 @@ impl Mesh {
             }
             self.member.fail(failure.clone());
         }
-        // Another thread may be about to set it.
+        // Another thread may be about to set the failure.
         self.failure_within(ANSWER_TIME).unwrap_or(failure)
     }
 
-    /// How far these ranks have come, which are asked at the same time; `None` for one that does not answer.
+    /// Asks these ranks for their progress concurrently; `None` for a rank that does not answer.
     pub fn ask(&self, ranks: &[usize]) -> Vec<Option<Progress>> {
         let deadline = Instant::now() + ANSWER_TIME;
         ranks.iter().for_each(|rank| self.member.state().peers[*rank].answer = None);
@@ -178,7 +179,7 @@ impl Mesh {
             Wire::Socket(connection) => connection.send_now(&Frame::Ask),
         };
         let asked: Vec<usize> = ranks.iter().filter(is_asked).copied().collect();
-        // What has come by a failure or the deadline counts too.
+        // Answers that arrived before a failure or the deadline count too.
         let _ = self.member.wait(deadline, |state| {
             let is_heard = |rank: &usize| state.peers[*rank].answer.is_some() || state.peers[*rank].left;
             asked.iter().all(is_heard).then_some(())
@@ -190,18 +191,18 @@ impl Mesh {
         ranks.iter().map(answer).collect()
     }
 
-    /// Sends what this rank is about to run, and compares it with what all others are.
+    /// Announces the operation that this rank is about to run, and compares it with those of all others.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.announce(operation, deadline)?;
         self.others().try_for_each(|rank| self.hear(rank, operation, deadline))
     }
 
-    /// Sends what this rank is about to run.
+    /// Announces the operation that this rank is about to run.
     fn announce(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.others().try_for_each(|rank| self.send(rank, Frame::Announce(operation.clone()), deadline))
     }
 
-    /// Compares what this rank has announced with what another does.
+    /// Compares this rank's announced operation with another rank's.
     fn hear(&self, rank: usize, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         let announced = self.member.wait(deadline, |state| {
             let peer = &mut state.peers[rank];
@@ -216,20 +217,20 @@ impl Mesh {
         }
     }
 
-    /// This rank and another call different operations.
+    /// Fails the communicator because this rank and another call different operations.
     pub fn mismatch(&self, ours: &Fingerprint, rank: usize, theirs: Fingerprint) -> Failure {
         let (left, right) = ((self.rank(), ours.clone()), (rank, theirs));
         let (left, right) = if left.0 < right.0 { (left, right) } else { (right, left) };
         self.fail(Failure::Mismatch { left: Box::new(left), right: Box::new(right) })
     }
 
-    /// This rank has waited for these others in vain: asks them why.
+    /// Fails the communicator because this rank's wait for other ranks timed out; asks them for their progress first.
     pub fn timed_out(&self, operation: &Fingerprint, waited: Duration, silent: &[usize]) -> Failure {
         let mut peers = Vec::with_capacity(silent.len());
         let mut are_there = true;
         let rest: Vec<usize> = self.others().filter(|other| !silent.contains(other)).collect();
         for (ranks, is_rest) in [(silent, false), (&rest[..], true)] {
-            // Silent ranks that run the operation too wait for another.
+            // Silent ranks that also run the operation are waiting for another rank.
             if is_rest && (!are_there || operation.is_point_to_point()) {
                 break;
             }
@@ -262,18 +263,19 @@ impl Mesh {
 }
 
 impl Mesh {
-    /// Leaves: others that still need this rank learn that it will not come. Operations of this rank fail from now on.
+    /// Leaves the mesh and notifies the others, which fail if they still need this rank. Operations of this rank fail
+    /// from now on.
     pub fn leave(&self) {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
         let has_failed = self.member.failure().is_some();
-        // Before the connections end, which is no failure then.
+        // Set before the connections end, so that their end is not reported as a loss.
         self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {
                 Wire::Memory(member) if rank != self.member.rank => {
-                    // It refuses no goodbye.
+                    // A member accepts every goodbye.
                     let _ = member.deliver(self.member.rank, Frame::Goodbye);
                 }
                 Wire::Memory(_) => {}
@@ -294,7 +296,7 @@ impl Drop for Mesh {
     }
 }
 
-/// Delivers what another process sends until its connection ends.
+/// Delivers frames from another process until its connection ends.
 fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
     let mut socket = std::io::BufReader::with_capacity(64 << 10, socket);
     let ended = loop {
@@ -302,7 +304,7 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Ok(Some(Frame::Ask)) => {
                 let Some(mesh) = mesh.upgrade() else { return };
                 let answer = Frame::Answer(Box::new(member.recorder.progress()));
-                // Who asks does not wait for long.
+                // A rank that asks does not wait long.
                 let _ = mesh.send(from, answer, Instant::now() + ANSWER_TIME);
             }
             Ok(Some(frame)) => {
@@ -317,15 +319,15 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Err(error) => break error.to_string(),
         }
     };
-    // The end that was to be expected, or which follows from a failure, is none.
+    // An expected end, or one that follows a failure, is not an error.
     let is_expected = member.failure().is_some() || member.state().peers[from].left;
     if !is_expected && let Some(mesh) = mesh.upgrade() {
         mesh.lost(from, &ended);
     }
 }
 
-/// Writes a file, in place of one that is there. What a link of its name leads to stays as it is, since other users may have
-/// made that link in a folder of all, such as `/tmp`.
+/// Replaces or creates a file. The target of a symbolic link with this name is not written, because other users can
+/// create links in shared folders such as `/tmp`.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let random = Token::generate().map_err(io::Error::other)?;
     let new = file.with_extension(format!("{}.new", &random.secret()[..16]));

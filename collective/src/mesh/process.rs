@@ -1,4 +1,4 @@
-//! [`Process`]: which process a rank is, and whether it still lives.
+//! [`Process`]: identifies the process of a rank, and detects its end.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,30 +9,31 @@ use crate::error::Result;
 use crate::machine;
 use crate::store::Token;
 
-/// A process of any host.
+/// A process on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
-    /// The host's name, for people.
+    /// Name of the host, for messages.
     host: String,
-    /// What two processes have in common that see each other's number: the host's identity and the PID namespace.
+    /// Identifies the PID namespace: the host's identity and the namespace. Processes in one place see each other's
+    /// PIDs.
     place: String,
     pid: u32,
-    /// When it was started, in ticks since the boot: another process may get the number.
+    /// Start time in clock ticks since boot, because PIDs are reused.
     started: u64,
-    /// Random: no other process has it, whatever its host says of the rest.
+    /// Random: unique to this process, even if other fields coincide.
     nonce: String,
 }
 
-/// The state and the start time of a process of this place; `None` if there is none. Linux alone tells.
+/// Returns the state and start time of a process in this PID namespace; `None` if there is none. Linux only.
 fn stat(pid: &str) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The command name, in parentheses, may contain any characters.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
 }
 
 impl Process {
-    /// This one.
+    /// Returns this process.
     pub fn this() -> Result<Self> {
         static NONCE: OnceLock<String> = OnceLock::new();
         let nonce = match NONCE.get() {
@@ -52,7 +53,7 @@ impl Process {
         })
     }
 
-    /// Whether it has ended, as far as this process, `this`, can see.
+    /// Returns whether the process has ended, as far as the current process, `this`, can see.
     pub fn has_ended(&self, this: &Self) -> bool {
         if self.started == 0 || self.place != this.place {
             return false;

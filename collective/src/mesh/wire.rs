@@ -1,4 +1,4 @@
-//! [`Wire`]: the way to another rank.
+//! [`Wire`]: the connection to another rank.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,39 +9,39 @@ use super::frame::Frame;
 use super::member::Member;
 use crate::keepalive;
 
-/// How often a write that makes no progress looks whether to go on.
+/// Interval at which a stalled write checks whether to continue.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
 
-/// How long [`Connection::send_now`] waits for room at most, for each of two reasons.
+/// Maximum time that [`Connection::send_now`] waits for room, for each of two reasons.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// The way to another rank, or to the rank itself.
+/// Connection to another rank, or to the rank itself.
 #[derive(Debug)]
 pub(super) enum Wire {
-    /// A thread of this process.
+    /// A rank in this process.
     Memory(Arc<Member>),
-    /// Another process.
+    /// A rank in another process.
     Socket(Connection),
 }
 
-/// A socket to another process. Another handle of it is read by a thread.
+/// A socket to another process. A thread reads from a second handle of it.
 #[derive(Debug)]
 pub(super) struct Connection {
     writer: Mutex<TcpStream>,
-    /// The same socket, to end it while a thread writes.
+    /// Handle of the same socket, to shut it down while a thread writes.
     socket: TcpStream,
 }
 
-/// Why a frame was not sent.
+/// Reason why a frame was not sent.
 pub(super) enum Unsent {
-    /// The connection does not take anything any more.
+    /// The connection accepts no more data.
     Closed(String),
-    /// The other process does not read, and the sender was to wait no longer.
+    /// The other process does not read, and the sender's wait ended.
     Deadline,
 }
 
 impl Connection {
-    /// Errors when the system has no more handles.
+    /// Fails if the system has no more file handles.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
         keepalive::watch(&socket);
@@ -49,7 +49,7 @@ impl Connection {
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }
 
-    /// Writes a frame, as long as `goes_on` says so. A frame that was written in part breaks the connection.
+    /// Writes a frame while `goes_on` returns true. A partially written frame breaks the connection.
     pub fn send(&self, frame: &Frame, deadline: Instant, goes_on: impl Fn() -> bool) -> Result<(), Unsent> {
         let bytes = frame.encode();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,8 +73,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes a short frame if the other process, or the threads that write to it, leave room for it within a moment.
-    /// Returns whether it was sent.
+    /// Writes a short frame if the other process and the other writing threads leave room for it within a few
+    /// milliseconds. Returns whether it was sent.
     pub fn send_now(&self, frame: &Frame) -> bool {
         let end = Instant::now() + MOMENT;
         let mut writer = loop {
@@ -98,7 +98,7 @@ impl Connection {
             Ok(written) if written == bytes.len() => true,
             Ok(0) | Err(_) => false,
             Ok(_) => {
-                // A frame that was written in part breaks the connection.
+                // A partially written frame breaks the connection.
                 drop(writer);
                 self.close();
                 false
@@ -106,12 +106,12 @@ impl Connection {
         }
     }
 
-    /// Sends the last frame if that takes next to no time, and ends the connection for writing.
+    /// Sends the last frame if that takes little time, and shuts the connection down for writing.
     pub fn send_last(&self, frame: &Frame) {
         let end = Instant::now() + WRITE_POLL;
         loop {
             if let Ok(mut writer) = self.writer.try_lock() {
-                // The other side sees the end of the connection at any rate.
+                // The other side sees the end of the connection in any case.
                 let _ = writer.write_all(&frame.encode());
                 break;
             }
@@ -123,7 +123,7 @@ impl Connection {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Ends the connection in both directions, at once, also for threads that use it.
+    /// Shuts the connection down in both directions immediately, also for threads that use it.
     pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

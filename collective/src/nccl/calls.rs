@@ -1,7 +1,7 @@
-//! Operations as calls of NCCL.
+//! Operations as NCCL calls.
 //!
-//! What is only moved is moved as bytes, so elements may be of any type. Operations that a library does not have yet are
-//! groups of sends and receives.
+//! Operations that only move data move bytes, so elements may be of any type. Operations missing in a library version
+//! are groups of sends and receives.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,14 +9,14 @@ use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, st
 use crate::backend::{Call, Kind, Memory};
 use crate::element::{Operator, Reduction};
 
-/// A call that did not succeed, by NCCL's name.
+/// A failed NCCL call, by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
     pub call: &'static str,
     pub status: Status,
 }
 
-/// The result of a call. One that goes on in the background has not failed.
+/// Checks the status of a call. A call in progress in the background has not failed.
 pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refused> {
     match status {
         status::SUCCESS | status::IN_PROGRESS => Ok(status),
@@ -24,7 +24,7 @@ pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refu
     }
 }
 
-/// A communicator of NCCL's, and where its operations go.
+/// An NCCL communicator and the target of its operations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'n> {
     pub nccl: &'n Nccl,
@@ -32,17 +32,18 @@ pub(super) struct Target<'n> {
     pub stream: CudaStream,
     pub rank: usize,
     pub world: usize,
-    /// Memory for a barrier.
+    /// Scratch memory for a barrier.
     pub scratch: *mut c_void,
 }
 
-/// The part of the memory that begins at this byte.
+/// Returns the pointer to this byte offset of the memory.
 fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
-/// A call, or two that do the same. A communicator of one rank multiplies in blocks, `min(32, ⌈bytes / 16 KiB⌉)` of them, and up to
-/// NCCL 2.28 leaves out the last elements where their number is not a multiple of that (`onerank.cu`).
+/// Returns the call, or two calls that are equivalent to it. For a communicator of one rank, NCCL multiplies in
+/// `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to NCCL 2.28 it leaves out the last elements if their number is not a
+/// multiple of the block count (`onerank.cu`).
 fn divided_for_one_rank(call: &Call) -> Vec<Call> {
     const BLOCK: usize = 16 << 10;
     let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
@@ -61,11 +62,12 @@ fn divided_for_one_rank(call: &Call) -> Vec<Call> {
 }
 
 impl Target<'_> {
-    /// Enqueues the calls, as one group if they are several. Returns whether NCCL has done so, or goes on with it in the
-    /// background. The operators that it had to make are to be [destroyed](Self::destroy) when it has.
+    /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished or continues in the
+    /// background. Afterwards the caller must [destroy](Self::destroy) the operators that were created.
     ///
     /// # Safety
-    /// The communicator is ready and no other thread uses it; the calls' memory is valid until the stream has run them.
+    /// The communicator must be ready and used by no other thread. The calls' memory must stay valid until the stream
+    /// has run them.
     pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
         let divided: Vec<Call>;
         let calls = if self.world == 1 {
@@ -82,35 +84,35 @@ impl Target<'_> {
             });
         }
         if let ([call], false) = (calls, calls.iter().any(|call| self.is_several(call))) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             return unsafe { self.issue(call, ready[0]) };
         }
-        // SAFETY: groups belong to the thread; this one ends below, whatever happens inside.
+        // SAFETY: groups are per thread; this one is ended below in every case.
         checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
         let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             unsafe { self.issue(call, *operator) }.map(drop)
         });
-        // SAFETY: it was started above.
+        // SAFETY: the group was started above.
         let ended = checked("ncclGroupEnd", unsafe { (self.nccl.group_end)() });
         issued.and(ended)
     }
 
-    /// Destroys operators, which NCCL allows as soon as the calls with them have returned.
+    /// Destroys operators. NCCL allows this once the calls that use them have returned.
     ///
     /// # Safety
-    /// They were made for this communicator, which is ready.
+    /// The operators must have been created for this communicator, which must be ready.
     pub unsafe fn destroy(&self, operators: &[c_int]) -> Result<(), Refused> {
         operators.iter().try_for_each(|operator| {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(*operator, self.comm) }).map(drop)
         })
     }
 
-    /// The operator of a reduction, made if need be.
+    /// Returns the operator of a reduction, creating it if necessary.
     fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
         match sys::operator(reduction.operator) {
-            // One rank's average is its elements; NCCL would multiply them by 1.
+            // The average over one rank is its elements; NCCL would multiply them by 1.
             Some(_) if self.world == 1 => return Ok(sys::SUM),
             Some(operator) => return Ok(operator),
             None => {}
@@ -118,8 +120,8 @@ impl Target<'_> {
         let mut operator = 0;
         let mut factor = u64::from_ne_bytes(reduction.factor);
         let data_type = sys::data_type(reduction.element);
-        // SAFETY: the factor is a value of the type, in memory that is aligned for every type; the library reads it before
-        // it returns.
+        // SAFETY: the factor is a value of the type, in memory aligned for every type. The library reads it before it
+        // returns.
         let status = unsafe {
             (self.nccl.create_pre_mul_sum)(
                 &mut operator,
@@ -134,7 +136,7 @@ impl Target<'_> {
         Ok(operator)
     }
 
-    /// Whether a call is several of NCCL's.
+    /// Returns whether a call needs several NCCL calls.
     fn is_several(&self, call: &Call) -> bool {
         match call.kind {
             Kind::AllToAll => self.nccl.all_to_all.is_none(),
@@ -145,15 +147,15 @@ impl Target<'_> {
     }
 
     /// # Safety
-    /// As [`Self::enqueue`]; inside a group if the call [is several](Self::is_several).
+    /// The contract of [`Self::enqueue`]. If the call [is several](Self::is_several), a group must be open.
     unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
         let count = call.fingerprint.count as usize;
         let data_type = call.reduction.map_or(BYTES, |reduction| sys::data_type(reduction.element));
         let (from, to) = (call.from.bytes, call.to.bytes);
-        // SAFETY: the memory is as long as each function takes it: lengths were checked before, those of blocks to be one for
-        // each rank. Nothing is read or written where this rank has no memory.
+        // SAFETY: the memory has the length that each function expects. Lengths were checked earlier, including one
+        // block per rank. Nothing is read or written where this rank has no memory.
         unsafe {
             match call.kind {
                 Kind::AllReduce => checked(
@@ -206,10 +208,10 @@ impl Target<'_> {
         }
     }
 
-    /// Sends a part of `from` to each of these ranks, and receives a part of `to` from each of those.
+    /// Sends a part of `from` to each receiver, and receives a part of `to` from each sender.
     ///
     /// # Safety
-    /// As [`Self::issue`].
+    /// The contract of [`Self::issue`].
     unsafe fn exchange(
         &self,
         call: &Call,
@@ -221,7 +223,7 @@ impl Target<'_> {
         let (sent, received) = (part(call.from, &receivers), part(call.to, &senders));
         for (index, peer) in receivers.enumerate() {
             let x = at(call.from, index * sent);
-            // SAFETY: the memory has a part for each rank.
+            // SAFETY: the memory has one part per rank.
             checked("ncclSend", unsafe { (nccl.send)(x, sent, BYTES, peer as c_int, comm, stream) })?;
         }
         for (index, peer) in senders.enumerate() {

@@ -1,4 +1,4 @@
-//! [`RawComm`]: a communicator of NCCL's that never lets the host wait, and its beginning and end.
+//! [`RawComm`]: a non-blocking NCCL communicator, and its creation and destruction.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
@@ -11,12 +11,12 @@ use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
 use crate::failure::Failure;
 use crate::mesh::Mesh;
 
-/// How long what NCCL does in the background for each call takes, and a look at what takes longer waits.
+/// Typical duration of NCCL's background work per call; afterwards the polling interval.
 const SOON: Duration = Duration::from_micros(200);
-/// How long a call that ends a communicator may take before it is left to itself.
+/// Time limit of a call that ends a communicator, after which it is abandoned.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
-/// Why a communicator is not ready.
+/// Reason why a communicator is not ready.
 #[derive(Debug)]
 pub(super) enum NotReady {
     Refused(Refused),
@@ -24,18 +24,18 @@ pub(super) enum NotReady {
     Deadline,
 }
 
-/// See the [module's documentation](self).
+/// A non-blocking NCCL communicator. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
-    /// NCCL may write it from a thread of its own.
+    /// The communicator's handle, which NCCL may write from its own thread.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
-    /// NCCL keeps the pointer.
+    /// NCCL keeps a pointer to the name.
     _name: CString,
 }
 
 impl RawComm {
-    /// Begins to connect with the other ranks, which goes on in the background. The device's context is current.
+    /// Starts to connect with the other ranks, which continues in the background. The device's context must be current.
     pub fn begin(
         nccl: &'static Nccl,
         (rank, world): (usize, usize),
@@ -46,7 +46,7 @@ impl RawComm {
         let mut config = Config::non_blocking(name.as_ptr());
         let this = Self { nccl, comm: Box::new(AtomicPtr::new(null_mut())), _name: name };
         let (rank, world) = (rank as c_int, world as c_int);
-        // SAFETY: the place of the communicator and the name live as long as it; the library copies the rest.
+        // SAFETY: the communicator's handle and name live as long as the communicator; the library copies the rest.
         let status = unsafe { (nccl.init_rank_config)(this.comm.as_ptr(), world, id, rank, &mut config) };
         (this, checked("ncclCommInitRankConfig", status))
     }
@@ -55,7 +55,7 @@ impl RawComm {
         self.comm.load(Ordering::Acquire)
     }
 
-    /// What goes on in the background, or what went wrong there.
+    /// Returns the status of the background work, or its error.
     pub fn state(&self) -> Result<Status, Refused> {
         let mut state = status::SUCCESS;
         // SAFETY: the communicator is alive; the pointer is to a local variable.
@@ -64,7 +64,7 @@ impl RawComm {
         checked("an operation in the background", state)
     }
 
-    /// Waits until NCCL has done what it does in the background, beginning with what the last call has returned.
+    /// Waits until NCCL has finished its background work. `state` is the status that the last call returned.
     pub fn wait_ready(&self, mut state: Status, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
         let begun = Instant::now();
         while state == status::IN_PROGRESS {
@@ -85,7 +85,7 @@ impl RawComm {
         Ok(())
     }
 
-    /// Ends it in common with the other ranks: waits for what was enqueued, on all of them.
+    /// Shuts the communicator down collectively: waits for all enqueued work on all ranks.
     pub fn finish(self, mesh: &Mesh, deadline: Instant) -> Result<(), (Self, NotReady)> {
         // SAFETY: the communicator is alive, and no other thread uses it.
         let finalized = checked("ncclCommFinalize", unsafe { (self.nccl.finalize)(self.get()) });
@@ -93,18 +93,19 @@ impl RawComm {
         if let Err(why) = finalized.and_then(|state| self.wait_ready(state, mesh, deadline)) {
             return Err((self, why));
         }
-        // SAFETY: as above; nothing goes on in the background.
+        // SAFETY: as above; no background work is running.
         self.end("ncclCommDestroy", |nccl, comm| unsafe { (nccl.destroy)(comm) });
         Ok(())
     }
 
-    /// Ends it now, with what runs on the device.
+    /// Aborts the communicator immediately, including running device work.
     pub fn abort(self) {
         // SAFETY: the communicator is alive, and no other thread uses it: this is its owner.
         self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
     }
 
-    /// These calls wait, and have hung. Then the thread is left, with the communicator.
+    /// Ends the communicator on a thread: these calls block, and have been seen to hang. A hanging thread is abandoned
+    /// with the communicator.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
         if self.get().is_null() {
             return;
@@ -113,7 +114,7 @@ impl RawComm {
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
             let status = end(self.nccl, self.get());
-            // What it kept is freed.
+            // Frees what the communicator kept.
             drop(self);
             let _ = sender.send(status);
         });

@@ -1,7 +1,7 @@
-//! NCCL on emulated devices, for tests: its protocol, with faults by a script, and its operations in memory of the host.
+//! Fake NCCL on emulated devices, for tests: NCCL's protocol with scripted faults, and its operations in host memory.
 //!
-//! A rank's operation waits on its stream until all ranks have enqueued the same, or its communicator is aborted. What NCCL does
-//! not allow is noted as a violation, which [`Script::check`] reports.
+//! A rank's operation waits on its stream until all ranks have enqueued the same one, or until its communicator is
+//! aborted. Uses that NCCL does not allow are recorded as violations, which [`Script::check`] reports.
 
 mod calls;
 mod numbers;
@@ -22,24 +22,24 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// What happens to the communicators of a name, and what has happened.
+/// Scripted behavior of the communicators of a name, and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
-    /// The questions after the start that are answered with "in progress"; negative: all.
+    /// Number of status queries after the start that are answered with "in progress"; negative: all.
     pub init_polls: i64,
-    /// Likewise after the first operation.
+    /// Same as `init_polls`, after the first operation.
     pub connect_polls: i64,
     pub finalize_polls: i64,
-    /// A rank that finds an error in the background, after this number of operations.
+    /// A rank that reports an error in the background, after this number of operations.
     pub background: Option<(usize, u64, Status)>,
-    /// A call that is refused.
+    /// A call that is refused, with its status.
     pub refused: Option<(&'static str, Status)>,
-    /// The driver whose first device a kernel has stopped so when the call is refused.
+    /// Driver whose first device stops with this fault when the call is refused.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
-    /// How long an abort takes.
+    /// Duration of an abort.
     pub abort_takes: Duration,
-    /// The calls that change something: rank and text.
+    /// Calls that change state: rank and text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
@@ -47,13 +47,13 @@ pub(super) struct Script {
     pub changed: Condvar,
 }
 
-/// An operation of a communicator: between these ranks, or of all, and its place.
+/// Key of an operation: the communicator, the two ranks (`None` for a collective), and the sequence number.
 pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 
-/// Whether receives, and between which ranks.
+/// Lane: whether it receives, and the two ranks (`None` for collectives).
 type Lane = (bool, Option<(usize, usize)>);
 
-/// What a rank contributes.
+/// Contribution of a rank.
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     call: String,
@@ -69,12 +69,12 @@ struct FakeComm {
     is_joined: AtomicBool,
     has_connected: AtomicBool,
     issued: AtomicU64,
-    /// Of collectives, and of sends and receives between ranks.
+    /// Sequence numbers of collectives, and of sends and receives between ranks.
     places: Mutex<HashMap<Lane, u64>>,
     is_aborted: AtomicBool,
     has_ended: AtomicBool,
     error: AtomicI32,
-    /// Factors of operators, from 5 on.
+    /// Factors of the created operators, whose numbers start at 5.
     factors: Mutex<Vec<f32>>,
 }
 
@@ -86,7 +86,7 @@ struct Op {
     count: usize,
     data_type: c_int,
     operator: c_int,
-    /// The root, or the peer.
+    /// Root or peer.
     root: c_int,
     comm: usize,
     stream: usize,
@@ -104,7 +104,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Script {
-    /// Communicators whose name begins with this one follow the script.
+    /// Registers the script for communicators whose name starts with this one.
     pub fn play(self, name: &str) -> Arc<Self> {
         let script = Arc::new(self);
         let mut scripts = locked(&SCRIPTS);
@@ -113,7 +113,7 @@ impl Script {
         script
     }
 
-    /// The calls of a rank, in order.
+    /// Returns the calls of a rank, in order.
     pub fn calls(&self, rank: usize) -> Vec<String> {
         let log = locked(&self.log);
         log.iter().filter(|(other, _)| *other == rank).map(|(_, call)| call.clone()).collect()
@@ -133,7 +133,7 @@ impl Script {
 
 impl FakeComm {
     fn of<'a>(comm: Comm) -> &'a Self {
-        // SAFETY: communicators are never freed, so that their use after the end is seen.
+        // SAFETY: communicators are never freed, so that a use after the end is detected.
         unsafe { &*comm.cast::<Self>() }
     }
 
@@ -141,7 +141,7 @@ impl FakeComm {
         locked(&self.script.log).push((self.rank, call));
     }
 
-    /// Notes a call; whether the script refuses it.
+    /// Logs a call. Returns the status if the script refuses it.
     fn called(&self, name: &'static str) -> Option<Status> {
         if self.has_ended.load(Ordering::SeqCst) {
             self.script.violated(format!("{name} on rank {} after the end", self.rank));
@@ -161,7 +161,7 @@ impl FakeComm {
         self.polls_left.load(Ordering::SeqCst) != 0 || !self.is_joined.load(Ordering::SeqCst)
     }
 
-    /// The next place of an operation.
+    /// Returns the key of the next operation.
     fn place(&self, is_recv: bool, between: Option<(usize, usize)>) -> Key {
         let mut places = locked(&self.places);
         let place = places.entry((is_recv, between)).or_default();
@@ -175,7 +175,7 @@ impl FakeComm {
         self.script.changed.notify_all();
     }
 
-    /// What all ranks say, once they say the same; `None` when the communicator is aborted.
+    /// Returns the contributions of all ranks, once all have made the same call; `None` if the communicator is aborted.
     fn hear(&self, key: Key, call: &str) -> Option<Vec<Said>> {
         let mut exchanged = locked(&self.script.exchanged);
         loop {
@@ -194,7 +194,7 @@ impl FakeComm {
 }
 
 impl Op {
-    /// The bytes that it reads and writes, for a rank of as many.
+    /// Returns the number of bytes read and written by `rank` of `world` ranks.
     fn lengths(&self, rank: usize, world: usize) -> (usize, usize) {
         let one = self.count * element_bytes(self.data_type);
         let is_root = self.root == rank as c_int;
@@ -212,7 +212,7 @@ impl Op {
         }
     }
 
-    /// The memory that it reads and writes.
+    /// Returns the memory that the operation reads and writes.
     fn uses(&self, comm: &FakeComm) -> Vec<HostAccess> {
         let (read, written) = self.lengths(comm.rank, comm.world);
         let at = |address: usize, bytes, write| HostAccess { ptr: DevicePtr(address as u64), bytes, write };
@@ -221,13 +221,13 @@ impl Op {
         uses
     }
 
-    /// What all ranks must have alike.
+    /// Returns the arguments that all ranks must have in common.
     fn signature(&self) -> String {
         let Self { name, count, data_type, root, .. } = self;
         format!("{name}({count}, type {data_type}, root {root})")
     }
 
-    /// With the arguments that a test looks at.
+    /// Formats the call with the arguments that the tests check.
     fn text(&self) -> String {
         let in_place = if self.x == self.y && self.x != 0 { ", in place" } else { "" };
         let Self { name, count, data_type, operator, root, .. } = self;
@@ -244,13 +244,13 @@ impl Op {
         comm.place(self.name == "ncclRecv", between)
     }
 
-    /// Makes public what it reads.
+    /// Publishes the data that the operation reads.
     fn begin(&self, comm: &FakeComm, key: Key) {
         let (read, _) = self.lengths(comm.rank, comm.world);
         let x = std::ptr::with_exposed_provenance::<u8>(self.x);
         let mut bytes = match read {
             0 => Vec::new(),
-            // SAFETY: the memory is valid while the stream runs this, as an operation of NCCL's may assume.
+            // SAFETY: the memory is valid while the stream runs this operation, which real NCCL may assume too.
             _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
         };
         let own = usize::try_from(self.operator - 5).ok();
@@ -261,7 +261,7 @@ impl Op {
         if let Some(factor) = factor {
             let mut scaled = decode(self.data_type, &bytes);
             if comm.world == 1 {
-                // As NCCL's kernel for one rank, which does not write the last elements where its blocks are unequal.
+                // Like NCCL's kernel for one rank, which does not write the last elements if its blocks are unequal.
                 let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
                 let pack = 16 / element_bytes(self.data_type);
                 scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
@@ -279,7 +279,7 @@ impl Op {
         }
     }
 
-    /// Waits for the others, and writes.
+    /// Waits for the other ranks and writes the result.
     fn end(&self, comm: &FakeComm, key: Key) {
         let (_, written) = self.lengths(comm.rank, comm.world);
         let call = match self.name {
@@ -315,7 +315,7 @@ impl Op {
     }
 }
 
-/// Enqueues operations, all of one communicator, on their stream.
+/// Enqueues operations of one communicator on their stream.
 fn enqueue(ops: Vec<Op>) -> Status {
     let Some(first) = ops.first().copied() else { return status::SUCCESS };
     let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(first.comm));
@@ -340,7 +340,7 @@ fn enqueue(ops: Vec<Op>) -> Status {
         ops.iter().zip(&keys).for_each(|(op, key)| op.begin(comm, *key));
         ops.iter().zip(&keys).for_each(|(op, key)| op.end(comm, *key));
     };
-    // SAFETY: the device lives as long as the script; the stream is one of its own. The memory is the caller's to keep.
+    // SAFETY: the device lives as long as the script, and owns the stream. The caller keeps the memory valid.
     let enqueued = unsafe {
         let (driver, context) = stream.device().driver();
         driver.host_work(context, stream.handle(), HostWork::new("nccl", uses, Box::new(work)))

@@ -1,6 +1,6 @@
-//! NCCL's library: finding it, its version, and what its errors mean.
+//! The NCCL library: search, version check and error explanations.
 //!
-//! It is searched for when it is first asked for, and stays loaded. If it cannot be loaded, the next call tries again.
+//! The library is searched for on first use and stays loaded. If it cannot be loaded, the next call tries again.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -12,22 +12,22 @@ use warpsmith_runtime::driver::library_paths::LibraryPaths;
 
 use super::sys::{Comm, Nccl, Status, status};
 
-/// The name by which NVIDIA's packages and the wheels have it.
+/// File name of NCCL in NVIDIA's packages and wheels.
 const FILE: &str = "libnccl.so.2";
-/// The oldest version whose communicators can be ended without waiting while their operations hang.
+/// Oldest version whose communicators can be ended without blocking while their operations hang.
 const LEAST: i32 = 21_800;
-/// How to get it.
+/// Installation advice.
 const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
                       CUDA 12) into the active Python environment, or name the folder of libnccl.so.2 in \
                       WARPSMITH_LIBRARY_PATH";
 
-/// The NCCL that this process uses.
+/// The NCCL library that this process uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NcclLibrary {
     /// Major, minor and patch.
     pub version: (u32, u32, u32),
-    /// The file, where the system tells.
+    /// Path of the library file, where the system provides it.
     pub path: Option<PathBuf>,
 }
 
@@ -42,31 +42,31 @@ impl fmt::Display for NcclLibrary {
     }
 }
 
-/// Why NCCL cannot be used.
+/// Reason why NCCL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
-    /// It was not found, or cannot be loaded.
+    /// NCCL was not found, or cannot be loaded.
     #[error(
         "NCCL was not found: {reason}; looked for {FILE} in the system's search path and in {searched}; {REMEDY}"
     )]
     Missing {
-        /// What the system said.
+        /// Error of the dynamic loader.
         reason: String,
-        /// The folders.
+        /// Folders that were searched.
         searched: String,
     },
-    /// It lacks what is needed.
+    /// NCCL lacks required functions.
     #[error("{found} is too old: {lacks}; at least 2.18 is needed: {REMEDY}")]
     TooOld {
         /// The library, with its version.
         found: String,
-        /// What it lacks.
+        /// The missing function or version.
         lacks: String,
     },
 }
 
-/// The NCCL that communicators of GPUs will use. The first call of a process that finds it loads it.
+/// Returns the NCCL library that GPU communicators use. The first successful call of a process loads it.
 ///
 /// ```
 /// match warpsmith_collective::nccl_library() {
@@ -81,7 +81,7 @@ pub fn nccl_library() -> Result<NcclLibrary, NcclError> {
     nccl().map(|nccl| nccl.library())
 }
 
-/// The library's functions.
+/// Returns the library's functions.
 pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
     static LOADED: Mutex<Option<&'static Nccl>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,11 +92,11 @@ pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
     Ok(*loaded.insert(Box::leak(Box::new(nccl))))
 }
 
-/// Loads the first library that can be used. If none can, the error is that of the first that was found.
+/// Loads the first usable library. If none is usable, the error describes the first one found.
 fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in paths.candidates(&[name.to_owned()]) {
-        // SAFETY: NCCL is loaded, whose initialisers may run at any time.
+        // SAFETY: this loads NCCL, whose initializers may run at any time.
         let library = match unsafe { Library::new(&file) } {
             Ok(library) => library,
             Err(error) => {
@@ -108,19 +108,19 @@ fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
         };
         match usable(&library) {
             Ok(nccl) => {
-                // It is never unloaded: the table points into it.
+                // Never unloaded: the table points into it.
                 std::mem::forget(library);
                 return Ok(nccl);
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // Neither is one that was refused: other code of the process may use it.
+        // A refused library is not unloaded either: other code of the process may use it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| NcclError::Missing { reason, searched: paths.searched() }))
 }
 
-/// The functions of a library, if it has them and is new enough.
+/// Returns the functions of a library, if it has them and is new enough.
 fn usable(library: &Library) -> Result<Nccl, NcclError> {
     let mut nccl = Nccl::of(library).map_err(|symbol| {
         let version = version_of(library).map_or("an NCCL of unknown version".to_owned(), |version| {
@@ -133,7 +133,7 @@ fn usable(library: &Library) -> Result<Nccl, NcclError> {
     nccl.new_enough()
 }
 
-/// The version of a library that may lack other functions.
+/// Returns the version of a library that may lack other functions.
 fn version_of(library: &Library) -> Option<i32> {
     let mut version = 0;
     // SAFETY: NCCL's function has this signature; the pointer is to a local variable.
@@ -144,17 +144,17 @@ fn version_of(library: &Library) -> Option<i32> {
     (status == status::SUCCESS).then_some(version)
 }
 
-/// Major, minor and patch of `NCCL_VERSION_CODE`.
+/// Splits `NCCL_VERSION_CODE` into major, minor and patch.
 pub(super) fn parts(version: i32) -> (u32, u32, u32) {
     let version = version.max(0) as u32;
-    // Up to 2.8 a minor version had one digit.
+    // Up to version 2.8 the minor version had one digit.
     match version {
         ..10_000 => (version / 1000, version % 1000 / 100, version % 100),
         _ => (version / 10_000, version % 10_000 / 100, version % 100),
     }
 }
 
-/// `2.28.9` of 22809.
+/// Formats a version code: 22809 is `2.28.9`.
 pub(crate) fn version_text(version: i32) -> String {
     let (major, minor, patch) = parts(version);
     format!("{major}.{minor}.{patch}")
@@ -171,14 +171,14 @@ impl Nccl {
         Err(NcclError::TooOld { found: format!("NCCL {}", self.library()), lacks })
     }
 
-    /// What users see of it.
+    /// Returns the public description of the library.
     pub(super) fn library(&self) -> NcclLibrary {
         NcclLibrary { version: parts(self.version), path: file_of(self.get_version as usize) }
     }
 
-    /// A status other than success, with NCCL's own texts and what it means.
+    /// Describes a status other than success, with NCCL's own texts and its meaning.
     pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
-        // SAFETY: NCCL gives C strings of its own; the communicator is alive, or null, which the function allows.
+        // SAFETY: NCCL returns its own C strings; the communicator is alive, or null, which the function allows.
         let (text, last) =
             unsafe { (c_text((self.get_error_string)(code)), c_text((self.get_last_error)(comm))) };
         let meaning = match code {
@@ -205,16 +205,16 @@ impl Nccl {
 }
 
 /// # Safety
-/// The pointer is null or to a C string.
+/// The pointer must be null or point to a C string.
 unsafe fn c_text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: forwarded from the caller.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
-/// The file that the process has mapped at an address. Linux alone tells.
+/// Returns the file that the process has mapped at an address. Linux only.
 fn file_of(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

@@ -1,8 +1,9 @@
-//! The Nccl backend: collectives of GPUs by NCCL.
+//! The Nccl backend: GPU collectives by NCCL.
 //!
-//! Guarantees: the host waits in no call of NCCL's for another rank, except for what the deadline of the operation bounds: its
-//! first exchange with ranks, which connects them. An operation that hangs is aborted at its deadline, and a communicator as
-//! soon as a rank fails. An abort that hangs itself is left to a thread. Dropping a communicator waits for nothing.
+//! Guarantees: the host does not block in an NCCL call for another rank, with one exception. The first exchange between
+//! ranks connects them; its wait is bounded by the operation's deadline. A hanging operation is aborted at its
+//! deadline, and a communicator as soon as a rank fails. A hanging abort is abandoned on a thread. Dropping a
+//! communicator does not block.
 
 mod calls;
 mod comm;
@@ -40,11 +41,11 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
 
-/// See the [module's documentation](self).
+/// The Nccl backend. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct NcclBackend(Arc<Rank>);
 
-/// How a backend is made.
+/// Inputs for the creation of a backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Making<'a> {
     pub nccl: &'static Nccl,
@@ -55,10 +56,10 @@ pub(crate) struct Making<'a> {
 }
 
 impl NcclBackend {
-    /// Makes NCCL's communicator of the mesh's ranks, whose devices are known to differ.
+    /// Creates the NCCL communicator of the mesh's ranks, whose devices are known to differ.
     ///
     /// # Errors
-    /// What failed, on all ranks.
+    /// The cause of the failure, on all ranks.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { nccl, mesh, stream, timeout, is_checked } = making;
         let failed = |failure: Failure| Error::Init {
@@ -97,14 +98,14 @@ fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
     }
 }
 
-/// What NCCL's refusal of a call means while there is no [`Rank`].
+/// Returns the failure for a refused NCCL call while there is no [`Rank`].
 fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
     let reason = making.nccl.explain(refused.call, refused.status, comm);
     rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)
 }
 
-/// Rank 0 makes the id by which NCCL's ranks find each other, and sends it to the others: over the mesh, since who knows it can
-/// join them.
+/// Creates the unique ID on rank 0 and sends it to the others. It is sent over the mesh because any process that knows
+/// the ID can join.
 fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failure> {
     let Making { nccl, mesh, timeout, .. } = making;
     let stopped = |stop| match stop {
@@ -113,7 +114,7 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     };
     let mut id = UniqueId([0; 128]);
     if mesh.rank() == 0 {
-        // SAFETY: the pointer is to a local variable.
+        // SAFETY: the pointer refers to a local variable.
         let made = checked("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) });
         made.map_err(|why| refused(making, why, std::ptr::null_mut()))?;
         let operation = Arc::new(Fingerprint::init());
@@ -139,7 +140,7 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     }
 }
 
-/// Makes NCCL's communicator, and waits until all ranks have.
+/// Creates the NCCL communicator, and waits until all ranks have created theirs.
 fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawComm, Failure> {
     let Making { nccl, mesh, stream, timeout, .. } = making;
     let place = (mesh.rank(), mesh.world());
@@ -159,7 +160,7 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawCom
                         .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
                 }
             };
-            // The others learn of it before the abort, which may take time.
+            // The others are notified before the abort, which may take time.
             let failure = mesh.fail(failure);
             raw.abort();
             Err(failure)
@@ -189,12 +190,12 @@ impl Backend for NcclBackend {
                 let operation = batch.calls[0].kind.method();
                 return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
             }
-            // NCCL's communicator outlives the graph.
+            // Keeps NCCL's communicator alive longer than the graph.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&rank.graphs), Arc::clone(rank))));
         }
         let mut failed = None;
-        // SAFETY: NCCL enqueues on this stream alone, and accesses the memory of the calls, which is that of the uses, and its
-        // own. The scratch byte is used by this stream alone.
+        // SAFETY: NCCL enqueues only on this stream. It accesses only its own memory and the calls' memory, which is
+        // that of the uses. Only this stream uses the scratch byte.
         let enqueued = unsafe {
             stream.enqueue_named(batch.name(), uses, |handle| {
                 rank.submit(handle, batch).map_err(|error| {
@@ -207,7 +208,7 @@ impl Backend for NcclBackend {
             (_, Some(error)) => Err(error.into()),
             (Ok(()), None) => Ok(()),
             (Err(error), None) => {
-                // The others wait for it.
+                // The other ranks wait for this operation.
                 let (rank_number, operation) = (rank.mesh.rank(), Box::new(operation));
                 rank.mesh.fail(Failure::NotRun { rank: rank_number, operation, reason: error.to_string() });
                 Err(error.into())

@@ -1,5 +1,5 @@
-//! The owner thread of a communicator: it watches operations, deadlines, NCCL's errors and the other ranks, and it alone ends
-//! the communicator.
+//! The owner thread of a communicator. It watches operations, deadlines, NCCL errors and the other ranks. Only this
+//! thread ends the communicator.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// The time between two looks while operations run, and while none does.
+/// Polling intervals while operations run, and while none runs.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// How long an operation may go on after a rank that it needs has left: that rank was done with it.
+/// Grace time of an operation after a rank that it needs has left: that rank had finished the operation.
 const LEFT_TIME: Duration = Duration::from_millis(500);
-/// How long a call of NCCL's may take to return once the communicator has failed.
+/// Time limit for an NCCL call to return after the communicator has failed.
 const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// How a communicator ends.
+/// Reason for the end of a communicator.
 enum End {
     Failed(Failure),
     Dropped,
     Finished,
 }
 
-/// Runs until the communicator has ended.
+/// Body of the owner thread: runs until the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
     match watch(rank) {
         End::Finished => finish(rank, finish_time),
@@ -36,7 +36,7 @@ pub(super) fn run(rank: &Rank, finish_time: Duration) {
         End::Failed(failure) => {
             rank.fail_all(&failure);
             abort(rank);
-            // Those that were enqueued meanwhile.
+            // Operations that were enqueued in the meantime.
             rank.fail_all(&failure);
         }
     }
@@ -81,7 +81,7 @@ fn watch(rank: &Rank) -> End {
     }
 }
 
-/// The failure of an operation that runs for too long, or needs a rank that has left.
+/// Returns the failure of an operation that has timed out, or that needs a rank that has left.
 fn overdue(rank: &Rank, running: &Running, left_since: &mut Option<Instant>) -> Option<Failure> {
     let mesh = &rank.mesh;
     if running.since.elapsed() >= running.timeout {

@@ -1,7 +1,8 @@
-//! [`Rank`]: what the thread that calls operations and the owner thread share.
+//! [`Rank`]: state shared by the thread that calls operations and the owner thread.
 //!
-//! Guarantees: one thread at a time is in NCCL with the communicator. Each operation has an event before it and one behind it,
-//! so its time counts from when its stream comes to it. A device that is lost is the cause of what NCCL reports, not NCCL.
+//! Guarantees: one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so its
+//! timeout counts from when its stream reaches it. If the device is lost, that is reported as the cause of NCCL's
+//! errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,14 +22,14 @@ use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
 use crate::work::{Progress, WorkState};
 
-/// How long the end of a process may take to be known after NCCL has noticed it.
+/// Time until the mesh must have reported the end of a process that NCCL has already noticed.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Operations that were enqueued and are not known to be done.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// The recorder's number of the first; the others follow.
+    /// Flight recorder number of the first call; the others follow consecutively.
     number: u64,
     before: EventHandle,
     behind: EventHandle,
@@ -37,7 +38,7 @@ struct Outstanding {
     work: Arc<WorkState>,
 }
 
-/// The places of the next operations, and those that were enqueued.
+/// Sequence numbers of the next operations, and the outstanding operations.
 #[derive(Debug)]
 struct Queue {
     outstanding: VecDeque<Outstanding>,
@@ -45,11 +46,11 @@ struct Queue {
     places: Places,
 }
 
-/// How far the operations have come.
+/// Progress of the operations.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     pub is_idle: bool,
-    /// The operation that runs: since when, for how long at most, and the ranks that it needs.
+    /// The running operation, with its start, its timeout and the ranks that it needs.
     pub running: Option<Running>,
 }
 
@@ -61,19 +62,19 @@ pub(super) struct Running {
     pub peers: Vec<usize>,
 }
 
-/// See the [module's documentation](self).
+/// State of a rank. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Rank {
     pub nccl: &'static Nccl,
     pub mesh: Arc<Mesh>,
     device: Device,
     is_checked: bool,
-    /// Locked by the thread that is in NCCL. `None` once it has ended.
+    /// The communicator, locked by the thread that calls NCCL. `None` once it has ended.
     raw: Mutex<Option<RawComm>>,
     queue: Mutex<Queue>,
-    /// For barriers.
+    /// Scratch memory for barriers.
     scratch: DeviceBuffer<u8>,
-    /// Graphs with operations of the communicator hold it.
+    /// Reference count of the graphs with operations of the communicator.
     pub graphs: Arc<()>,
     pub ending: Arc<EndingState>,
 }
@@ -105,10 +106,10 @@ impl Rank {
         })
     }
 
-    /// Enqueues a batch on the stream, whose device's context is current.
+    /// Enqueues a batch on the stream. The context of its device must be current.
     ///
     /// # Safety
-    /// The calls' memory is valid until the stream has run them.
+    /// The calls' memory must stay valid until the stream has run them.
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: StreamHandle,
@@ -124,7 +125,7 @@ impl Rank {
             }
         }
         let started = Instant::now();
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         match unsafe { self.enqueue(stream, &batch, number, started) } {
             Ok(Some((before, behind))) => {
                 batch.work.looked_after_by(Arc::downgrade(self) as _);
@@ -151,10 +152,11 @@ impl Rank {
         }
     }
 
-    /// As [`Self::submit`]. Returns the events before and behind the operations, unless they are captured.
+    /// Enqueues a batch like [`Self::submit`]. Returns the events before and after the operations, unless they are
+    /// captured.
     ///
     /// # Safety
-    /// As [`Self::submit`].
+    /// The contract of [`Self::submit`].
     unsafe fn enqueue(
         &self,
         stream: StreamHandle,
@@ -190,11 +192,11 @@ impl Rank {
         let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
         let before = record()?;
         let mut operators = Vec::new();
-        // SAFETY: the lock is held, and nothing goes on in the background: each call before has waited for that. The memory is
-        // valid by the caller's promise.
+        // SAFETY: the lock is held, and no background work runs: each earlier call has waited for it. The memory is
+        // valid by the caller's contract.
         let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
         if enqueued == status::IN_PROGRESS {
-            // It connects with ranks that it has not exchanged data with before, if they call the operation too.
+            // NCCL connects to ranks that it has not exchanged data with so far, once they call the operation too.
             self.started(&batch.calls, number);
             raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
                 NotReady::Refused(why) => refused(why),
@@ -202,14 +204,14 @@ impl Rank {
                 NotReady::Deadline => timed_out(),
             })?;
         }
-        // SAFETY: they were made for this communicator, which is ready.
+        // SAFETY: the operators were created for this communicator, which is ready.
         unsafe { target.destroy(&operators) }.map_err(refused)?;
         Ok(before.zip(record()?))
     }
 
     /// Records an event on the stream.
     fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
-        // SAFETY: the context is used while `self` holds the device; the handles are of its driver.
+        // SAFETY: the context is used while `self` holds the device; the handles belong to its driver.
         let (driver, context) = unsafe { self.device.driver() };
         let spare = locked(&self.queue).spare.pop();
         let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
@@ -224,7 +226,7 @@ impl Rank {
         Failure::NotRun { rank, operation, reason: reason.to_string() }
     }
 
-    /// Whether the device has come to an event.
+    /// Returns whether the device has reached an event.
     fn is_reached(&self, event: EventHandle) -> warpsmith_runtime::Result<bool> {
         self.device.with_context(|| {
             // SAFETY: the context is used while `self` holds the device, and the event is alive.
@@ -233,7 +235,7 @@ impl Rank {
         })
     }
 
-    /// The ranks that operations need.
+    /// Returns the ranks that the operations need.
     fn peers(&self, calls: &[Call]) -> Vec<usize> {
         let peer = |call: &Call| call.fingerprint.peer;
         match calls.iter().map(peer).collect::<Option<Vec<_>>>() {
@@ -260,7 +262,7 @@ impl Rank {
         }
     }
 
-    /// Looks how far the operations have come, and ends the works of those that are done.
+    /// Polls the progress of the operations, and completes the works of finished ones.
     pub fn look(&self) -> Result<Standing, Failure> {
         let idle = Standing { is_idle: true, running: None };
         if let Some(failure) = self.mesh.member.failure() {
@@ -285,7 +287,7 @@ impl Rank {
                     running: Some(Running { operation, since, timeout, peers }),
                 });
             }
-            // An abort, which follows a failure, lets the stream go on behind operations that are not done.
+            // An abort, which follows a failure, lets the stream continue past unfinished operations.
             if let Some(failure) = self.mesh.member.failure() {
                 drop(queue);
                 self.fail_all(&failure);
@@ -300,7 +302,7 @@ impl Rank {
         Ok(idle)
     }
 
-    /// Ends the works of all operations with the communicator's failure.
+    /// Completes the works of all operations with the communicator's failure.
     pub fn fail_all(&self, failure: &Failure) {
         let mut queue = locked(&self.queue);
         while let Some(failed) = queue.outstanding.pop_front() {
@@ -315,13 +317,13 @@ impl Rank {
         }
     }
 
-    /// What ended the communicator, when NCCL reports this.
+    /// Returns the failure of the communicator that a refused NCCL call indicates.
     pub fn failure_of(&self, refused: Refused, comm: Comm, operation: Option<&Fingerprint>) -> Failure {
         let reason = self.nccl.explain(refused.call, refused.status, comm);
         failure_of(&self.mesh, &self.device, refused, reason, operation)
     }
 
-    /// An error that NCCL has met in the background, unless a thread is in it now.
+    /// Returns an error of NCCL's background work, unless a thread is calling NCCL now.
     pub fn background_failure(&self) -> Option<Failure> {
         let raw = match self.raw.try_lock() {
             Ok(raw) => raw,
@@ -333,7 +335,7 @@ impl Rank {
         Some(self.failure_of(refused, raw.get(), None))
     }
 
-    /// The communicator, to end it. `None` while another thread is in NCCL with it, or after the first time.
+    /// Takes the communicator, to end it. `None` while another thread is calling NCCL with it, or after the first call.
     pub fn take_raw(&self, patience: Duration) -> Option<RawComm> {
         let deadline = Instant::now() + patience;
         loop {
@@ -351,7 +353,7 @@ impl Rank {
 
 impl Progress for Rank {
     fn advance(&self) {
-        // A failure is the owner's to report, which looks too.
+        // The owner thread reports failures; it polls too.
         let _ = self.look();
     }
 }
@@ -360,12 +362,12 @@ impl Drop for Rank {
     fn drop(&mut self) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
         let events = std::mem::take(&mut queue.spare);
-        // Those of a device that is lost are gone with it.
+        // On a lost device the events are already gone.
         let _ = self.device.with_context(|| {
             // SAFETY: the context is used while `self` holds the device.
             let (driver, context) = unsafe { self.device.driver() };
             for event in events {
-                // SAFETY: nothing uses the handle again.
+                // SAFETY: the handle is not used again.
                 unsafe { driver.event_destroy(context, event) };
             }
             Ok(())
@@ -373,7 +375,7 @@ impl Drop for Rank {
     }
 }
 
-/// What ended a communicator, when NCCL has refused a call for this reason.
+/// Returns the cause of a communicator's end after NCCL has refused a call for `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,
@@ -382,7 +384,7 @@ pub(super) fn failure_of(
     operation: Option<&Fingerprint>,
 ) -> Failure {
     let rank = mesh.rank();
-    // A fault of a kernel fails all that follows on the device.
+    // A kernel fault fails all later work on the device.
     let asked = device.with_context(|| {
         // SAFETY: the context is used while the device is held; the event is destroyed once.
         let (driver, context) = unsafe { device.driver() };
@@ -397,7 +399,7 @@ pub(super) fn failure_of(
         return Failure::NotRun { rank, operation, reason: fault.to_string() };
     }
     if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {
-        // The rank that is gone is named by the end of its connection, which NCCL may have noticed first.
+        // The end of the connection names the lost rank; NCCL may have noticed the loss first.
         if let Some(failure) = mesh.failure_within(NAMED_WITHIN) {
             return failure;
         }

@@ -1,6 +1,6 @@
-//! NCCL's types and codes, and the table of its functions that are used.
+//! NCCL's types and codes, and the table of the NCCL functions in use.
 //!
-//! Codes are plain numbers here: a value that only a newer library knows is no invalid one.
+//! Codes are plain integers here, so a value that only a newer library defines is not invalid.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -27,7 +27,7 @@ pub(crate) mod status {
     pub const INVALID_USAGE: Status = 5;
     pub const REMOTE: Status = 6;
     pub const IN_PROGRESS: Status = 7;
-    /// Since 2.30.
+    /// Since version 2.30.
     pub const TIMEOUT: Status = 8;
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct UniqueId(pub [u8; 128]);
 
 /// `ncclScalarHostImmediate`.
 pub(super) const SCALAR_ON_HOST: c_int = 1;
-/// `ncclUint8`, for elements that are only moved.
+/// `ncclUint8`, for elements that are only copied.
 pub(super) const BYTES: c_int = 1;
 /// `ncclSum`.
 pub(super) const SUM: c_int = 0;
@@ -61,7 +61,7 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// Why a library of this version does not do a reduction, by this number of ranks, on a GPU of this capability.
+/// Returns why a library of this version does not support a reduction for this number of ranks and compute capability.
 pub(super) fn unsupported(
     reduction: &Reduction,
     world: usize,
@@ -76,7 +76,7 @@ pub(super) fn unsupported(
         let version = super::version_text(version);
         return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
     }
-    // It looks for the kernel by the architecture that it compiles for, which its host code has not (`onerank.cu`).
+    // NCCL selects the kernel by the architecture of the compilation, which its host code does not have (`onerank.cu`).
     if world == 1 && reduction.operator == Operator::PreMulSum {
         return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
     }
@@ -86,7 +86,7 @@ pub(super) fn unsupported(
     ))
 }
 
-/// `ncclRedOp_t`, of those that need not be made; `None` of [`Operator::PreMulSum`].
+/// Returns the built-in `ncclRedOp_t`; `None` for [`Operator::PreMulSum`], which must be created.
 pub(super) fn operator(operator: Operator) -> Option<c_int> {
     match operator {
         Operator::Sum => Some(SUM),
@@ -98,11 +98,11 @@ pub(super) fn operator(operator: Operator) -> Option<c_int> {
     }
 }
 
-/// `NCCL_CONFIG_UNDEF_INT`: the library's own choice, or the environment's.
+/// `NCCL_CONFIG_UNDEF_INT`: the choice of the library or of the environment.
 const UNSET: c_int = c_int::MIN;
 
-/// `ncclConfig_t` of 2.28.9. A library takes the fields that it knows, by the size, and later ones have their defaults, by the
-/// version.
+/// `ncclConfig_t` of version 2.28.9. A library reads the fields that it knows, according to `size`. Later fields get
+/// their defaults, according to `version`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -126,7 +126,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Of a communicator whose calls do not wait, with a name that lives as long as the communicator.
+    /// Returns the configuration of a non-blocking communicator. `name` must live as long as the communicator.
     pub fn non_blocking(name: *const c_char) -> Self {
         Self {
             size: size_of::<Self>(),
@@ -155,19 +155,19 @@ macro_rules! table {
         required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
         optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
     ) => {
-        /// The functions of NCCL that are used. Each has the library's contract.
+        /// Table of the NCCL functions in use. Each has the library's contract.
         #[derive(Debug, Clone)]
         pub(crate) struct Nccl {
-            /// `ncclGetVersion`: 22809 of 2.28.9.
+            /// Version code of `ncclGetVersion`: 22809 means 2.28.9.
             pub version: c_int,
             $(pub $name: unsafe extern "C" fn($($argument),*) -> table!(@ $($result)?),)*
             $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
         }
 
         impl Nccl {
-            /// The functions of a library, or the name of one that it lacks. The library must stay loaded.
+            /// Loads the functions of a library; fails with the name of a missing one. The library must stay loaded.
             pub(super) fn of(library: &Library) -> Result<Self, &'static str> {
-                // SAFETY: NCCL's functions of these names have these signatures.
+                // SAFETY: the NCCL functions of these names have these signatures.
                 unsafe {
                     Ok(Self {
                         version: 0,

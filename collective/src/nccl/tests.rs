@@ -1,4 +1,4 @@
-//! The backend against NCCL in this process: [`fake`](super::fake).
+//! Tests of the backend with the [`fake`](super::fake) NCCL in this process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,13 +26,13 @@ fn options(name: &str, nccl: Nccl) -> CommunicatorOptions {
     options
 }
 
-/// A script for as many ranks, which is played under the name.
+/// Registers a script under the name, with a stream per rank.
 fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) {
     let streams = streams_of(&driver(world), world);
     (Script { streams: streams.clone(), ..script }.play(name), streams)
 }
 
-/// All operations once; the results of this rank.
+/// Runs all operations once and returns the results of this rank.
 fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
     let of = |values: &[f32]| DeviceBuffer::from_host(&stream, values).expect("x");
@@ -87,7 +87,7 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     results
 }
 
-/// What [`all_operations`] gives, by hand.
+/// Expected results of [`all_operations`].
 fn expected(rank: usize) -> Vec<Vec<f32>> {
     let r = rank as f32;
     let at = |there: usize, values: Vec<f32>| if rank == there { values } else { vec![0.0; values.len()] };
@@ -158,7 +158,7 @@ fn f8_is_reduced_by_new_libraries_alone() {
         let (said, rank) = (error.to_string(), ranks.rank());
         let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
         assert!(said.starts_with(&begin), "{said}");
-        // It can move them.
+        // NCCL can still copy this element type.
         ranks.broadcast(&mut x, 0).expect("enqueued").wait(LONG).expect("done");
     });
 }
@@ -214,7 +214,7 @@ fn a_refused_init_has_nccls_text() {
     script.check();
 }
 
-/// Meets on threads, each rank with options of its own.
+/// Creates communicators on threads; each rank has its own options.
 fn meet(streams: &[Stream], options: &[CommunicatorOptions]) -> Vec<Result<Communicator, Error>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     std::thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn an_error_in_the_background_ends_all_ranks() {
     let (script, streams) = play(name, 2, Script { background, ..Script::default() });
     let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        // Rank 0 waits for one that never comes, and learns of the error of rank 1.
+        // Rank 0 waits for a rank that never calls, and learns of rank 1's error.
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = match ranks.rank() {
             0 => ranks.recv(&mut y, 1),
@@ -310,7 +310,7 @@ fn a_timeout_names_who_is_missing_and_aborts() {
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 8]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if ranks.rank() == 2 {
-            // It does something else until the others have failed.
+            // This rank is busy until the others have failed.
             let end = Instant::now() + LONG;
             while ranks.dump().failure.is_none() {
                 assert!(Instant::now() < end, "the others do not fail");
@@ -322,7 +322,7 @@ fn a_timeout_names_who_is_missing_and_aborts() {
         let text = failure(work.wait(LONG)).to_string();
         assert!(text.contains("all_reduce #1 (sum, f32, 8 elements)"), "{text}");
         assert!(text.contains("rank 2 (process") && text.contains("has not called the operation"), "{text}");
-        // The survivors go on.
+        // The surviving ranks continue.
         let mut fewer = ranks.shrink(&[2]).expect("a communicator of two");
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32 + ranks.rank() as f32; 8]).expect("x");
         fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");

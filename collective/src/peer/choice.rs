@@ -1,4 +1,5 @@
-//! Which operations the Peer backend does itself, and how: from what is equal on all ranks.
+//! Selection of the operations that the Peer backend runs, and of their algorithms, from values that are equal on all
+//! ranks.
 
 use std::time::Duration;
 
@@ -7,47 +8,49 @@ use warpsmith_collective_kernels::words::room;
 
 use crate::backend::{Batch, Call, Kind};
 
-/// Bytes of a half of a rank's segment, on GPUs and on emulated devices: what one launch reduces at most.
+/// Bytes of one half of a rank's segment, on GPUs and on emulated devices: the maximum that one launch reduces.
 const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
-/// Threads of a block, on GPUs and on emulated devices.
+/// Threads per block, on GPUs and on emulated devices.
 const THREADS: (u32, u32) = (512, 32);
-/// The most blocks of a launch, on GPUs and on emulated devices.
+/// Maximum number of blocks of a launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
-/// The last epoch before the first operation: emulated devices soon come to the end of the numbers.
+/// Initial epoch, on GPUs and on emulated devices. Emulated devices start close to the wrap-around.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
-/// How long a kernel waits at most, whatever the operation's time is: an emulated device is lost with a kernel that runs for
-/// 300 s, by default.
+/// Maximum wait of a kernel, whatever the operation's timeout: by default an emulated device is lost if a kernel runs
+/// for 300 s.
 const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
-/// The most bytes of what is done in a way.
+/// Maximum sizes in bytes per algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Thresholds {
-    /// Up to how many ranks.
+    /// Maximum number of ranks for which this row applies.
     world: usize,
-    /// Of elements that are pushed as words.
+    /// Maximum for elements pushed as words (LL protocol).
     pushed: usize,
-    /// Of one shot.
+    /// Maximum for one-shot reductions.
     one_shot: usize,
-    /// Of what is written to the others; more is reduced where it is, if all ranks reach it there.
+    /// Maximum for elements that are written to the other ranks. Larger inputs are reduced where they are, if all
+    /// ranks can access it.
     written: usize,
-    /// Of what Auto does not leave to NCCL.
+    /// Maximum for operations that Auto does not pass on to NCCL.
     auto: usize,
 }
 
 const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, written: 0, auto: 0 };
 
-/// Those of two ranks were measured on two H100 with NVLink, the others are estimates from what others have published.
+/// Thresholds per world size. The row for two ranks was measured on two H100 with NVLink; the others are estimates from
+/// published results.
 const THRESHOLDS: [Thresholds; 3] = [
     Thresholds { world: 2, pushed: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
     Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
     Thresholds { world: 8, pushed: 32 << 10, one_shot: 128 << 10, written: 128 << 10, auto: 4 << 20 },
 ];
-/// Of emulated devices, small enough for tests to have all ways.
+/// Thresholds of emulated devices, small enough for tests to cover all algorithms.
 const EMULATED_THRESHOLDS: Thresholds =
     Thresholds { world: usize::MAX, pushed: 2 << 10, one_shot: 8 << 10, written: 8 << 10, auto: 1 << 20 };
 
-// There is room for what is pushed.
+// The segment has room for the pushed words.
 const _: () = {
     let mut row = 0;
     while row < THRESHOLDS.len() {
@@ -57,7 +60,7 @@ const _: () = {
     }
 };
 
-/// How elements are reduced.
+/// Algorithm of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Pushed,
@@ -65,19 +68,19 @@ pub(super) enum Way {
     TwoShot,
 }
 
-/// The shape of a launch.
+/// Grid and block size of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub blocks: u32,
     pub threads: u32,
 }
 
-/// What all ranks know alike.
+/// Inputs of the selection, equal on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
     pub world: usize,
     pub is_emulated: bool,
-    /// Whether operations are left to another backend where that is faster.
+    /// True if operations are passed to another backend where that is faster.
     pub is_auto: bool,
 }
 
@@ -86,7 +89,7 @@ impl Choice {
         if self.is_emulated { emulated } else { gpu }
     }
 
-    /// How long a kernel may wait.
+    /// Returns the maximum wait of a kernel.
     pub fn longest(&self) -> Duration {
         self.of(LONGEST)
     }
@@ -106,7 +109,7 @@ impl Choice {
         THRESHOLDS.into_iter().find(|row| self.world <= row.world).unwrap_or(NONE)
     }
 
-    /// Whether all of these operations are done by kernels of this backend.
+    /// Returns whether kernels of this backend run all of these operations.
     pub fn takes(&self, batch: &Batch) -> bool {
         batch.calls.iter().all(|call| self.takes_call(call))
     }
@@ -119,7 +122,7 @@ impl Choice {
             Kind::Send { .. } | Kind::Receive { .. } => return false,
             Kind::Barrier => true,
             Kind::AllReduce | Kind::Reduce { .. } => bytes <= auto,
-            // All ranks read all of it from the root.
+            // All ranks read the whole buffer from the root.
             Kind::Broadcast { .. } => bytes <= one_shot,
             Kind::AllGather
             | Kind::ReduceScatter
@@ -130,31 +133,31 @@ impl Choice {
         !is_f8 && (is_within || !self.is_auto)
     }
 
-    /// How this number of bytes is reduced, for all ranks or for one.
+    /// Returns the algorithm that reduces this number of bytes, for all ranks or for one.
     pub fn way(&self, bytes: usize) -> Way {
         let Thresholds { pushed, one_shot, .. } = self.thresholds();
         match bytes {
             _ if bytes <= pushed => Way::Pushed,
-            // Two ranks move as many bytes in one shot as in two.
+            // With two ranks, one-shot and two-shot move the same number of bytes.
             _ if bytes <= one_shot || self.world <= 2 => Way::OneShot,
             _ => Way::TwoShot,
         }
     }
 
-    /// Whether this number of bytes is reduced where it is, if all ranks reach it there.
+    /// Returns whether this number of bytes is reduced directly from the program's memory, if all ranks can access it.
     pub fn is_direct(&self, bytes: usize) -> bool {
         bytes > self.thresholds().written
     }
 
-    /// The shape of a launch whose threads share vectors of this number of bytes.
+    /// Returns the shape of a launch whose threads divide the vectors of this number of bytes.
     pub fn shape(&self, bytes: usize) -> Shape {
         shape(self.of(THREADS), self.of(BLOCKS), bytes)
     }
 
-    /// The shape of a launch that pushes this number of bytes.
+    /// Returns the shape of a launch that pushes this number of bytes.
     pub fn push_shape(&self, bytes: usize) -> Shape {
         let (threads, most) = (self.of((push::threads(self.world), THREADS.1)), self.of(BLOCKS));
-        // More blocks of half as many threads, as long as each has a vector.
+        // Twice as many blocks with half the threads, if there is still a thread for each vector.
         let is_enough = bytes <= 16 * (threads / 2) as usize * most;
         shape(if is_enough { threads / 2 } else { threads }, most, bytes)
     }
@@ -218,7 +221,7 @@ mod tests {
         assert!(
             takes(Kind::Broadcast { root }, 0, mib / 4) && !takes(Kind::Broadcast { root }, 0, mib / 4 + 1)
         );
-        // What only the root has decides nothing.
+        // Sizes that only the root has do not affect the selection.
         for (more, given) in [(0, true), (1, false)] {
             for others in [0, 4 * mib + 4 * more] {
                 assert_eq!(takes(Kind::Gather { root }, mib + more, others), given);

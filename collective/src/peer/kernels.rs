@@ -13,7 +13,7 @@ use crate::element::ElementType;
 /// The kernels, compiled for the GPU.
 static IMAGE: GpuImage = warpsmith_runtime::include_image!("warpsmith_collective_kernels");
 
-/// The instances of `push` and `reduce` for an element type and a number of ranks.
+/// Returns the instances of `push` and `reduce` for an element type and a number of ranks.
 fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]> {
     macro_rules! instance {
         ($type:ty) => {
@@ -39,18 +39,18 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
     })
 }
 
-/// See the [module's documentation](self).
+/// The kernels of the backend. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Kernels {
-    /// `push` and `reduce`.
+    /// Instances of `push` and `reduce` per element type.
     reductions: Vec<(ElementType, [Function; 2])>,
-    /// Of arrays that are aligned to 4 bytes, and of all.
+    /// Instances for arrays aligned to 4 bytes, and for all others.
     exchange: [Function; 2],
 }
 
 impl Kernels {
     /// # Errors
-    /// No code for the device in the image.
+    /// The image has no code for the device.
     pub fn load(device: &Device, world: usize) -> warpsmith_runtime::Result<Self> {
         let module = device.load(&IMAGE)?;
         let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
@@ -62,12 +62,13 @@ impl Kernels {
         Ok(Self { reductions, exchange })
     }
 
-    /// `push` and `reduce` of elements of this type.
+    /// Returns `push` and `reduce` for elements of this type.
     pub fn reductions(&self, element: ElementType) -> Option<&[Function; 2]> {
         self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }
 
-    /// `exchange` of arrays at multiples of the greatest power of two that divides this, and the bytes of its elements.
+    /// Returns the instance of `exchange` for addresses that are multiples of `multiple`, and its element size in
+    /// bytes.
     pub fn exchange(&self, multiple: usize) -> (&Function, usize) {
         let [of_words, of_bytes] = &self.exchange;
         if multiple.is_multiple_of(4) { (of_words, 4) } else { (of_bytes, 1) }

@@ -1,24 +1,24 @@
-//! [`Known`]: operations by the hashes that kernels name when they fail.
+//! [`Known`]: operations by the hash that a failing kernel reports.
 //!
-//! Guarantees: an operation is known from before its kernels are launched until it has ended, one in a graph for good. Those that have
-//! ended take no memory.
+//! Guarantees: an operation is known from before the launch of its kernels until it has ended, or permanently if it is
+//! in a graph. Ended operations take no memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 
-/// The last operation of a hash.
+/// Last operation with a hash.
 #[derive(Debug)]
 struct Last {
     operation: Fingerprint,
     timeout: Duration,
-    /// Those that have not ended.
+    /// Number of operations that have not ended.
     outstanding: usize,
     is_in_graph: bool,
 }
 
-/// See the [module's documentation](self).
+/// Operations by hash. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<u32, Last>);
 
@@ -33,7 +33,7 @@ impl Known {
         self.0.insert(hash, Last { operation, timeout, outstanding, is_in_graph });
     }
 
-    /// One of this hash that was not captured has ended.
+    /// Records the end of an operation with this hash that was not captured.
     pub fn end(&mut self, hash: u32) {
         let Some(last) = self.0.get_mut(&hash) else { return };
         last.outstanding = last.outstanding.saturating_sub(1);
@@ -42,7 +42,7 @@ impl Known {
         }
     }
 
-    /// The last of this hash, and its time.
+    /// Returns the last operation with this hash, and its timeout.
     pub fn find(&self, hash: u32) -> Option<(&Fingerprint, Duration)> {
         self.0.get(&hash).map(|last| (&last.operation, last.timeout))
     }

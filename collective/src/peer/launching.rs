@@ -1,4 +1,4 @@
-//! [`Launching`]: an operation as launches of kernels, each of what a half of a segment has room for.
+//! [`Launching`]: an operation as a sequence of kernel launches, each limited to one half of a segment.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::rank::Rank;
 use crate::backend::{Call, Kind};
 use crate::element::{Operator, Reduction};
 
-/// See the [module's documentation](self).
+/// An operation to launch. See the [module's documentation](self).
 pub(super) struct Launching<'a> {
     pub rank: &'a Rank,
     pub stream: &'a Stream,
     pub uses: &'a [BufferUse<'a>],
     pub call: &'a Call,
-    /// How long its kernels wait.
+    /// Maximum wait of its kernels.
     pub timeout: Duration,
 }
 
-/// Ranges of at most `room` bytes of as many as there are, of which there is one at least: where each begins, and its bytes.
+/// Divides `bytes` into ranges of at most `room` bytes, at least one: start and length of each.
 fn parts(bytes: usize, room: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes.max(1)).step_by(room).map(move |start| (start, room.min(bytes - start)))
 }
@@ -34,9 +34,9 @@ impl Launching<'_> {
     /// Launches the kernels of the operation.
     ///
     /// # Safety
-    /// As for [`Backend::enqueue`](crate::backend::Backend::enqueue).
+    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
     pub unsafe fn launch(self) -> Result<()> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         unsafe {
             match self.call.reduction {
                 Some(reduction) => self.reduce(reduction),
@@ -46,7 +46,7 @@ impl Launching<'_> {
     }
 
     /// # Safety
-    /// As for [`Self::launch`].
+    /// The contract of [`Self::launch`].
     unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
         let Reduction { element, operator, factor } = reduction;
         let Some([push, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
@@ -65,7 +65,7 @@ impl Launching<'_> {
         let to = if let Kind::Reduce { root } = self.call.kind { options::to(root) } else { 0 };
         let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
-        // Of all that there is: a rest is not worth another kernel.
+        // Selected by the total size: a remainder does not justify another kernel.
         let way = match &direct {
             _ if is_scatter => Way::OneShot,
             None => choice.way(total),
@@ -73,9 +73,9 @@ impl Launching<'_> {
         };
         let (function, is_two_shot) = (if way == Way::Pushed { push } else { reduce }, way == Way::TwoShot);
         let room = match (way, &direct) {
-            // Those of the other ranks.
+            // One part per other rank.
             (Way::OneShot, None) => (half / (world - 1).max(1)) & !15,
-            // Half of it has the elements of the other ranks, the rest the results.
+            // One half holds the elements of the other ranks, the other half the results.
             (Way::TwoShot, _) if !is_in_place => half / 2,
             _ => total.max(1),
         };
@@ -106,7 +106,7 @@ impl Launching<'_> {
                 .pointer(DevicePtr(self.call.from.address).offset(start))
                 .pointer(DevicePtr(self.call.to.address).offset(start))
                 .value((bytes / element.bytes()) as u64);
-            // `push` has no blocks, so no stride between them.
+            // `push` has no blocks, so no stride between blocks.
             let args = if way == Way::Pushed { args } else { args.value((total / element.bytes()) as u64) };
             let [a, b, c, d, e, f, g, h] = factor;
             let args = match element.bytes() {
@@ -115,30 +115,31 @@ impl Launching<'_> {
                 4 => args.value(u32::from_ne_bytes([a, b, c, d])),
                 _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
             };
-            // SAFETY: the arguments are the kernel's; passed on from the caller.
+            // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
             unsafe { self.launch_kernel(function, shape, args, meeting) }?;
         }
         Ok(())
     }
 
     /// # Safety
-    /// As for [`Self::launch`].
+    /// The contract of [`Self::launch`].
     unsafe fn exchange(&self) -> Result<()> {
         let (rank, world) = (self.rank.mesh.rank() as u32, self.rank.choice.world as u32);
         let (from, to) = (self.call.from.address, self.call.to.address);
         let is_root = |root: usize| root == rank as usize;
-        // Where the blocks that it gives are; how many; from which ranks it takes how many; which of theirs.
+        // Start and number of the blocks that this rank provides; first rank and number of ranks that it reads from;
+        // index of the block that it reads there.
         let (from, given, first, taken, block) = match self.call.kind {
             Kind::AllGather => (from, 1, 0, world, 0),
             Kind::Gather { root } => (from, 1, 0, if is_root(root) { world } else { 0 }, 0),
             Kind::Broadcast { root } => (to, is_root(root).into(), root as u32, (!is_root(root)).into(), 0),
             Kind::Scatter { root } => (from, if is_root(root) { world } else { 0 }, root as u32, 1, rank),
             Kind::AllToAll => (from, world, 0, world, rank),
-            // A barrier. The rest has a reduction, or is another backend's.
+            // A barrier. Other kinds reduce, or belong to another backend.
             _ => (from, 0, 0, 0, 0),
         };
         let total = self.call.counted_bytes(self.rank.choice.world);
-        // What one rank gives at most: its own differs, its kernel's shape must not.
+        // Maximum that any rank provides. The own number may differ between ranks; the kernel's shape must not.
         let in_half = match self.call.kind {
             Kind::Scatter { .. } | Kind::AllToAll => self.rank.choice.world,
             _ => 1,
@@ -152,7 +153,7 @@ impl Launching<'_> {
                 .value((bytes / bytes_of) as u64)
                 .value(blocks);
             let shape = self.rank.choice.shape(bytes);
-            // SAFETY: the arguments are the kernel's; passed on from the caller.
+            // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
             unsafe { self.launch_kernel(function, shape, args, self.rank.meeting) }?;
         }
         Ok(())
@@ -161,7 +162,7 @@ impl Launching<'_> {
     /// Launches a kernel whose last parameter is the meeting.
     ///
     /// # Safety
-    /// As for [`Self::launch`]; the arguments before the meeting are the kernel's.
+    /// The contract of [`Self::launch`]; the arguments before the meeting must match the kernel.
     unsafe fn launch_kernel(
         &self,
         function: &Function,
@@ -180,11 +181,12 @@ impl Launching<'_> {
         let args = self.uses.iter().fold(args, |args, used| args.used(used.clone()));
         let mut launch = Launch::from(LaunchConfig::new([shape.blocks, 1, 1], [shape.threads, 1, 1], 0));
         if self.rank.choice.is_emulated {
-            // An emulated device runs the blocks of a plain launch one after the other, in any order.
+            // An emulated device runs the blocks of a non-cooperative launch one after another, in any order.
             launch = launch.cooperative();
         }
-        // SAFETY: the arguments are the kernel's, by the caller's promise. The memory of the call is valid, likewise; that of the
-        // meeting is kept by the segment. All ranks launch the same shape, or their hashes differ and none touches the other's data.
+        // SAFETY: the arguments match the kernel and the call's memory is valid, by the caller's contract. The segment
+        // keeps the memory of the meeting. If ranks launch different shapes, their hashes differ and no rank touches
+        // another's data.
         unsafe { function.launch_unchecked(self.stream, launch, &args) }
     }
 }

@@ -1,11 +1,11 @@
-//! The Peer backend: collectives by kernels that read the memory of the other ranks.
+//! The Peer backend: collectives by kernels that access the memory of the other ranks.
 //!
-//! Guarantees: results are reduced in the order of ranks: the bits of the Host backend, on all ranks, in all runs, but for those of
-//! NaNs. An operation is one kernel for each half of a segment that it needs; the host waits for nothing. Ranks compare what they
-//! do before data moves. A kernel that waits for a rank that does not come ends by the operation's deadline, and at once when the
-//! communicator fails, also in a graph.
+//! Guarantees: results are reduced in rank order and are bit-identical to the Host backend on all ranks, in all runs,
+//! except for NaN bits. An operation is one kernel per half segment that it needs; the host does not block. Ranks
+//! compare their operations before data moves. A kernel that waits for a missing rank ends by the operation's deadline,
+//! or at once when the communicator fails, also in a graph.
 //!
-//! What it has no kernel for, and what another backend does faster, is another backend's.
+//! Operations without a kernel, and those that another backend runs faster, are passed to that backend.
 
 mod choice;
 mod kernels;
@@ -32,33 +32,33 @@ use crate::fingerprint::Fingerprint;
 use crate::mesh::Mesh;
 use crate::symmetric::{Agreement, Common};
 
-/// The most ranks.
+/// Maximum number of ranks.
 pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::meeting::MAX_RANKS;
 
-/// See the [module's documentation](self).
+/// The Peer backend. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct PeerBackend {
     rank: Arc<Rank>,
     choice: Choice,
-    /// For what this one does not do.
+    /// Backend for the operations that this one does not run.
     rest: Option<Box<dyn Backend>>,
 }
 
-/// How a backend is made.
+/// Inputs for the creation of a backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Making<'a> {
     pub mesh: &'a Arc<Mesh>,
     pub stream: &'a Stream,
     pub timeout: Duration,
-    /// Whether operations are left to the rest where that is faster.
+    /// True if operations are passed to the other backend where that is faster.
     pub is_auto: bool,
 }
 
 impl PeerBackend {
-    /// All ranks, of one host, make theirs.
+    /// Creates the backend. All ranks, on one host, call it.
     ///
     /// # Errors
-    /// The same on all ranks: [`Error::Symmetric`], after which the mesh works on; [`Error::Communicator`].
+    /// The same on all ranks: [`Error::Symmetric`], after which the mesh stays usable; [`Error::Communicator`].
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { mesh, stream, timeout, is_auto } = making;
         let choice = Choice { world: mesh.world(), is_emulated: stream.device().is_emulated(), is_auto };
@@ -78,7 +78,7 @@ impl PeerBackend {
         }
     }
 
-    /// Leaves the operations that it does not do to another backend.
+    /// Sets the backend for the operations that this one does not run.
     pub fn with_rest(mut self, rest: Option<Box<dyn Backend>>) -> Self {
         self.rest = rest;
         self
@@ -88,11 +88,11 @@ impl PeerBackend {
 impl Backend for PeerBackend {
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()> {
         if self.choice.takes(&batch) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             return unsafe { self.rank.submit(stream, uses, batch) };
         }
         match &self.rest {
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             Some(rest) => unsafe { rest.enqueue(stream, uses, batch) },
             None => {
                 let method = batch.calls[0].kind.method();

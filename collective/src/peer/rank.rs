@@ -1,7 +1,7 @@
-//! [`Rank`]: what the thread that calls operations and the one that watches them share.
+//! [`Rank`]: state shared by the thread that calls operations and the thread that watches them.
 //!
-//! Guarantees: launches of a communicator's kernels are in one order, on whatever stream and in whatever graph, since all of them
-//! write the rank's segment. What kernels use is kept until they have run.
+//! Guarantees: launches of a communicator's kernels are serialized across all streams and graphs, since all of them
+//! write the rank's segment. Memory that kernels use is kept until they have run.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +28,10 @@ use crate::mesh::Mesh;
 use crate::symmetric::{Agreement, Common, Failing, PeerMemory};
 use crate::work::{Progress, WorkState};
 
-/// Memory of the host that kernels read and write while they run.
+/// Pinned host memory that kernels read and write while they run.
 #[derive(Debug)]
 struct HostWords {
-    /// Not accessed but through [`Self::word`].
+    /// Address of the memory, accessed only through [`Self::word`].
     address: usize,
     device_address: DevicePtr,
     _memory: PinnedBuffer<u64>,
@@ -52,21 +52,21 @@ impl HostWords {
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < HOST_WORDS, "there is no word {index}");
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(self.address).wrapping_add(index);
-        // SAFETY: the word is in the memory, which lives as long, and which all use as atomics.
+        // SAFETY: the word is in the memory, which lives at least as long, and which is only accessed by atomics.
         unsafe { AtomicU64::from_ptr(pointer) }
     }
 }
 
-/// What keeps the memory that kernels use.
+/// Owners of the memory that kernels use.
 type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
 /// Operations that were enqueued and are not known to be done.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// Those of the calls.
+    /// Hashes of the calls.
     hashes: Vec<u32>,
-    /// The recorder's number of the first; the others follow.
+    /// Flight recorder number of the first call; the others follow consecutively.
     number: u64,
     before: Event,
     behind: Event,
@@ -77,40 +77,41 @@ struct Outstanding {
 #[derive(Debug, Default)]
 struct Queue {
     outstanding: VecDeque<Outstanding>,
-    /// The operations so far.
+    /// Number of operations so far.
     count: u64,
     known: Known,
-    /// What operations end with from now on.
+    /// Failure with which new operations end.
     failure: Option<Failure>,
 }
 
-/// How far the operations have come.
+/// Progress of the operations.
 #[derive(Debug)]
 pub(super) enum Standing {
-    /// None is outstanding.
+    /// No operation is outstanding.
     Idle,
-    /// This one runs, or waits for its stream.
+    /// An operation is running, or waits for its stream.
     Busy { is_running: bool },
     /// A kernel has failed.
     Failed(Verdict),
 }
 
-/// See the [module's documentation](self).
+/// State of a rank. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Rank {
     pub mesh: Arc<Mesh>,
     device: Device,
     pub choice: Choice,
     pub kernels: Kernels,
-    /// Of every launch, but for the operation's own.
+    /// Kernel parameter of every launch, except for the operation's own fields.
     pub meeting: Meeting,
     host: Arc<HostWords>,
-    /// The rank's segment. Each launch writes it, so none overtakes another, and it keeps the rest.
+    /// The rank's segment. Each launch writes it, so launches are ordered; the buffer also keeps the other memory
+    /// alive.
     pub segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
-    /// Memory of the program's that all ranks reach.
+    /// Symmetric memory of the program, which all ranks can access.
     symmetric: Mutex<Vec<Weak<Common>>>,
-    /// Graphs with operations of the communicator hold it.
+    /// Reference count of the graphs with operations of the communicator.
     graphs: Arc<()>,
     pub ending: Arc<EndingState>,
 }
@@ -120,7 +121,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Rank {
-    /// Makes what the ranks have in common. All ranks call it.
+    /// Creates the state that the ranks share. All ranks call it.
     pub fn meet(
         agreement: &Agreement<'_>,
         mesh: &Arc<Mesh>,
@@ -135,7 +136,7 @@ impl Rank {
             segments.iter_mut().zip(0..mesh.world()).for_each(|(to, rank)| *to = memory.address(rank).0);
             let mut words = [0; CONTROL_WORDS];
             words[..MAX_BLOCKS].fill(choice.epochs_before());
-            // On a stream that waits for no rank.
+            // Uses a stream that does not wait for other ranks.
             let setup = Stream::new(device)?;
             let control = DeviceBuffer::from_host(&setup, &words)?;
             setup.synchronize()?;
@@ -155,8 +156,8 @@ impl Rank {
             };
             let own = memory.own();
             let kept: Kept = (memory, control, Arc::clone(&host));
-            // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks use it as the protocol of
-            // `meeting` has it.
+            // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks access it according to
+            // the protocol of `meeting`.
             let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
             let kernels = Kernels::load(device, mesh.world())?;
             Ok(Arc::new(Self {
@@ -179,7 +180,7 @@ impl Rank {
         Ok(made?)
     }
 
-    /// Memory of the program's that all ranks reach from now on.
+    /// Registers memory of the program that all ranks can access from now on.
     pub fn adopt(self: &Arc<Self>, common: &Arc<Common>) {
         common.belong_to(Arc::downgrade(self) as _);
         let mut symmetric = locked(&self.symmetric);
@@ -187,7 +188,8 @@ impl Rank {
         symmetric.push(Arc::downgrade(common));
     }
 
-    /// The memory that all ranks reach in which an operation's elements lie, if its kernels read them there, and where they begin.
+    /// Returns the symmetric memory and the offset of an operation's elements in it, if its kernels read them there
+    /// directly.
     pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
         let is_scaled = call.reduction?.operator == Operator::PreMulSum;
         let is_aligned =
@@ -204,12 +206,12 @@ impl Rank {
         symmetric.iter().find_map(within)
     }
 
-    /// Whether results of elements that its kernels read where they are replace these on all ranks.
+    /// Returns whether the operation's results replace elements that kernels read directly, on all ranks.
     pub fn is_in_place(&self, call: &Call) -> bool {
         call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
     }
 
-    /// What ranks compare: the operation, and which memory in common it reads, and writes.
+    /// Returns the hash that ranks compare: the operation, and the symmetric memory that it reads and writes directly.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
@@ -222,7 +224,7 @@ impl Rank {
     /// Enqueues operations.
     ///
     /// # Safety
-    /// As for [`Backend::enqueue`](crate::backend::Backend::enqueue).
+    /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: &Stream,
@@ -249,7 +251,7 @@ impl Rank {
         if batch.is_captured {
             stream.keep_in_capture(|| Arc::new(Arc::clone(&self.graphs)));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: forwarded from the caller.
         let enqueued = unsafe { self.enqueue(stream, uses, &batch) };
         match enqueued {
             Ok(Some((before, behind))) => {
@@ -260,7 +262,7 @@ impl Rank {
                 let mut queue = locked(&self.queue);
                 match queue.failure.clone() {
                     None => queue.outstanding.push_back(outstanding),
-                    // Nothing watches the communicator any more.
+                    // The communicator has failed, and no thread watches it.
                     Some(failure) => {
                         drop(queue);
                         self.end_failed(outstanding, &failure);
@@ -273,7 +275,7 @@ impl Rank {
                 Ok(())
             }
             Err(error) => {
-                // The others wait for it.
+                // The other ranks wait for this operation.
                 let operation = batch.calls[0].fingerprint.clone();
                 let failure = self.mesh.fail(self.not_run(&operation, &error));
                 let ended = self.mesh.error(Some(operation), failure);
@@ -288,7 +290,7 @@ impl Rank {
     }
 
     /// # Safety
-    /// As for [`Self::submit`].
+    /// The contract of [`Self::submit`].
     unsafe fn enqueue(
         &self,
         stream: &Stream,
@@ -305,7 +307,7 @@ impl Rank {
         let before = record()?;
         for call in &batch.calls {
             let timeout = batch.timeout;
-            // SAFETY: passed on from the caller.
+            // SAFETY: forwarded from the caller.
             unsafe { Launching { rank: self, stream, uses, call, timeout }.launch() }?;
         }
         Ok(before.zip(record()?))
@@ -322,7 +324,7 @@ impl Rank {
         }
     }
 
-    /// Looks how far the operations have come, and ends the works of those that are done.
+    /// Polls the progress of the operations, and completes the works of finished ones.
     pub fn look(&self) -> Result<Standing, Failure> {
         let mut queue = locked(&self.queue);
         while let Some(first) = queue.outstanding.front_mut() {
@@ -336,7 +338,7 @@ impl Rank {
                 first.started = true;
             }
             let is_done = first.started && reached(&first.behind)?;
-            // A kernel that has failed says so before its stream goes on.
+            // A failed kernel stores its verdict before its stream continues.
             if let Some(verdict) = self.verdict() {
                 return Ok(Standing::Failed(verdict));
             }
@@ -352,13 +354,13 @@ impl Rank {
         Ok(self.verdict().map_or(Standing::Idle, Standing::Failed))
     }
 
-    /// What a kernel has failed with.
+    /// Returns the verdict of a failed kernel, if any.
     fn verdict(&self) -> Option<Verdict> {
         let verdict = Verdict::of_word(self.host.word(VERDICT).load(Ordering::Acquire));
         Some(verdict).filter(|verdict| *verdict != Verdict::None)
     }
 
-    /// The communicator's failure that a kernel's is.
+    /// Returns the communicator's failure for a kernel's verdict.
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
@@ -380,7 +382,7 @@ impl Rank {
             }
             Verdict::Mismatched { rank, hash } => {
                 let (ours, _) = operation(hash);
-                // The other rank may not know yet that its operation has begun.
+                // The other rank may not know yet that its operation has started.
                 for _ in 0..10 {
                     let answers = self.mesh.ask(&[rank]).into_iter().flatten();
                     let running = answers.flat_map(|progress| progress.running);
@@ -401,12 +403,13 @@ impl Rank {
         }
     }
 
-    /// Lets all kernels that wait, and those to come, end.
+    /// Aborts all waiting kernels, and all future ones.
     pub fn abort(&self) {
         self.host.word(ABORT).store(1, Ordering::Release);
     }
 
-    /// Ends the works of all operations with the communicator's failure, and of those to come. Returns the event behind the last.
+    /// Completes the works of all operations, current and future, with the communicator's failure. Returns the event
+    /// after the last.
     pub fn fail_all(&self, failure: &Failure) -> Option<Event> {
         let failed = {
             let mut queue = locked(&self.queue);
@@ -418,7 +421,7 @@ impl Rank {
         last
     }
 
-    /// Ends an operation's work with the communicator's failure. Returns the event behind it.
+    /// Completes an operation's work with the communicator's failure. Returns the event after it.
     fn end_failed(&self, failed: Outstanding, failure: &Failure) -> Event {
         let operation = failed.calls[0].fingerprint.clone();
         let error = self.mesh.error(Some(operation), failure.clone());
@@ -428,15 +431,15 @@ impl Rank {
         failed.behind
     }
 
-    /// Whether graphs have operations of the communicator.
+    /// Returns whether graphs have operations of the communicator.
     pub fn has_graphs(&self) -> bool {
         Arc::strong_count(&self.graphs) > 1
     }
 
-    /// Waits until work behind an event runs no more, for a while.
+    /// Waits at most `patience` until the work before an event has finished.
     pub fn drain(&self, last: &Event, patience: Duration) {
         let deadline = Instant::now() + patience;
-        // On a lost device nothing runs.
+        // Nothing runs on a lost device.
         while Instant::now() < deadline && matches!(last.query(), Ok(false)) {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -445,19 +448,20 @@ impl Rank {
 
 impl Failing for Rank {
     fn has_failed(&self) -> bool {
-        // A kernel that fails says so before its stream goes on.
+        // A failed kernel stores its verdict before its stream continues.
         self.verdict().is_some() || locked(&self.queue).failure.is_some()
     }
 }
 
 impl Progress for Rank {
     fn advance(&self) {
-        // A failure is the watching thread's to report.
+        // The watching thread reports failures.
         let _ = self.look();
     }
 }
 
-/// FNV-1a of what ranks compare, but for the place in the sequence: a graph repeats an operation. Never zero.
+/// Computes the FNV-1a hash of the fields that ranks compare. It excludes the sequence number, because a graph repeats
+/// an operation. Never zero.
 fn hash(operation: &Fingerprint, direct: Option<(u64, usize, bool)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     let mut add = |bytes: &[u8]| {

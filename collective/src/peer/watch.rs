@@ -1,4 +1,5 @@
-//! The thread that watches a communicator's kernels and its other ranks: it alone reports failures, and ends kernels that wait.
+//! The thread that watches a communicator's kernels and the other ranks. Only this thread reports failures and aborts
+//! waiting kernels.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +8,14 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// The time between two looks while operations run, and while none does.
+/// Polling intervals while operations run, and while none runs.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// How long an operation may go on after a rank has left: that rank was done with it.
+/// Grace time of an operation after a rank has left: that rank had finished the operation.
 const LEFT_TIME: Duration = Duration::from_millis(500);
-/// How long kernels may take to end after they were aborted.
+/// Time limit for kernels to end after an abort.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Runs until the communicator has ended.
+/// Body of the thread: runs until the communicator has ended.
 pub(super) fn run(rank: &Rank) {
     if let Err(failure) = watch(rank) {
         rank.abort();
@@ -30,7 +31,7 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
     let mut left_since = None;
     loop {
         let version = member.version();
-        // Leaving is the end of a communicator whose operations are done; else this rank has failed.
+        // A communicator leaves when its operations are done; otherwise this rank has failed.
         if let Some(failure) = member.failure() {
             return Err(failure);
         }
@@ -60,7 +61,7 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
     }
 }
 
-/// The failure of an operation that runs for long without a rank that has left.
+/// Returns the failure of an operation that still runs some time after a rank has left.
 fn left(rank: &Rank, since: &mut Option<Instant>) -> Option<Failure> {
     let gone = rank.mesh.others().find(|other| rank.mesh.member.has_left(*other, Lane::Collective))?;
     let since = since.get_or_insert_with(Instant::now);

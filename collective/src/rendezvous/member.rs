@@ -1,4 +1,4 @@
-//! What ranks say about themselves before anything else.
+//! [`Member`]: data that a rank publishes first in a rendezvous.
 
 use warpsmith_runtime::Uuid;
 
@@ -6,27 +6,27 @@ use crate::launch::Launch;
 use crate::machine;
 use crate::rendezvous_error::Place;
 
-/// The version of what ranks say to each other in the store.
+/// Version of the protocol between ranks in the store.
 const PROTOCOL: u32 = 1;
 
-/// A rank that has come.
+/// A rank that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its number, host and process.
+    /// Rank, host and process.
     pub place: Place,
-    /// Equal for processes that can share memory and local sockets: the boot of the system, and its namespaces.
+    /// Identifies processes that can share memory and local sockets: the boot ID and the namespaces.
     pub host_identity: String,
-    /// Its GPU, `GPU-…`, if it has one.
+    /// UUID of its GPU, `GPU-…`, if it has one.
     pub gpu: Option<String>,
-    /// The number of ranks that it expects.
+    /// World size that it expects.
     pub(super) world_size: usize,
-    /// Warpsmith's version and that of the protocol.
+    /// Versions of Warpsmith and of the protocol.
     pub(super) version: String,
 }
 
 impl Member {
-    /// This process.
+    /// Returns the member of this process.
     pub(super) fn here(launch: &Launch, gpu: Option<Uuid>) -> Self {
         Self {
             place: Place { rank: launch.rank, host: machine::name().to_owned(), process: std::process::id() },
@@ -37,7 +37,7 @@ impl Member {
         }
     }
 
-    /// Its text in the store: a line for each fact.
+    /// Encodes the member for the store: one line per field.
     pub(super) fn text(&self) -> String {
         let Self { place, host_identity, gpu, world_size, version } = self;
         let facts = [
@@ -52,7 +52,7 @@ impl Member {
         facts.iter().map(|(name, value)| format!("{name}={}\n", value.replace(['\n', '\0'], " "))).collect()
     }
 
-    /// Reads the text of a rank. `None` when it is not one's.
+    /// Decodes a member. `None` if the text is not one.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let text = str::from_utf8(text).ok()?;
         let fact = |name: &str| {

@@ -1,8 +1,8 @@
-//! All ranks find each other, before anything can hang.
+//! Rendezvous: all ranks find and check each other before anything can hang.
 //!
-//! Guarantees: ranks that expect other numbers of ranks, have the same rank, the same GPU or another version of
-//! Warpsmith are an error on all ranks that are there, which names both; a rank whose process ends is named at once;
-//! ranks that do not come are named at the deadline. No rank goes on before all are there and fit.
+//! Guarantees: mismatched ranks are an error that names both, on all ranks that have arrived. Mismatches are different
+//! world sizes, equal ranks, the same GPU, or different versions of Warpsmith. A rank whose process ends is named at
+//! once; missing ranks are named at the deadline. No rank continues before all have arrived and match.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,23 +45,23 @@ use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
-/// The key of a run with the ranks that have ended: `1,4,`.
+/// Key of a run with the failed ranks: `1,4,`.
 const GONE: &str = "gone";
-/// The keys of a run with the ranks that need the store no more.
+/// Key prefix of a run for the ranks that have finished using the store.
 const FINISHED: &str = "finished";
-/// The key of a group with what is wrong.
+/// Key of a group with the detected problem.
 const FAILED: &str = "failed";
-/// The keys of a group with what all ranks say, which rank 0 writes, and the number of ranks in each: a text has less
-/// than 1 KiB.
+/// Key prefix of a group for the chunks of all members, which rank 0 writes, and the number of ranks per chunk. A
+/// member's text is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
-/// How often it is looked whether a rank has ended while others are waited for.
+/// Interval of the checks for ended ranks during a wait.
 const LOOK: Duration = Duration::from_millis(50);
-/// What is kept of the time for finding out who is missing.
+/// Part of the timeout reserved for finding out which ranks are missing.
 const REPORT: Duration = Duration::from_millis(500);
 
-/// Ranks that have met.
+/// Result of a rendezvous: the ranks that have met.
 #[derive(Debug)]
 pub struct Meeting {
     members: Vec<Member>,
@@ -69,13 +69,13 @@ pub struct Meeting {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives
-/// the same names, each once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use;
-/// emulated devices have none of their own.
+/// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several meetings of a
+/// run: every rank uses the same names, each once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid) of the GPU
+/// that the rank will use. Emulated devices have none.
 ///
 /// # Errors
-/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the ranks that wait when another one finds what is
-/// wrong; those of the store.
+/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the waiting ranks when another one detects the problem;
+/// the errors of the store.
 pub fn meet(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -94,12 +94,12 @@ pub fn meet(
         }
         Err(error) => {
             if matches!(&error, Error::Rendezvous(why) if why.is_news()) {
-                // The others see it at their own deadline if the store cannot be reached.
+                // If the store is unreachable, the others fail at their own deadline.
                 let last = deadline::with_last_word(deadline);
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
-                // The store ends with this process: the others look once more before.
+                // The store ends with this process: leave the others time for one more check.
                 std::thread::sleep(3 * LOOK);
             }
             Err(error)
@@ -111,10 +111,10 @@ fn is_served_by_rank_0(launch: &Launch) -> bool {
     matches!(launch.store, Some(StoreAddress::Tcp { served_by: StoreHost::Rank0, .. }))
 }
 
-/// Says that this rank is there, unless it does not fit to those that are.
+/// Publishes this rank, unless it conflicts with those that have arrived.
 fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
     let text = here.text();
-    // Who comes first puts its text there. The result is the text that is there.
+    // The first rank to arrive stores its text. The result is the stored text.
     let claim = |key: &str| -> Result<Option<Member>> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {
@@ -159,10 +159,10 @@ fn rank_key(rank: usize) -> String {
     format!("rank/{rank}")
 }
 
-/// Waits for all ranks. Rank 0 collects what they say, so that the number of operations does not grow with the square
-/// of the number of ranks.
+/// Waits for all ranks. Rank 0 gathers their members, which avoids a number of store operations quadratic in the number
+/// of ranks.
 fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Instant) -> Result<Vec<Member>> {
-    // What is left is for finding out who is missing.
+    // The remaining time is for finding out which ranks are missing.
     let left = deadline.saturating_duration_since(Instant::now());
     let report = REPORT.min(left / 4);
     let world_size = launch.world_size;
@@ -180,7 +180,7 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
         }
         Waited::Late => {
             if launch.rank > 0 {
-                // Rank 0 finds out for all, if it is there.
+                // Rank 0 finds the missing ranks for all, if it is present.
                 await_refusal(store, (deadline - report / 2).max(Instant::now() + LOOK))?;
             }
             return Err(missing(world_size, store, left, deadline::with_last_word(deadline)));
@@ -216,7 +216,7 @@ fn member(store: &PrefixStore, key: &str, deadline: Instant) -> Result<Member> {
     Member::read(&store.get(key, deadline)?).ok_or_else(|| Error::StrangeValue { key: key.to_owned() })
 }
 
-/// Fails with what another rank finds wrong until then.
+/// Waits until `until` for a problem that another rank reports, and fails with it.
 fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
     match store.get(FAILED, until) {
         Ok(problem) => {
@@ -228,7 +228,7 @@ fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
     }
 }
 
-/// Which ranks are missing.
+/// Returns an error that lists the missing ranks.
 fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: Instant) -> Error {
     let (mut ranks, mut present) = (Vec::new(), Vec::new());
     for rank in 0..world_size {
@@ -247,7 +247,7 @@ fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: I
         }
     }
     match ranks.is_empty() {
-        // All are there, but rank 0 has not said so.
+        // All ranks are present, but rank 0 has not published the members.
         true => Error::StoreTimeout { key: MEMBERS.to_owned() },
         false => {
             RendezvousError::MissingRanks { ranks, present, world_size, seconds: waited.as_secs_f64() }.into()
@@ -255,22 +255,22 @@ fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: I
     }
 }
 
-/// How waiting for other ranks has ended.
+/// Outcome of a wait for other ranks.
 enum Waited {
     /// All keys are set.
     Set,
     /// The deadline has passed.
     Late,
-    /// This rank has ended.
+    /// The process of this rank has ended.
     Gone(usize),
 }
 
-/// Waits for keys of a group, while looking whether a rank has found what does not fit, or has ended.
+/// Waits for keys of a group, while checking whether a rank has reported a problem or ended.
 fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant) -> Result<Waited> {
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
             Ok(()) => return Ok(Waited::Set),
-            // A wait that begins at the deadline fails as if the store were silent.
+            // A wait that starts at the deadline fails as if the store did not answer.
             Err(error) if !matches!(error, Error::StoreTimeout { .. }) && Instant::now() < deadline => {
                 return Err(error);
             }
@@ -289,7 +289,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
     }
 }
 
-/// The ranks of a run that have ended, in the order in which they did: the first may be why others did.
+/// Returns the failed ranks of a run in the order of their ends: the first may have caused the others.
 fn gone(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
     if !run.contains(&[GONE], deadline)? {
         return Ok(Vec::new());
@@ -299,18 +299,18 @@ fn gone(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
 }
 
 impl Meeting {
-    /// The ranks, in their order.
+    /// Returns the members, in rank order.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The keys of this group: `warpsmith/RUN/RESTARTS/GROUP/…`.
+    /// Returns the store of this group's keys: `warpsmith/RUN/RESTARTS/GROUP/…`.
     pub fn store(&self) -> &PrefixStore {
         &self.store
     }
 
-    /// The ranks whose processes have ended without [`RunStore::finish`], in the order in which they did: the first may
-    /// be why the others did. None in stores that do not know.
+    /// Returns the ranks whose processes have ended without [`RunStore::finish`], in the order of their ends: the first
+    /// may have caused the others. Empty for stores that cannot detect this.
     ///
     /// # Errors
     /// The store cannot be reached by the deadline.

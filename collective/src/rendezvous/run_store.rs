@@ -1,4 +1,4 @@
-//! The store of a run, opened as the environment says.
+//! The store of a run, opened according to the environment.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
 
-/// The store in which the processes of a run meet; a process that has ended is known to the others, except in a folder
-/// and at torchrun's agent.
+/// The store that the processes of a run share. The end of a process is reported to the others, except in a folder and
+/// with torchrun's agent.
 ///
-/// Dropping it without [`finish`](Self::finish) tells the others that this process has ended; in rank 0 it may end the
-/// store.
+/// Dropping it without [`finish`](Self::finish) reports to the others that this process has ended. On rank 0 it may
+/// also end the store.
 #[derive(Debug)]
 pub struct RunStore {
-    // The order in which they are dropped.
+    // The fields are dropped in this order.
     will: Option<Will>,
     store: Arc<dyn Store>,
     server: Option<StoreServer>,
@@ -29,11 +29,11 @@ pub struct RunStore {
 }
 
 impl Launch {
-    /// Opens the store of the run: serves it if this is rank 0 and no engine does, connects to it else, until the
-    /// deadline. A process alone has a [`MemoryStore`].
+    /// Opens the store of the run by the deadline. Rank 0 serves it if the launcher does not; other ranks connect to
+    /// it. A single process gets a [`MemoryStore`].
     ///
-    /// A server listens on the address that the name of its host stands for, and, if that is a loopback address and the name
-    /// is not `localhost`, on that of the default route; with a token, it serves only this run.
+    /// A server listens on the address that its host name resolves to. If that is a loopback address and the name is
+    /// not `localhost`, it also listens on the address of the default route. With a token, it serves only this run.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -51,8 +51,8 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Listen`]: the port is in use, or the host is not this one; those of [`TcpStore::connect`] and
-    /// [`FileStore::open`]; [`Error::NoStore`] when there are other ranks and no address.
+    /// [`Error::Listen`]: the port is in use, or the host is not this one; the errors of [`TcpStore::connect`] and
+    /// [`FileStore::open`]; [`Error::NoStore`] if there are other ranks and no address.
     pub fn store(&self, deadline: Instant) -> Result<RunStore> {
         let (mut will, mut server) = (None, None);
         let store: Arc<dyn Store> = match &self.store {
@@ -81,21 +81,21 @@ impl Launch {
 }
 
 impl RunStore {
-    /// The store, to be used in several places. It must not be used after this is dropped.
+    /// Returns a shared handle of the store. It must not be used after this object is dropped.
     pub fn shared(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
 
-    /// Ends the use of the store: the others do not take the end of this process for a failure. Where it serves the
-    /// store, it waits until all others have come to this as well, or ended.
+    /// Finishes the use of the store: the others do not treat the end of this process as a failure. The process that
+    /// serves the store waits until all others have finished too, or ended.
     ///
     /// # Errors
-    /// The store cannot be reached; [`Error::StoreTimeout`] when others still use it at the deadline.
+    /// The store cannot be reached; [`Error::StoreTimeout`] if others still use it at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
         let rank = self.launch.rank;
         if let Some(will) = &mut self.will {
-            // The end of the connection then says that the rank has finished: it has either done so or ended, at any time.
+            // From now on, the end of the connection counts as finished: the rank has either finished or ended.
             let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
             let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -112,7 +112,7 @@ impl RunStore {
     }
 }
 
-/// Waits until each rank but 0 has finished its use of the store, or ended.
+/// Waits until each rank except 0 has finished its use of the store, or ended.
 fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> Result<()> {
     loop {
         let gone = gone(run, deadline::with_last_word(deadline))?;
@@ -170,11 +170,11 @@ impl Store for RunStore {
     }
 }
 
-/// Serves at the first address of a host that is one of this machine.
+/// Starts a server on the first address of the host that belongs to this machine.
 fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -> Result<StoreServer> {
     let failed = |source| Error::Listen { address: address.to_owned(), source };
     let targets = resolve(address, deadline).map_err(failed)?;
-    // Many systems give their own name an address of the loopback interface, which other hosts cannot reach.
+    // Many systems map their own name to a loopback address, which other hosts cannot reach.
     let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
     let is_inward = is_name && targets.iter().all(|target| target.ip().is_loopback());
     let port = targets.first().filter(|_| is_inward).map(SocketAddr::port);

@@ -1,8 +1,8 @@
-//! The store in a folder that all ranks see.
+//! The store in a folder that all ranks can access.
 //!
-//! Guarantees: a value is written whole or not at all, whenever a process is killed; what is read is checked, so that a
-//! foreign file is an error; locks end with the process that holds them. No other user can enter the folder, read a value, or
-//! have a write follow a link.
+//! Guarantees: a value is written atomically, even if a process is killed. Data that is read is checked, so a foreign
+//! file is an error. Locks end with the process that holds them. No other user can enter the folder, read a value, or
+//! redirect a write through a link.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,28 +16,28 @@ use super::values::number;
 use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
 use crate::error::{Error, Result};
 
-/// With which each file begins, before key and value with their lengths.
+/// Magic number of each file, followed by key and value with their lengths.
 const MAGIC: &[u8; 8] = b"WSSTORE1";
-/// The pauses between looks at the folder.
+/// Polling intervals for the folder.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// The store in a folder of a file system that all ranks see: for processes without a network between them. The format
-/// is its own, a file a key; PyTorch's `FileStore` cannot read it. The file system must have locks and atomic renames:
-/// local ones, and NFS from version 4.
+/// A store in a folder of a file system that all ranks can access: for processes without a network between them. The
+/// format is specific to Warpsmith, one file per key; PyTorch's `FileStore` cannot read it. The file system must have
+/// locks and atomic renames: local ones, and NFS from version 4.
 ///
-/// Values stay when the processes end: give each run a folder of its own, or keys of its own
-/// ([`Launch::store`](crate::Launch::store) does so), and remove the folder afterwards.
+/// Values persist after the processes end. Give each run its own folder, or its own keys (as
+/// [`Launch::store`](crate::Launch::store) does), and remove the folder afterwards.
 #[derive(Debug)]
 pub struct FileStore {
     folder: PathBuf,
 }
 
 impl FileStore {
-    /// The store in a folder, which is made, for its owner alone, if it is not there. The values are secrets of the run, so a
-    /// folder that is there must be one of this user that no other user may enter: `chmod 700`.
+    /// Opens the store in a folder, creating it with access for its owner only. The values are secrets of the run. An
+    /// existing folder must therefore belong to this user and be closed to others: `chmod 700`.
     ///
     /// # Errors
-    /// [`Error::StoreFile`], also for a link, and for a folder of another user or with other rights.
+    /// [`Error::StoreFile`], also for a link, and for a folder of another user or with other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let made = make_folder(&folder).and_then(|()| check_folder(&folder));
@@ -45,7 +45,7 @@ impl FileStore {
         Ok(Self { folder })
     }
 
-    /// The file of a key. Keys may be longer than names of files, and hold other characters.
+    /// Returns the file of a key. Keys may be longer than file names, and contain other characters.
     fn file(&self, key: &str) -> PathBuf {
         self.folder.join(hexadecimal(&Sha256::digest(key.as_bytes())))
     }
@@ -60,17 +60,17 @@ impl FileStore {
     }
 
     fn write(&self, key: &str, value: &[u8]) -> Result<()> {
-        // No other process has this name, on whatever host, and no one knows it beforehand.
+        // The name is unique across processes and hosts, and unpredictable.
         let new = self.folder.join(format!("new-{}", hexadecimal(&nonce()?)));
         let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
         written.map_err(|source| {
-            // A temporary file that stays is never read.
+            // A leftover temporary file is never read.
             let _ = fs::remove_file(&new);
             Error::StoreFile { path: new, source }
         })
     }
 
-    /// Runs while no other process changes a value depending on it.
+    /// Runs the closure under a lock, so that no other process changes a value that depends on the same state.
     fn locked<T>(
         &self,
         operation: &'static str,
@@ -89,7 +89,7 @@ impl FileStore {
             let source = ErrorKind::TimedOut.into();
             return Err(Error::StoreSilent { address: path.display().to_string(), operation, source });
         }
-        // The lock ends when the file is closed.
+        // Closing the file releases the lock.
         run()
     }
 }
@@ -162,12 +162,12 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     builder.recursive(true).create(folder)
 }
 
-/// Fails unless this user alone can enter the folder.
+/// Fails unless only this user can enter the folder.
 #[cfg(unix)]
 fn check_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
 
-    // Without a slash at its end, which stands for what a link leads to.
+    // Removes a trailing slash, which would follow a link.
     let about = fs::symlink_metadata(folder.components().collect::<PathBuf>())?;
     // SAFETY: the call has no preconditions.
     let user = unsafe { libc::geteuid() };
@@ -192,7 +192,7 @@ fn check_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens files that this user alone can read; a link is an error.
+/// Returns options that open files readable only by this user; a link is an error.
 fn own_files() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -207,7 +207,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Looks until there is something, or the deadline has passed.
+/// Polls until there is a result, or until the deadline has passed.
 fn poll<T>(deadline: Instant, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let mut pause = PAUSES[0];
     loop {

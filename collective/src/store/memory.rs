@@ -1,4 +1,4 @@
-//! The store of one process.
+//! The store within one process.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::values::Values;
 use super::{Store, check};
 use crate::error::{Error, Result};
 
-/// The store of ranks that are threads of one process.
+/// A store for ranks that are threads of one process.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     values: Mutex<Values>,
@@ -15,7 +15,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,17 +1,17 @@
-//! Stores: values under names, which all ranks see.
+//! Stores: keys and values that all ranks can access.
 //!
-//! Guarantees: each operation is atomic; [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set, in
-//! whatever order ranks arrive; none takes longer than its deadline; no key is longer than [`LONGEST_KEY`], no value
-//! than [`LONGEST_VALUE`].
+//! Guarantees: each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set, in
+//! whatever order ranks arrive. No operation exceeds its deadline. Keys are limited to [`LONGEST_KEY`] and values to
+//! [`LONGEST_VALUE`].
 //!
 //! | ranks are | use |
 //! | --- | --- |
 //! | threads of one process | [`MemoryStore`] |
 //! | processes, on one host or several | [`TcpStore`], with a [`StoreServer`] in one of them: PyTorch's protocol |
-//! | processes with a file system in common, and no network | [`FileStore`] |
-//! | any of these, with keys of their own | [`PrefixStore`] |
+//! | processes with a shared file system, and no network | [`FileStore`] |
+//! | any of these, with a key prefix | [`PrefixStore`] |
 //!
-//! [`Launch::store`](crate::Launch::store) opens the one that the environment names.
+//! [`Launch::store`](crate::Launch::store) opens the store that the environment names.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -49,58 +49,58 @@ pub(crate) use self::tcp::{Will, is_end, resolve};
 pub use self::token::Token;
 use crate::error::{Error, Result};
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const LONGEST_KEY: usize = 4 << 10;
-/// The longest value, in bytes.
+/// Maximum length of a value, in bytes.
 pub const LONGEST_VALUE: usize = 1 << 20;
 
-/// Values under names, which all ranks see.
+/// A key-value store that all ranks can access.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Sets a key, in place of the value that it may have.
+    /// Sets a key, replacing its previous value.
     ///
     /// # Errors
     /// The store cannot be reached by the deadline; [`Error::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
-    /// The value of a key, as soon as there is one.
+    /// Returns the value of a key, waiting until it is set.
     ///
     /// # Errors
-    /// [`Error::StoreTimeout`] when the key is not set by the deadline; the store cannot be reached.
+    /// [`Error::StoreTimeout`] if the key is not set by the deadline; the store cannot be reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// The errors of [`Self::get`].
     fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()>;
 
-    /// Whether all of these keys are set.
+    /// Returns whether all of these keys are set.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// The errors of [`Self::set`].
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool>;
 
-    /// Adds to the decimal number under a key, which is 0 when it is not set, and returns the sum.
+    /// Adds to the decimal number under a key, 0 if it is not set, and returns the sum.
     ///
     /// # Errors
-    /// [`Error::NotANumber`]; as [`Self::set`].
+    /// [`Error::NotANumber`]; the errors of [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
-    /// Sets a key when its value is `expected`, or, when that is empty, when it is not set. Returns the value after
-    /// that, which is empty when the key is still not set.
+    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the value
+    /// afterwards, which is empty if the key is still not set.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// The errors of [`Self::set`].
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>>;
 
-    /// Removes a key; whether it was set.
+    /// Removes a key. Returns whether it was set.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// The errors of [`Self::set`].
     fn delete(&self, key: &str, deadline: Instant) -> Result<bool>;
 }
 
-/// Whether a key and values are short enough for every store.
+/// Fails if a key or value exceeds the limits of the stores.
 fn check(key: &str, values: &[&[u8]]) -> Result<()> {
     let limited = |what, length, limit| match length <= limit {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! A part of a store.
+//! A subset of a store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Store;
 use crate::error::Result;
 
-/// The keys of another store that begin with a prefix, without that prefix: several users of one store do not meet each
-/// other's keys. Errors name keys with the prefix.
+/// The keys of another store that start with a prefix, with the prefix removed. Several users of one store thus cannot
+/// collide. Errors name keys with the prefix.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct PrefixStore {
 }
 
 impl PrefixStore {
-    /// The keys `PREFIX/…` of a store.
+    /// Creates a view of the keys `PREFIX/…` of a store.
     pub fn new(prefix: impl Into<String>, store: Arc<dyn Store>) -> Self {
         Self { prefix: prefix.into(), store }
     }

@@ -1,7 +1,6 @@
-//! The secret of a run, with which the two ends of a store prove to each other that they belong to it.
+//! The secret of a run, with which the two ends of a store connection authenticate each other.
 //!
-//! Guarantees: the secret itself never goes over the wire, nor into text for people; proofs are compared in constant
-//! time.
+//! Guarantees: the secret itself is never sent or formatted into messages. Proofs are compared in constant time.
 
 use std::fmt;
 use std::io;
@@ -11,42 +10,42 @@ use sha2::Sha256;
 
 use crate::error::{Error, Result};
 
-/// The bytes of a nonce, and of a proof.
+/// Size of a nonce and of a proof, in bytes.
 pub(super) const PROOF: usize = 32;
-/// The longest token, in bytes.
+/// Maximum length of a token, in bytes.
 const LONGEST: usize = 256;
 
-/// The secret of a run: a server that has one serves only clients that have the same. `warpsmith launch` makes one for
-/// each run, in `WARPSMITH_TOKEN`.
+/// The secret of a run: a server that has one serves only clients with the same one. `warpsmith launch` generates one
+/// per run, in `WARPSMITH_TOKEN`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// A new token: 256 random bits of the operating system.
+    /// Generates a token from 256 random bits of the operating system.
     ///
     /// # Errors
-    /// [`Error::NoRandomness`] when it has none.
+    /// [`Error::NoRandomness`] if the operating system provides none.
     pub fn generate() -> Result<Self> {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The token of this text, of 1 to 256 bytes. `None` for other lengths.
+    /// Creates a token from a text of 1 to 256 bytes. `None` for other lengths.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (1..=LONGEST).contains(&text.len()).then_some(Self(text))
     }
 
-    /// The text: a secret.
+    /// Returns the text, which is secret.
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// The proof that `end` knows the token, for the nonces of both ends.
+    /// Returns the proof that `end` knows the token, for the nonces of both ends.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }
 
-    /// Whether a proof is that of `end`.
+    /// Returns whether a proof is that of `end`.
     pub(super) fn accepts(&self, proof: &[u8], end: End, client: &[u8], server: &[u8]) -> bool {
         self.mac(end, client, server).verify_slice(proof).is_ok()
     }
@@ -70,14 +69,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The end of a connection whose proof it is, so that none can send the other's back.
+/// The end of a connection that a proof belongs to. It prevents one end from reflecting the other's proof.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Client,
     Server,
 }
 
-/// Random bytes that are used once.
+/// Returns random bytes for single use.
 pub(super) fn nonce() -> Result<[u8; PROOF]> {
     let mut bytes = [0; PROOF];
     getrandom::fill(&mut bytes).map_err(|error| Error::NoRandomness { source: io::Error::other(error) })?;

@@ -1,12 +1,12 @@
-//! The values of a store, and what each operation does to them: the same for every store that is in memory.
+//! The values of a store, and its operations on them: shared by all in-memory stores.
 
 use std::collections::HashMap;
 
-/// A value under a key.
+/// Values by key.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     values: HashMap<Vec<u8>, Vec<u8>>,
-    /// What keys and values take.
+    /// Total size of keys and values, in bytes.
     bytes: usize,
 }
 
@@ -19,12 +19,12 @@ impl Values {
         self.values.contains_key(key)
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     pub fn count(&self) -> usize {
         self.values.len()
     }
 
-    /// What keys and values take.
+    /// Returns the total size of keys and values, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -40,7 +40,8 @@ impl Values {
         }
     }
 
-    /// Adds to a decimal number, which is 0 when there is none. `None` when the value is no number; then it stays.
+    /// Adds to a decimal number, 0 if the key is not set. Returns `None` and changes nothing if the value is not a
+    /// number.
     pub fn add(&mut self, key: &[u8], amount: i64) -> Option<i64> {
         let number = self.get(key).map_or(Some(0), number)?;
         let sum = number.wrapping_add(amount);
@@ -48,8 +49,8 @@ impl Values {
         Some(sum)
     }
 
-    /// Sets a key when its value is `expected`, or, when that is empty, when it has none. Returns the value after that,
-    /// and whether it was set.
+    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the value
+    /// afterwards, and whether it was set.
     pub fn compare_set(&mut self, key: &[u8], expected: &[u8], desired: &[u8]) -> (Option<Vec<u8>>, bool) {
         match self.get(key) {
             Some(present) if present != expected => (Some(present.to_vec()), false),
@@ -71,7 +72,7 @@ impl Values {
         }
     }
 
-    /// Removes a key; whether there was one.
+    /// Removes a key. Returns whether it was set.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let removed = self.values.remove(key);
         self.bytes -= removed.as_ref().map_or(0, |value| key.len() + value.len());
@@ -79,7 +80,7 @@ impl Values {
     }
 }
 
-/// The decimal number that a value holds.
+/// Parses a value as a decimal number.
 pub(super) fn number(value: &[u8]) -> Option<i64> {
     str::from_utf8(value).ok()?.parse().ok()
 }

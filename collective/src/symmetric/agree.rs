@@ -1,4 +1,4 @@
-//! [`Agreement`]: ranks that tell each other something in the course of a call.
+//! [`Agreement`]: an exchange of data between all ranks within a call.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use crate::exchange::{Bytes, Message, Term, exchange};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh};
 
-/// Bytes of what a rank says at a time, with what is before its own.
+/// Size of one message of a rank, in bytes, including its header.
 const SAID: usize = 512;
-/// The most bytes of its own.
+/// Maximum payload of a message, in bytes.
 pub(super) const MOST_SAID: usize = SAID - 3;
 
-/// A call that all ranks make, on threads that may wait.
+/// A call that all ranks make, on threads that may block.
 #[derive(Debug)]
 pub(crate) struct Agreement<'a> {
     pub mesh: &'a Mesh,
-    /// What is called: a rank that calls something else is an error that names both.
+    /// The called operation: a rank that calls another one is an error that names both.
     pub operation: Arc<Fingerprint>,
     pub term: Term,
 }
 
 impl Agreement<'_> {
-    /// Tells all ranks what this one has, or why it has nothing, and waits for what they have.
+    /// Sends this rank's data, or the reason why it has none, to all ranks, and waits for theirs.
     ///
     /// # Errors
-    /// [`Error::Symmetric`] on all ranks, of the first that has nothing; [`Error::Communicator`].
+    /// [`Error::Symmetric`] on all ranks, for the first rank without data; [`Error::Communicator`].
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let (is_there, bytes) = match &own {

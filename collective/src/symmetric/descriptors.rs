@@ -1,7 +1,8 @@
-//! [`Door`]: file descriptors between the processes of a host, over sockets.
+//! [`Door`]: exchange of file descriptors between the processes of a host, over sockets.
 //!
-//! Guarantees: the sockets lie in a folder of this user alone. Who connects shows the token that all ranks have, and is
-//! a process of the same user, by what the kernel says. Everything ends by its deadline. Nothing is left in the file system.
+//! Guarantees: the sockets are in a folder that only this user can access. A connecting process must present the token
+//! that all ranks share. The kernel must also report it as a process of the same user. Every operation ends by its
+//! deadline. Nothing is left in the file system.
 
 use std::ffi::c_int;
 use std::fs::DirBuilder;
@@ -14,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a token.
+/// Size of a token, in bytes.
 pub(super) const TOKEN: usize = 16;
-/// Bytes of what an end says before its descriptor: the token and its rank.
+/// Size of the message that precedes the descriptor, in bytes: the token and the rank.
 const HELLO: usize = TOKEN + 4;
-/// The time that a process has to say who it is, once it has connected.
+/// Time limit for a process to identify itself after it has connected.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Bytes of the control message with a descriptor.
+/// Size of the control message with a descriptor, in bytes.
 const CONTROL: usize = 64;
 
 /// A socket that ranks of other processes connect to.
@@ -32,12 +33,12 @@ pub(super) struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Nothing depends on it.
+        // A failed removal has no consequences.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// An error of this module's own.
+/// Returns an error of this module.
 fn refused(text: impl Into<String>) -> Error {
     Error::other(text.into())
 }
@@ -64,7 +65,7 @@ impl Door {
         self.folder.join("door")
     }
 
-    /// The next process that shows the token, with its rank and its descriptor. Others are turned away.
+    /// Accepts the next process that presents the token. Returns its rank and descriptor. Others are refused.
     pub fn accept(
         &self,
         token: &[u8; TOKEN],
@@ -92,7 +93,7 @@ impl Door {
     }
 }
 
-/// Reads what the other end says first, if it is of this user.
+/// Reads the other end's first message, if it belongs to this user.
 fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Result<(usize, OwnedFd)> {
     check_user(socket)?;
     let mut hello = [0; HELLO];
@@ -104,7 +105,7 @@ fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Resu
     Ok((rank as usize, receive(socket, deadline)?))
 }
 
-/// Connects to another rank's door, and sends it a descriptor. It answers with its own, for [`receive`].
+/// Connects to another rank's door and sends it a descriptor. It answers with its own, for [`receive`].
 pub(super) fn call(
     path: &Path,
     token: &[u8; TOKEN],
@@ -122,7 +123,7 @@ pub(super) fn call(
     Ok(socket)
 }
 
-/// What is left until a deadline.
+/// Returns the time left until a deadline.
 fn left(deadline: Instant) -> Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -138,7 +139,7 @@ fn read(mut socket: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<
 fn check_user(socket: &UnixStream) -> Result<()> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers are to local variables, the length is that of the first.
+    // SAFETY: the pointers are to local variables, and the length is that of the first.
     let result = unsafe {
         let value = credentials.as_mut_ptr().cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, value, &mut len)
@@ -146,7 +147,7 @@ fn check_user(socket: &UnixStream) -> Result<()> {
     if result != 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: zeros are such a value, and the call overwrites it; the second call has no preconditions.
+    // SAFETY: all zeros is a valid value, and the call overwrites it; the second call has no preconditions.
     let (theirs, ours) = unsafe { (credentials.assume_init().uid, libc::geteuid()) };
     match theirs == ours {
         true => Ok(()),
@@ -154,18 +155,18 @@ fn check_user(socket: &UnixStream) -> Result<()> {
     }
 }
 
-/// A message of one byte with room for a descriptor.
+/// A one-byte message with room for a descriptor.
 struct Envelope {
     byte: [u8; 1],
-    /// Aligned as its header needs.
+    /// Control data, aligned for its header.
     control: [u64; CONTROL / 8],
 }
 
 impl Envelope {
-    /// Calls a function of the system with the message.
+    /// Calls a system function with the message.
     fn with(&mut self, call: impl FnOnce(&mut libc::msghdr) -> isize) -> Result<usize> {
         let mut part = libc::iovec { iov_base: self.byte.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: zeros are such a value.
+        // SAFETY: all zeros is a valid value.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -179,7 +180,8 @@ impl Envelope {
 pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()> {
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let sent = envelope.with(|message| {
-        // SAFETY: the control part has room for one descriptor, by the constants; the message is of local variables.
+        // SAFETY: the control part has room for one descriptor, by the constants. The message consists of local
+        // variables.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(size_of::<c_int>() as u32) as _;
             let header = libc::CMSG_FIRSTHDR(message);
@@ -200,8 +202,8 @@ pub(super) fn receive(socket: &UnixStream, deadline: Instant) -> Result<OwnedFd>
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let mut received = None;
     let bytes = envelope.with(|message| {
-        // SAFETY: the message is of local variables. A control message of this kind and length holds a descriptor, which the
-        // system has opened for this process.
+        // SAFETY: the message consists of local variables. A control message of this kind and length holds a descriptor
+        // that the system has opened for this process.
         unsafe {
             let bytes = libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC);
             let header = libc::CMSG_FIRSTHDR(message);

@@ -1,7 +1,8 @@
-//! [`PeerMemory`]: memory of each rank, which all ranks have mapped.
+//! [`PeerMemory`]: memory of each rank, mapped by all ranks.
 //!
-//! Guarantees: each rank's memory stays until no rank has it mapped: a rank that drops its own, or ends, takes nothing from the
-//! others. What goes wrong on one rank is an error on all. Nothing is left of a meeting that has failed.
+//! Guarantees: each rank's memory stays allocated until no rank has it mapped. A rank that drops its own memory, or
+//! ends, takes nothing from the others. A problem on one rank is an error on all ranks. A failed exchange leaves
+//! nothing behind.
 
 use std::collections::HashMap;
 #[cfg(target_os = "linux")]
@@ -17,18 +18,18 @@ use super::agree::Agreement;
 use super::descriptors::{Door, TOKEN, call, receive, send};
 use crate::error::{Error, Result};
 
-/// See the [module's documentation](self).
+/// Memory of each rank, mapped by all ranks. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
-    /// In the order of ranks.
+    /// Memory per rank, in rank order.
     of_ranks: Vec<Arc<SharedMemory>>,
     rank: usize,
 }
 
-/// The memory of ranks of this process, which its other ranks look for.
+/// Memory of the ranks of this process, for its other ranks.
 static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
 
-/// Memory that is in [`OFFERED`].
+/// Registration of memory in [`OFFERED`].
 struct Offer(u64);
 
 impl Offer {
@@ -54,7 +55,7 @@ impl Drop for Offer {
     }
 }
 
-/// What a rank has for the others.
+/// This rank's memory and the means for others to map it.
 struct Own {
     memory: Arc<SharedMemory>,
     offer: Offer,
@@ -65,7 +66,7 @@ struct Own {
 }
 
 impl PeerMemory {
-    /// Makes memory of `bytes`, filled with zeros, on this rank, and maps that of the others. All ranks call it.
+    /// Allocates `bytes` of zeroed memory on this rank, and maps that of the others. All ranks call it.
     pub fn meet(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let mesh = agreement.mesh;
         let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());
@@ -73,19 +74,19 @@ impl PeerMemory {
         let addresses = agreement.share(said)?;
         let Ok(own) = own else { unreachable!("a rank that has nothing ends the meeting above") };
         let mapped = own.map_all(agreement, device, &addresses);
-        // Also in place of a barrier: all have taken what is offered.
+        // This also acts as a barrier: all ranks have taken the offered memory.
         let said = mapped.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
         agreement.share(said)?;
         let Ok(of_ranks) = mapped else { unreachable!("as above") };
         Ok(Self { of_ranks, rank: mesh.rank() })
     }
 
-    /// Where a rank's memory lies for this rank.
+    /// Returns the address of a rank's memory on this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.of_ranks[rank].address()
     }
 
-    /// This rank's address.
+    /// Returns the address of this rank's memory.
     pub fn own(&self) -> DevicePtr {
         self.address(self.rank)
     }
@@ -94,7 +95,7 @@ impl PeerMemory {
         self.of_ranks.len()
     }
 
-    /// Bytes of each rank's memory.
+    /// Returns the size of each rank's memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.of_ranks[self.rank].bytes()
     }
@@ -103,15 +104,15 @@ impl PeerMemory {
 /// Fills memory with zeros.
 ///
 /// # Safety
-/// It is valid, and nothing else uses it meanwhile.
+/// The memory must be valid, and nothing else may use it during the call.
 pub(super) unsafe fn clear(
     device: &Device,
     address: DevicePtr,
     bytes: usize,
 ) -> warpsmith_runtime::Result<()> {
-    // On a stream of its own: those of the communicator may wait for other ranks.
+    // On a separate stream: those of the communicator may wait for other ranks.
     let stream = Stream::new(device)?;
-    // SAFETY: the caller's promise. The stream is waited for, and the context is used while the device is held.
+    // SAFETY: by the caller's contract. The stream is synchronized, and the context is used while the device is held.
     unsafe {
         let (driver, context) = device.driver();
         stream.enqueue(&[], |handle| {
@@ -124,7 +125,7 @@ pub(super) unsafe fn clear(
 impl Own {
     fn make(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let memory = Arc::new(SharedMemory::allocate(device, bytes)?);
-        // SAFETY: the memory is this value's, and not used yet.
+        // SAFETY: the memory belongs to this value, and is not in use yet.
         unsafe { clear(device, memory.address(), memory.bytes()) }?;
         let offer = Offer::new(&memory);
         #[cfg(target_os = "linux")]
@@ -144,7 +145,8 @@ impl Own {
         }
     }
 
-    /// What the others need: the number of the offer, for ranks of this process; bytes, token and path, for others.
+    /// Encodes the data that other ranks need to map the memory: the number of the offer for ranks of this process;
+    /// bytes, token and path for others.
     fn address(&self) -> Vec<u8> {
         let mut address = self.offer.0.to_le_bytes().to_vec();
         address.extend((self.memory.bytes() as u64).to_le_bytes());
@@ -159,7 +161,7 @@ impl Own {
         address
     }
 
-    /// Maps the memory of all ranks, in their order.
+    /// Maps the memory of all ranks, in rank order.
     fn map_all(
         &self,
         agreement: &Agreement<'_>,
@@ -205,7 +207,8 @@ impl Own {
         }
     }
 
-    /// Maps the memory of ranks of other processes: a rank calls those before it, and is called by those behind it.
+    /// Maps the memory of ranks in other processes: a rank connects to lower ranks, and accepts connections from higher
+    /// ranks.
     #[cfg(target_os = "linux")]
     fn map_others(
         &self,
@@ -222,7 +225,8 @@ impl Own {
         let system = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
         let import = |descriptor| {
             let memory = warpsmith_runtime::driver::ExportedMemory(descriptor);
-            // SAFETY: the other rank has exported it, which holds as much as this rank's: they have compared the bytes.
+            // SAFETY: the other rank has exported the memory. It has the same size as this rank's: the ranks have
+            // compared the sizes.
             let imported = unsafe { SharedMemory::import(device, &memory, self.memory.bytes()) };
             imported.map(Arc::new).map_err(|error| error.to_string())
         };
@@ -262,12 +266,12 @@ impl Own {
     }
 }
 
-/// Memory of another rank of this process, for this rank's device.
+/// Makes the memory of another rank of this process accessible to this rank's device.
 fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Result<Arc<SharedMemory>> {
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),
         Err(warpsmith_runtime::Error::NoPeerAccess { .. }) if device.is_emulated() => {
-            // It may be of another driver.
+            // The memory may belong to another driver.
             // SAFETY: it is the memory of that value, with its size.
             unsafe { SharedMemory::import(device, &theirs.export()?, theirs.bytes()) }.map(Arc::new)
         }

@@ -1,4 +1,4 @@
-//! [`SymmetricBuffer`]: a buffer on each rank, which the kernels of all ranks read and write.
+//! [`SymmetricBuffer`]: a buffer on each rank that the kernels of all ranks can read and write.
 
 mod agree;
 #[cfg(target_os = "linux")]
@@ -23,69 +23,70 @@ pub(crate) use self::pool::Pool;
 use crate::error::{Error, Result};
 use crate::work::WorkState;
 
-/// Bytes of a rank's signal pad, which lies before its elements.
+/// Size of a rank's signal pad, which precedes its elements, in bytes.
 const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
-/// The signals of a rank.
+/// Number of signals per rank.
 const SIGNALS: usize = 4096;
 
-/// A buffer that each rank of a communicator has, of the same length, and that kernels of all ranks reach: made by
-/// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer).
+/// A buffer of the same length on each rank of a communicator, which the kernels of all ranks can access.
+/// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer) creates it.
 ///
-/// This rank's elements are a [`DeviceBuffer`], with all that it does. For kernels of the program that use the memory of
-/// peers there are the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]: 4096 words of
-/// 32 bits each, zero in the beginning, and the program's own. A kernel sets a signal with a release and waits for one with an
-/// acquire, as atomics of [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). Ranks do not order their uses of
-/// each other's memory by themselves: [`Communicator::barrier`](crate::Communicator::barrier) does, between kernels, and signals within
-/// them.
+/// This rank's elements are a [`DeviceBuffer`], with all its operations. Kernels of the program that use peer memory
+/// get the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]. A signal pad
+/// has 4096 words of 32 bits, initially zero, for the program's own use. A kernel sets a signal with a release and
+/// waits for one with an acquire, by atomics of
+/// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). Accesses to other ranks' memory are not
+/// ordered automatically: use [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and signals
+/// within them.
 ///
-/// `all_reduce`, `reduce` and `reduce_scatter` of one of these, or of a part of it, need no copy with the Peer backend. All ranks
-/// then pass the same part of the same buffer, or all pass other memory.
+/// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` of a symmetric buffer, or of a part of it, need
+/// no copy. All ranks must then pass the same part of the same buffer, or all pass other memory.
 ///
-/// When such an operation fails, another rank may still read or write the elements. From then on each use of the buffer is
-/// [`Error::Withdrawn`]: drop it, and make another with a communicator of the ranks that are left.
+/// If such an operation fails, another rank may still read or write the elements. From then on each use of the buffer
+/// fails with [`Error::Withdrawn`]. Drop the buffer, and create another with a communicator of the remaining ranks.
 ///
-/// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
-/// no collective call and waits for nothing, whatever has become of the other ranks.
+/// The memory is kept until the work enqueued with this value has run and no rank has the buffer anymore. Dropping it
+/// is not a collective call and does not block, whatever the state of the other ranks.
 ///
-/// Small buffers share pages (2 MiB on GPUs). A part of a page that all ranks have dropped is used again by the next call, as long as
-/// another buffer lies in the page; with its last buffer the page is freed.
+/// Small buffers share pages (2 MiB on GPUs). If all ranks have dropped a part of a page, the next call reuses it as
+/// long as another buffer is in the page. A page is freed with its last buffer.
 pub struct SymmetricBuffer<T: DeviceCopy> {
-    /// Its owner is the other one's value.
+    /// View of the elements; `common` owns the memory.
     buffer: DeviceBuffer<T>,
     common: Arc<Common>,
 }
 
-/// What ranks have in common, as long as a rank's work may use it.
+/// State that the ranks share, kept as long as a rank's work may use it.
 #[derive(Debug)]
 pub(crate) struct Common {
     placed: Arc<Placed>,
     peers: DeviceBuffer<u64>,
     signals: DeviceBuffer<u64>,
-    /// Bytes of a rank's elements.
+    /// Size of a rank's elements, in bytes.
     bytes: usize,
-    /// Its number among the communicator's, the same on all ranks.
+    /// Number of this buffer within the communicator, the same on all ranks.
     pub number: u64,
     device: Device,
-    /// Whether the program has dropped its buffer.
+    /// True if the program has dropped its buffer.
     is_dropped: AtomicBool,
-    /// The operations whose kernels on other ranks read and write the elements.
+    /// Operations whose kernels on other ranks read and write the elements.
     operations: Operations,
 }
 
-/// The operations that reach a rank's elements from other ranks.
+/// Operations that access a rank's elements from other ranks.
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// The newest that was called.
+    /// The operation called last.
     last: Mutex<Option<Arc<WorkState>>>,
-    /// Whether graphs have some.
+    /// True if graphs contain such operations.
     are_captured: AtomicBool,
-    /// Whether one has failed.
+    /// True if one has failed.
     have_failed: AtomicBool,
 }
 
 impl Operations {
-    /// Whether one has failed, or has ended so that it may have.
+    /// Returns whether an operation has failed, or has ended and may have failed.
     fn have_failed(&self) -> bool {
         if self.have_failed.load(Ordering::Acquire) {
             return true;
@@ -95,31 +96,31 @@ impl Operations {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match last.map(|last| last.has_failed()) {
             Some(Some(true)) => true,
-            // It has not ended as far as the host knows.
+            // As far as the host knows, it has not ended.
             Some(None) => has_any_failed(),
             _ => self.are_captured.load(Ordering::Acquire) && has_any_failed(),
         }
     }
 }
 
-/// Who knows whether a communicator's operations have failed.
+/// Source of the failure state of a communicator's operations.
 pub(crate) trait Failing: fmt::Debug + Send + Sync {
-    /// Whether one has, of those that have ended.
+    /// Returns whether an operation that has ended has failed.
     fn has_failed(&self) -> bool;
 }
 
-/// What of the process's symmetric memory is there.
+/// Live symmetric memory of the process.
 static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
-/// How long memory may take to be freed once no work uses it.
+/// Maximum time until memory is freed after its last use.
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits for the device's work and until the memory of [`SymmetricBuffer`]s that the program has dropped is free. Returns the bytes
-/// that are not: of buffers that graphs use.
+/// Waits for the device's work, and until the memory of dropped [`SymmetricBuffer`]s is freed. Returns the number of
+/// bytes that are not freed: those of buffers that graphs use.
 ///
-/// Without it that happens too, in the background, when the last work that uses the memory is done.
+/// Without this call the memory is also freed, in the background, after the last work that uses it.
 ///
 /// # Errors
-/// As [`Device::synchronize`].
+/// The errors of [`Device::synchronize`].
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
@@ -140,7 +141,7 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
     let deadline = Instant::now() + FREED_WITHIN;
     loop {
         let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-        // What is dropped here is dropped without the lock.
+        // Values released here are dropped without the lock.
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let is_left =
             |common: &&Arc<Common>| common.device == *device && common.is_dropped.load(Ordering::Acquire);
@@ -155,24 +156,24 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
 }
 
 impl Common {
-    /// Where a range of memory begins among this rank's elements, in bytes; `None` if it is not within them.
+    /// Returns the byte offset of a memory range in this rank's elements; `None` if it is not within them.
     pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
         let start = usize::try_from(address.checked_sub(elements(self.placed.own()).0)?).ok()?;
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
-    /// The addresses of the elements of all ranks, in device memory.
+    /// Returns the device array with the addresses of all ranks' elements.
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
 
-    /// Notes whose operations reach the elements.
+    /// Registers the source of failures of the operations that access the elements.
     pub fn belong_to(&self, failing: Weak<dyn Failing>) {
         // A buffer has one communicator.
         let _ = self.operations.of.set(failing);
     }
 
-    /// Notes an operation whose kernels on other ranks reach the elements.
+    /// Registers an operation whose kernels on other ranks access the elements.
     pub fn reached_by(&self, work: &Arc<WorkState>, is_captured: bool) {
         match is_captured {
             true => self.operations.are_captured.store(true, Ordering::Release),
@@ -183,14 +184,14 @@ impl Common {
         }
     }
 
-    /// After the communicator has failed: whether the elements may be used does not change any more.
+    /// Called after the communicator has failed: makes the decision whether the elements may be used final.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
         }
     }
 
-    /// Fails once a kernel of another rank may use the elements at a time at which this rank's program would not expect it.
+    /// Fails once a kernel of another rank may access the elements at a time that this rank's program does not expect.
     fn may_use(&self) -> Result<(), warpsmith_runtime::Error> {
         match self.operations.have_failed() {
             false => Ok(()),
@@ -200,7 +201,7 @@ impl Common {
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
-    /// Of ranks that all call it.
+    /// Creates the buffers of all ranks. All ranks call it.
     pub(crate) fn meet(
         agreement: &Agreement<'_>,
         pool: &mut Pool,
@@ -214,7 +215,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
             return Err(error.into());
         };
         let tables = |placed: &Placed| {
-            // On a stream that waits for no rank.
+            // Uses a stream that does not wait for other ranks.
             let setup = Stream::new(stream.device())?;
             let table = |of: fn(DevicePtr) -> DevicePtr| {
                 let addresses: Vec<u64> =
@@ -237,8 +238,9 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         drop(all);
         let known = Arc::clone(&common);
         let may_use = move || known.may_use();
-        // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
-        // program's unsafe code has them, and operations as all ranks call them; after one has failed, it may not be used.
+        // SAFETY: after the pad there is room for the elements; the owner keeps the memory. Kernels of other ranks use
+        // it as the program's unsafe code does, and operations use it as all ranks call them. After an operation has
+        // failed, the buffer may not be used.
         let buffer = unsafe { DeviceBuffer::from_raw_while(stream, own, len, Arc::clone(&common), may_use) }?;
         Ok(Self { buffer, common })
     }
@@ -247,56 +249,56 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common
     }
 
-    /// The address at which kernels of this rank find a rank's elements.
+    /// Returns the address of a rank's elements for kernels of this rank.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
         elements(self.common.placed.address(rank))
     }
 
-    /// The addresses of the elements of all ranks, in their order, for kernels of this rank. Work that uses them also names the
-    /// buffer itself, so that it is kept: [`DeviceBuffer::as_slice`].
+    /// Returns the addresses of all ranks' elements, in rank order, for kernels of this rank. Work that uses them must
+    /// also name the buffer itself, so that the memory is kept: [`DeviceBuffer::as_slice`].
     pub fn peers(&self) -> &DeviceBuffer<u64> {
         &self.common.peers
     }
 
-    /// The address at which kernels of this rank find a rank's signal pad.
+    /// Returns the address of a rank's signal pad for kernels of this rank.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if there is no such rank.
     pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
         self.common.placed.address(rank)
     }
 
-    /// The addresses of the signal pads of all ranks, as [`Self::peers`].
+    /// Returns the addresses of all ranks' signal pads, like [`Self::peers`].
     pub fn signals(&self) -> &DeviceBuffer<u64> {
         &self.common.signals
     }
 
-    /// The words of a signal pad.
+    /// Returns the number of words of a signal pad.
     pub const fn signal_count(&self) -> usize {
         SIGNALS
     }
 
-    /// This rank's elements, for work that writes them.
+    /// Returns this rank's elements, for work that writes them.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// A range of them.
+    /// Returns a range of this rank's elements.
     ///
     /// # Panics
-    /// When it is not within them.
+    /// Panics if the range is out of bounds.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl std::ops::RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         self.buffer.slice_mut(bounds)
     }
 
-    /// Copies from the host, as [`DeviceBuffer::copy_from_host`].
+    /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// As that.
+    /// The errors of that method.
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();
@@ -304,7 +306,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
-/// Where the elements begin in a rank's memory.
+/// Returns the address of the elements in a rank's memory.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
 }
@@ -341,7 +343,7 @@ impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
     }
 }
 
-/// Whether a device's memory can be shared with other ranks: the host whose processes can map it, or why none can.
+/// Returns the host whose processes can map a device's memory, or the reason why none can.
 pub(crate) fn host_of(device: &Device) -> Result<String, String> {
     match warpsmith_runtime::memory::SharedMemory::is_supported(device) {
         Ok(true) => Ok(crate::machine::identity().to_owned()),

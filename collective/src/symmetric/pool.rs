@@ -1,8 +1,8 @@
-//! [`Pool`]: small parts of memory that ranks have in common, several in a page.
+//! [`Pool`]: small parts of symmetric memory, several per page.
 //!
-//! Guarantees: all ranks divide their memory alike, so a part begins at the same offset on each. A part is used again when no
-//! rank uses it any more: in the calls that all ranks make they tell each other which of the parts they have dropped. The pool
-//! itself keeps no memory: it is freed with its last part, whatever has become of the other ranks.
+//! Guarantees: all ranks divide their memory identically, so a part has the same offset on each. A part is reused once
+//! no rank uses it anymore: in collective calls the ranks tell each other which parts they have dropped. The pool
+//! itself keeps no memory: it is freed with its last part, whatever the state of the other ranks.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,10 @@ use super::agree::{Agreement, MOST_SAID};
 use super::memory::{PeerMemory, clear};
 use crate::error::Result;
 
-/// Parts begin at multiples of this.
+/// Alignment of the start of a part, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// A part of the memory of each rank, at the same offset. The last value gives it back.
+/// A part of the memory of each rank, at the same offset. Dropping the last reference returns it.
 #[derive(Debug)]
 pub(crate) struct Placed {
     memory: Arc<PeerMemory>,
@@ -23,12 +23,12 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Where a rank's part lies for this rank.
+    /// Returns the address of a rank's part on this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.memory.address(rank).offset(self.start)
     }
 
-    /// This rank's address.
+    /// Returns the address of this rank's part.
     pub fn own(&self) -> DevicePtr {
         self.memory.own().offset(self.start)
     }
@@ -43,21 +43,21 @@ impl Placed {
 struct Part {
     start: usize,
     bytes: usize,
-    /// Whether this rank does.
+    /// This rank's use of the part; dangling if it has dropped the part.
     placed: Weak<Placed>,
 }
 
-/// Memory that is divided.
+/// A region of memory that is divided into parts.
 #[derive(Debug)]
 struct Region {
     memory: Weak<PeerMemory>,
     bytes: usize,
-    /// In the order of their places.
+    /// Parts, in the order of their offsets.
     parts: Vec<Part>,
 }
 
 impl Region {
-    /// The first place with room, and its index among the parts.
+    /// Returns the first offset with enough room, and its index among the parts.
     fn room(&self, bytes: usize) -> Option<(usize, usize)> {
         let mut start = 0;
         for (index, part) in self.parts.iter().enumerate() {
@@ -70,15 +70,17 @@ impl Region {
     }
 }
 
-/// See the [module's documentation](self). It is the same on all ranks, but for what a rank has dropped.
+/// Pool of symmetric memory. See the [module's documentation](self). It is identical on all ranks, except for what a
+/// rank has dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Region>);
 
 impl Pool {
-    /// Makes a part of `bytes` on each rank, filled with zeros, and something that this rank needs with it. All ranks call it.
+    /// Creates a zeroed part of `bytes` on each rank, and an object that this rank needs with it (`make`). All ranks
+    /// call it.
     ///
     /// # Errors
-    /// As [`Agreement::share`]: of the first rank for which something went wrong. Then there is no part, on all ranks.
+    /// The errors of [`Agreement::share`], for the first rank with a problem. In that case no rank has the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,
@@ -88,7 +90,7 @@ impl Pool {
     ) -> Result<(Arc<Placed>, R)> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let known = self.known();
-        // What this rank says that it has stays until the part is made.
+        // Keeps alive what this rank reports as present until the part is created.
         let here: Vec<_> = self.0[..known].iter().map(|region| region.memory.upgrade()).collect();
         let known = self.forget(known, &agreement.share(Ok(self.said(&here)))?);
         let found = self.0[..known].iter_mut().find_map(|region| {
@@ -109,7 +111,7 @@ impl Pool {
         region.parts.insert(index, Part { start, bytes, placed: Arc::downgrade(&placed) });
         let cleared = match is_new {
             true => Ok(()),
-            // SAFETY: all ranks have dropped what was there, and none knows yet of what will be.
+            // SAFETY: all ranks have dropped the previous part, and none knows the new one yet.
             false => unsafe { clear(device, placed.own(), bytes) },
         };
         let made = cleared.and_then(|()| make(&placed));
@@ -118,7 +120,7 @@ impl Pool {
         Ok((placed, made?))
     }
 
-    /// The number of regions, from the first on, of which a rank can say in one message what it has dropped.
+    /// Returns the number of leading regions whose dropped parts fit into one message.
     fn known(&self) -> usize {
         let mut bits = 8 * MOST_SAID;
         let fits = |region: &&Region| match bits.checked_sub(1 + region.parts.len()) {
@@ -131,7 +133,7 @@ impl Pool {
         self.0.iter().take_while(fits).count()
     }
 
-    /// For each of these regions a bit that this rank has dropped it, and one for each of its parts.
+    /// Encodes one bit for each of these regions, and one for each of its parts: true if this rank has dropped it.
     fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
         let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {
             let parts = region.parts.iter().map(|part| part.placed.strong_count() == 0);
@@ -144,8 +146,8 @@ impl Pool {
         said
     }
 
-    /// Forgets what is not used again: regions that a rank has dropped, and parts that all have. Returns how many regions are left
-    /// of those that the ranks have said something of.
+    /// Removes regions that any rank has dropped, and parts that all ranks have dropped. Returns the number of
+    /// remaining regions among those that the ranks reported on.
     fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
         let mut bit = 0;
         let mut dropped_by = || {

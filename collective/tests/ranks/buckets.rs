@@ -7,10 +7,10 @@ use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions, Error};
 use crate::peer::peer;
 use crate::support::{LONG, failure, on_ranks, timeout};
 
-/// Of the layers, in their order.
+/// Lengths of the gradients, in layer order.
 const LENS: [usize; 7] = [5000, 3, 0, 100, 257, 900, 1];
 
-/// Steps whose gradients are written and made ready in this order.
+/// Runs steps whose gradients are written and marked ready in this order. Returns the number of buckets.
 fn steps(ranks: &mut Communicator, order: &[usize], bucket_bytes: usize) -> usize {
     let (rank, world) = (ranks.rank(), ranks.world_size());
     let mut gradients = Buckets::<f32>::new(ranks.stream(), &LENS, bucket_bytes).expect("memory");
@@ -38,7 +38,7 @@ fn reductions(ranks: &Communicator) -> usize {
 fn gradients_become_means_in_any_order() {
     let options: [CommunicatorOptions; 2] = [timeout(60_000), peer()];
     for (options, (bytes, buckets)) in options.iter().flat_map(|options| {
-        // Each of its own, several together, and all.
+        // One bucket per gradient, several gradients per bucket, and one bucket for all.
         [(0, 7), (5000, 3), (1 << 20, 1)].map(|expected| (options, expected))
     }) {
         for order in [[6, 5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]] {

@@ -1,4 +1,4 @@
-//! What communicators leave behind: nothing.
+//! Communicators leave no threads, files or memory behind.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::alone::only_alone;
 use crate::support::{LONG, streams};
 
-/// The entries of a folder of the process.
+/// Returns the number of entries in a folder of the process.
 pub fn entries(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("a folder of the process").count()
 }
 
-/// The memory of the process, in KiB.
+/// Returns the resident memory of the process, in KiB.
 pub fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("the process's status");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line with the memory");
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Waits until the process has no more threads and files than that.
+/// Waits until the process has at most these numbers of threads and files.
 pub fn settle(threads: usize, files: usize) {
     let end = Instant::now() + Duration::from_secs(30);
     while entries("/proc/self/task") > threads || entries("/proc/self/fd") > files {

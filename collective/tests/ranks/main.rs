@@ -1,6 +1,5 @@
-//! Communicators of emulated devices, with ranks as threads of this process and as processes of their own;
-//! on GPUs in modules `*_on_gpu`,
-//! and `*_on_gpus` for two and more.
+//! Communicators of emulated devices, with ranks as threads of this process and as separate processes. Tests on GPUs
+//! are in modules `*_on_gpu`, and in `*_on_gpus` for two and more.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;

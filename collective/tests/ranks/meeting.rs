@@ -1,4 +1,4 @@
-//! Ranks that meet, and those that cannot.
+//! Rendezvous of ranks: successful, and with every kind of mismatch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn launch(rank: usize, world_size: usize) -> Launch {
     launch
 }
 
-/// Lets ranks meet with these launches, in threads.
+/// Creates communicators with these launches, on threads.
 fn meet(
     streams: &[Stream],
     launches: &[Launch],
@@ -39,7 +39,7 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
-/// A server, and a store that has requests time out at it: those of a memory store do not.
+/// Returns a server and a store whose requests time out at it, unlike those of a memory store.
 fn tcp() -> (StoreServer, Arc<dyn Store>) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let server = StoreServer::start(address, ServerOptions::default()).expect("a server");
@@ -48,7 +48,7 @@ fn tcp() -> (StoreServer, Arc<dyn Store>) {
     (server, Arc::new(store))
 }
 
-/// The text of the error of a rank that could not meet the others.
+/// Returns the error text of a rank whose rendezvous failed.
 #[track_caller]
 fn text(met: &Result<Communicator>) -> String {
     match met {
@@ -91,7 +91,7 @@ fn a_rank_that_is_there_twice_is_named() {
     };
     let met: Vec<_> = std::thread::scope(|scope| {
         let mut threads: Vec<_> = [1, 2].map(|index| scope.spawn(move || init(index, 1))).into();
-        // Both are there before the rank that they wait for.
+        // Both have arrived before the rank that they wait for.
         std::thread::sleep(Duration::from_millis(500));
         threads.push(scope.spawn(move || init(0, 0)));
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
@@ -108,7 +108,7 @@ fn another_world_size_is_named() {
     for text in met.iter().map(text) {
         assert!(text.contains(" is one of 3") && text.contains(" is one of 2"), "{text}");
     }
-    // Who comes later learns it too, at once.
+    // A later rank learns of it too, at once.
     let start = Instant::now();
     let later = meet(&streams(1), &[launch(2, 3)], &store, &CommunicatorOptions::new().name("short"));
     assert!(text(&later[0]).contains(" is one of 3"), "{later:?}");
@@ -147,7 +147,7 @@ fn garbage_in_the_store_is_named() {
     let rank = garbage("rank/1", &launches[..1]);
     assert!(rank.contains("has a value that no rank of Warpsmith wrote"), "{rank}");
     let card = garbage("card/1", &launches);
-    // Rank 1 finds it too.
+    // Rank 1 detects it too.
     let is_named = ["what rank 1 has put into the store cannot be read", "rank 1 is there twice"];
     assert!(is_named.iter().any(|text| card.contains(text)), "{card}");
 }
@@ -157,7 +157,7 @@ fn a_rank_that_does_not_go_on_is_named() {
     let (_server, store) = tcp();
     let soon = Instant::now() + Duration::from_secs(20);
     let met = std::thread::scope(|scope| {
-        // It meets the other, and does no more.
+        // This rank takes part in the rendezvous, and does nothing afterwards.
         let place = "communicator/short#0";
         scope.spawn(|| rendezvous::meet(&launch(1, 2), Arc::clone(&store), place, None, soon).expect("met"));
         meet(&streams(1), &[launch(0, 2)], &store, &short())

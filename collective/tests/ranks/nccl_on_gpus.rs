@@ -1,4 +1,4 @@
-//! The Nccl backend on as many GPUs as `WARPSMITH_TEST_GPUS` says, from `cuda:0` on: two by default.
+//! The Nccl backend on `WARPSMITH_TEST_GPUS` GPUs, starting at `cuda:0`: two by default.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::nccl_work::{a_rank_is_killed, gpu, replay, streams, work};
 use crate::processes::{Rank, processes};
 use crate::support::{LONG, failure, on_streams, timeout};
 
-/// The number of GPUs.
+/// Returns the number of GPUs.
 pub fn world() -> usize {
     let wanted =
         std::env::var("WARPSMITH_TEST_GPUS").map_or(2, |gpus| gpus.parse().expect("a number of GPUs"));
@@ -20,7 +20,7 @@ pub fn world() -> usize {
     wanted
 }
 
-/// This rank of a test in processes, on its own GPU.
+/// Creates the communicator of this rank in a multi-process test, on its own GPU.
 fn init(this: &Rank, options: &CommunicatorOptions) -> Communicator {
     let stream = Stream::new(&gpu(this.rank)).expect("a stream");
     Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks meet")
@@ -103,7 +103,7 @@ fn a_timeout_names_who_is_missing() {
         assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
         let text = failure.to_string();
         assert!(text.contains(&format!("rank {missing} (")) && text.contains("has not called"), "{text}");
-        // The kernel has been stopped, so the stream works on.
+        // The kernel has been stopped, so the stream stays usable.
         stream.synchronize().expect("no fault");
         let mut fewer = ranks.shrink(&[missing]).expect("a communicator of the others");
         fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");

@@ -1,4 +1,4 @@
-//! What ranks on GPUs do in tests of the Nccl backend.
+//! Work of ranks on GPUs, for tests of the Nccl backend.
 
 use warpsmith_collective::{Communicator, Element, F8E4M3, F8E5M2, Failure, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -7,23 +7,23 @@ use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use crate::processes::Rank;
 use crate::support::{LONG, failure};
 
-/// A GPU.
+/// Opens a GPU.
 pub fn gpu(ordinal: usize) -> Device {
     let device = Device::open(&format!("cuda:{ordinal}"));
     device.unwrap_or_else(|error| panic!("this test needs {} GPUs: {error}", ordinal + 1))
 }
 
-/// Streams of the first GPUs.
+/// Returns streams of the first GPUs.
 pub fn streams(world: usize) -> Vec<Stream> {
     (0..world).map(|ordinal| Stream::new(&gpu(ordinal)).expect("a stream")).collect()
 }
 
-/// All operators.
+/// Returns all operators.
 pub fn operators<T: Element>(factor: T) -> [ReduceOp<T>; 6] {
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::PreMulSum(factor)]
 }
 
-/// The last rank is killed in the middle of sums; the others name it and go on without.
+/// Kills the last rank during sums; the others name it and continue without it.
 pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
     let (stream, killed) = (ranks.stream().clone(), ranks.world_size() - 1);
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; len]).expect("x");
@@ -46,7 +46,7 @@ pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
     fewer.finish().expect("the end in common");
 }
 
-/// All operators on a type, whose values are small numbers.
+/// Reduces elements of a type by all operators; the values are small numbers.
 fn reduce_all<T: Element + PartialEq + std::fmt::Debug>(
     ranks: &mut Communicator,
     of: impl Fn(f64) -> T,
@@ -81,7 +81,7 @@ fn reduce_all<T: Element + PartialEq + std::fmt::Debug>(
     }
 }
 
-/// The operations that move elements.
+/// Runs all operations that move elements.
 fn move_all(ranks: &mut Communicator) {
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
     for len in [0, 1, 33, 100_000] {
@@ -140,7 +140,7 @@ fn move_all(ranks: &mut Communicator) {
     assert_eq!(x.to_host().expect("x")[rank * 1000..(rank + 1) * 1000], own);
 }
 
-/// Everything that has a result.
+/// Runs all operations that have a result.
 pub fn work(ranks: &mut Communicator) {
     use half::{bf16, f16};
     reduce_all(ranks, |x| x as i8, f64::from, 0.0);
@@ -160,11 +160,11 @@ pub fn work(ranks: &mut Communicator) {
     move_all(ranks);
 }
 
-/// Replays of a captured sum and what follows from it.
+/// Replays a captured sum with a subsequent multiplication.
 pub fn replay(ranks: &mut Communicator, launches: usize) {
     let (world, stream) = (ranks.world_size(), ranks.stream().clone());
     let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 4096]).expect("x");
-    // The first exchange connects the ranks, outside of the capture.
+    // The first exchange connects the ranks, before the capture.
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
     drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("captured"));

@@ -1,4 +1,4 @@
-//! Every operation, for every type and 1 to 8 ranks, against what plain loops make of the same numbers.
+//! Every operation, for every type and 1 to 8 ranks, compared with plain loops over the same numbers.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ use crate::support::{LONG, on_ranks, streams};
 
 const LENGTHS: [usize; 5] = [0, 1, 31, 33, 257];
 
-/// The operators, by number.
+/// Operators, by number.
 const OPERATORS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 
 fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
@@ -26,12 +26,12 @@ fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
     }
 }
 
-/// An element with its arithmetic written out again.
+/// An element type with a second implementation of its arithmetic.
 trait Plain: Element + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
     fn factor(rank: usize) -> Self;
-    /// The reduction of what the ranks have, in their order.
+    /// Returns the reduction of the ranks' elements, in rank order.
     fn reduced(operator: usize, of_ranks: &[Self]) -> Self;
 }
 
@@ -119,7 +119,7 @@ floats! {
     F8E5M2, f32, |x| x.to_f32(), |x| F8E5M2::from_f32(x);
 }
 
-/// What each rank has.
+/// Returns the elements of each rank.
 fn data<T: Plain>(world: usize, len: usize, seed: u64) -> Vec<Vec<T>> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..world).map(|_| (0..len).map(|_| T::any(&mut random)).collect()).collect()
@@ -143,7 +143,7 @@ fn on_device<T: Plain>(ranks: &Communicator, values: &[T]) -> DeviceBuffer<T> {
     DeviceBuffer::from_host(ranks.stream(), values).expect("a buffer")
 }
 
-/// All reductions of a type, of lengths that are whole and odd.
+/// Runs all reductions of a type, with these lengths and operators.
 fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
     on_ranks(world, &CommunicatorOptions::new(), |mut ranks| {
         let rank = ranks.rank();
@@ -223,21 +223,21 @@ reduces! {
 
 #[test]
 fn reductions_longer_than_a_part_are_whole() {
-    // A part has 256 KiB.
+    // A chunk has 256 KiB.
     reductions::<f64>(2, &[(256 << 10) / 8 * 3 + 1], &[5]);
     reductions::<u8>(3, &[(256 << 10) + 1], &[0]);
 }
 
 #[test]
 fn sums_of_8_bits_are_rounded_once_and_saturate() {
-    // Peer leaves them to Host.
+    // Peer passes these on to Host.
     for backend in [BackendChoice::Host, BackendChoice::Peer] {
         on_ranks(3, &CommunicatorOptions::new().backend(backend), |mut ranks| {
             let of_ranks = [[448.0, 16.0, -448.0], [448.0, 0.75, -1.0], [-448.0, 0.75, 449.0]];
             let mut y = on_device(&ranks, &of_ranks[ranks.rank()].map(F8E4M3::from_f32));
             drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
             let sums: Vec<f32> = y.to_host().expect("y").iter().map(|sum| sum.to_f32()).collect();
-            // 16.75 would be 16 twice, were it rounded after each addition.
+            // The sum would be 16, twice, if it were rounded after each addition.
             assert_eq!(sums, [448.0, 18.0, -1.0]);
             let mut y = on_device(&ranks, &[F8E5M2::from_f32(57344.0)]);
             drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
@@ -307,7 +307,7 @@ fn elements_of_any_type_move() {
                 drop(ranks.scatter(Some(source.as_slice()), &mut y, root).expect("scatter"));
                 assert_eq!(y.to_host().expect("y"), of(rank, len));
 
-                // Block r of rank s is of(s, …) with the place of (r, …).
+                // Block r of rank s comes from block s of rank r.
                 let source: Vec<_> = (0..world * len).map(|index| particle(rank, index)).collect();
                 let mut y = buffer(&all);
                 drop(ranks.all_to_all(&buffer(&source), &mut y).expect("all_to_all"));
@@ -411,7 +411,7 @@ fn arguments_that_do_not_fit_are_named() {
             "{error}"
         );
 
-        // None of that was sent.
+        // None of these calls was sent.
         drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("it works on"));
         assert_eq!(y.to_host().expect("y"), [2.0; 4]);
         ranks.finish().expect("the end in common");

@@ -13,12 +13,12 @@ use warpsmith_runtime::{DeviceBuffer, Stream};
 use crate::nccl_work;
 use crate::support::{LONG, failure, on_ranks, on_streams, streams, timeout};
 
-/// Options of the Peer backend.
+/// Returns options for the Peer backend.
 pub fn peer() -> CommunicatorOptions {
     timeout(60_000).backend(BackendChoice::Peer)
 }
 
-/// Elements by number, and their bits.
+/// Element types with random elements, and access to their bits.
 pub trait Numbers: Element + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
@@ -52,11 +52,12 @@ numbers! {
     bf16, |random| bf16::from_f32(random.f32() * 4.0 - 2.0), |x| x.to_bits().into();
 }
 
-/// Without elements, less than a vector, several vectors, one shot, two, and more than one launch has room for.
+/// Lengths: no elements, less than a vector, several vectors, one-shot, two-shot, and more than one launch has room
+/// for.
 pub const LENGTHS: [usize; 7] = [0, 1, 3, 257, 1024, 5003, 300_001];
 
-/// What `all_reduce` makes of a rank's numbers, as bits: all operators and lengths, from aligned and unaligned starts, in
-/// place and not.
+/// Returns the results of `all_reduce` as bits: for all operators and lengths, from aligned and unaligned addresses, in
+/// place and out of place.
 pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(7 + ranks.rank() as u64);
     let stream = ranks.stream().clone();
@@ -92,7 +93,7 @@ pub fn compare_on<T: Numbers>(streams: &[Stream], options: &CommunicatorOptions,
     }
 }
 
-/// The same for all types.
+/// Compares all types.
 pub fn compare_all_types(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
     compare_on::<i8>(streams, options, lengths);
     compare_on::<u8>(streams, options, lengths);
@@ -120,7 +121,7 @@ fn all_types_have_the_bits_of_host() {
     }
 }
 
-/// Sums of what lies in a symmetric buffer: in place, of a part that is aligned and of one that is not, and to other memory.
+/// Sums elements of a symmetric buffer: in place, of an aligned and of an unaligned part, and into other memory.
 pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     let (rank, stream) = (ranks.rank(), ranks.stream().clone());
     let values: Vec<f32> = (0..len).map(|i| 1.0 / (1 + rank + i % 97) as f32).collect();
@@ -129,7 +130,7 @@ pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     x.copy_from_host(&values).expect("copied");
     let mut sums = Vec::new();
     drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
-    // What a rank writes next is not what another still reads.
+    // The next write of a rank must not hit memory that another rank still reads.
     drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
     sums.extend(y.to_host().expect("y"));
     sums.extend(x.to_host().expect("x"));
@@ -144,19 +145,19 @@ pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
 
 #[test]
 fn symmetric_buffers_are_reduced_where_they_are() {
-    // With more than one launch of the smallest world has room for.
+    // The larger length needs more than one launch.
     for (world, len) in [(2, 9001), (3, 400_003)] {
         let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
         let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_sums(&mut ranks, len));
-        // What is not reduced is each rank's own.
+        // Elements that are not reduced differ between ranks.
         assert!(by_peer == by_host, "{world} ranks");
     }
 }
 
-/// A graph with sums that are pushed, in one shot and in two, launched many times, with calls between.
+/// Replays a graph with pushed, one-shot and two-shot sums many times, with calls in between.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());
-    // Their sum is odd, so that no power of it is zero: each launch has other values.
+    // The sum of the factors is odd, so no power of it is zero: each launch has different values.
     let factor = |rank: u32| 2 * rank + if rank == 0 && world % 2 == 0 { 2 } else { 1 };
     let mut small = DeviceBuffer::from_host(&stream, &[rank + 1; 100]).expect("x");
     let mut middle = DeviceBuffer::from_host(&stream, &[rank + 1; 1500]).expect("x");
@@ -177,12 +178,12 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
         }
         graph.launch(&stream).expect("launched");
         if launch % 16 == 7 {
-            // Ranks are not in step, and calls between launches take their place.
+            // Ranks are not in step, and calls between launches are ordered with them.
             std::thread::sleep(Duration::from_micros(300 * u64::from(rank)));
             drop(ranks.barrier().expect("enqueued"));
         }
         if launch % 64 == 63 {
-            // A thread that waits in the driver for space in a queue keeps those that share the GPU from launching.
+            // A thread that waits in the driver for queue space keeps other threads that share the GPU from launching.
             stream.synchronize().expect("done");
         }
     }
@@ -204,7 +205,7 @@ fn captured_operations_run_at_each_launch() {
     }
 }
 
-/// A rank does not come: the kernel of another ends, and its stream goes on.
+/// Leaves one rank out: the kernel of another ends, and its stream continues.
 pub fn a_rank_is_missing(mut ranks: Communicator, timeout: Duration) {
     let stream = ranks.stream().clone();
     let mut x = DeviceBuffer::<f32>::zeros(&stream, 2000).expect("x");
@@ -235,7 +236,7 @@ fn a_missing_rank_is_named_and_the_stream_goes_on() {
     });
 }
 
-/// The failure of an operation that was enqueued, or refused.
+/// Returns the failure of an operation that was enqueued or refused.
 fn text(enqueued: Result<Work>) -> String {
     failure(enqueued.and_then(|work| work.wait(LONG))).to_string()
 }
@@ -275,7 +276,7 @@ fn different_parts_of_symmetric_buffers_are_refused() {
     }
 }
 
-/// What other ranks may still write after a failure is no memory that safe code reads.
+/// Safe code cannot read memory that other ranks may still write after a failure.
 #[test]
 fn symmetric_buffers_of_failed_operations_are_withdrawn() {
     on_ranks(2, &peer().timeout(Duration::from_millis(1000)), |mut ranks| {
@@ -300,7 +301,7 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
             return;
         }
         let work = ranks.all_reduce_in_place(&mut summed, ReduceOp::Sum).expect("enqueued");
-        // The copy follows the operation, which fails meanwhile.
+        // The copy is ordered after the operation, which fails in the meantime.
         let text = summed.to_host().expect_err("another rank may write it").to_string();
         assert!(text.contains("SymmetricBuffer of 20000 bytes") && text.contains("drop it"), "{text}");
         failure(work.wait(LONG));
@@ -318,7 +319,7 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
                 assert_eq!(used.expect_err("it is withdrawn").to_string(), text, "use {index}");
             }
         }
-        // An operation that has succeeded before, and memory that none has reached, stay as they are.
+        // The buffers of an earlier successful operation, and unused ones, stay usable.
         assert_eq!(done.to_host().expect("the sum"), [2; 5000]);
         assert_eq!(unused.to_host().expect("zeros"), [0; 5000]);
         assert_eq!(copy.to_host().expect("zeros"), [0; 5000]);

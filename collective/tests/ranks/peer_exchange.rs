@@ -13,10 +13,10 @@ use crate::nccl_work::{self, operators};
 use crate::peer::{Numbers, peer};
 use crate::support::{LONG, failure, on_ranks, on_streams, streams, streams_of, timeout};
 
-/// Nothing, less than a vector, several vectors, and more than one launch has room for.
+/// Lengths: no elements, less than a vector, several vectors, and more than one launch has room for.
 pub const LENGTHS: [usize; 6] = [0, 1, 3, 257, 1024, 33_001];
 
-/// The numbers of a rank, and the results that it gets.
+/// Random elements of a rank, and its results.
 struct Results<'c> {
     ranks: &'c mut Communicator,
     random: fastrand::Rng,
@@ -46,7 +46,7 @@ impl<'c> Results<'c> {
         self.bits.extend(y.to_host().expect("y").into_iter().map(Numbers::bits));
     }
 
-    /// All operations that move `len` elements of a type, from `start` on in their buffers, with all roots.
+    /// Runs all operations that move `len` elements of a type, at offset `start` of their buffers, with all roots.
     fn moved<T: Numbers>(&mut self, len: usize, start: usize) {
         let (rank, world) = (self.ranks.rank(), self.ranks.world_size());
         let (x, mut y) = (self.any::<T>(start + len), self.zeros::<T>(start + 1 + len * world));
@@ -80,7 +80,7 @@ impl<'c> Results<'c> {
         }
     }
 
-    /// `reduce` and `reduce_scatter` of `len` elements by all operators.
+    /// Runs `reduce` and `reduce_scatter` of `len` elements with all operators.
     fn reduced<T: Numbers>(&mut self, len: usize, start: usize) {
         let (rank, world) = (self.ranks.rank(), self.ranks.world_size());
         let factor = T::any(&mut self.random);
@@ -97,7 +97,7 @@ impl<'c> Results<'c> {
             self.take(&y);
             let in_place = x.slice_mut(start..);
             drop(self.ranks.reduce_scatter_in_place(in_place, op).expect("enqueued"));
-            // What is in the other blocks is unspecified.
+            // The contents of the other blocks are unspecified.
             let own = start + rank * len;
             let block = x.to_host().expect("x").into_iter().skip(own).take(len);
             self.bits.extend(block.map(Numbers::bits));
@@ -105,7 +105,7 @@ impl<'c> Results<'c> {
     }
 }
 
-/// What a rank has after all operations, as bits.
+/// Returns the results of all operations on a rank, as bits.
 pub fn exchanged(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     let mut results = Results::new(ranks);
     for &len in lengths {
@@ -153,7 +153,7 @@ fn all_but_messages_of_two_ranks_are_kernels() {
         });
         driver.calls(Call::Launch) - before
     };
-    // The end has a barrier.
+    // Finishing has a barrier.
     assert_eq!(launches(&|_| {}), 2);
     let all = launches(&|ranks| {
         let (stream, own) = (ranks.stream().clone(), ranks.rank() == 0);
@@ -189,7 +189,7 @@ fn kernels_and_messages_work_together() {
     });
 }
 
-/// `reduce` and `reduce_scatter` of what lies in a symmetric buffer, in place and not.
+/// Runs `reduce` and `reduce_scatter` on elements of a symmetric buffer, in place and out of place.
 pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
     let values: Vec<f32> = (0..len * world).map(|i| 1.0 / (1 + rank + i % 97) as f32).collect();
@@ -199,7 +199,7 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     x.copy_from_host(&values).expect("copied");
     drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
     drop(ranks.reduce(&x, Some(whole.as_mut_slice()), ReduceOp::Max, world - 1).expect("enqueued"));
-    // What a rank writes next is not what another still reads.
+    // The next write of a rank must not hit memory that another rank still reads.
     drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
     let (y, whole, x) = (y.to_host().expect("y"), whole.to_host().expect("y"), x.to_host().expect("x"));
     let own = x[rank * len..(rank + 1) * len].to_vec();
@@ -208,7 +208,7 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
 
 #[test]
 fn symmetric_buffers_are_reduced_where_they_are() {
-    // Blocks at multiples of 16 bytes, and not; the last more than a half of a segment.
+    // Blocks at multiples of 16 bytes, and at other addresses; the last ones exceed a half of a segment.
     for (world, len) in [(2, 4000), (3, 3001), (2, 80_000)] {
         let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
         let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_parts(&mut ranks, len));
@@ -216,11 +216,11 @@ fn symmetric_buffers_are_reduced_where_they_are() {
     }
 }
 
-/// A graph whose operations feed each other, launched many times.
+/// Replays a graph many times whose operations depend on each other.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     const LEN: usize = 5000;
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
-    // Odd, so that no power of it is zero: each launch has other values.
+    // The sum is odd, so no power of it is zero: each launch has different values.
     let factor = |rank: usize| 2 * rank as u32 + if rank == 0 && world.is_multiple_of(2) { 2 } else { 1 };
     let value = |rank: usize, i: usize| (rank * world * LEN + i) as u32;
     let values: Vec<u32> = (0..world * LEN).map(|i| value(rank, i)).collect();
@@ -247,7 +247,7 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
         }
         graph.launch(&stream).expect("launched");
         if launch % 16 == 7 {
-            // Ranks are not in step, and calls between launches take their place.
+            // Ranks are not in step, and calls between launches are ordered with them.
             std::thread::sleep(Duration::from_micros(300 * rank as u64));
             drop(ranks.barrier().expect("enqueued"));
         }
@@ -271,7 +271,7 @@ fn captured_operations_run_at_each_launch() {
     }
 }
 
-/// Calls of two ranks that do not fit, and what the error of both names.
+/// Runs mismatched calls on two ranks, and checks the names in both errors.
 fn mismatched<R>(named: [&str; 2], call: impl Fn(&mut Communicator) -> warpsmith_collective::Result<R> + Sync)
 where
     R: Into<Option<warpsmith_collective::Work>>,

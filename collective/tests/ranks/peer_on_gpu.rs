@@ -1,7 +1,8 @@
 //! The Peer backend and symmetric buffers with two ranks on one GPU, as threads and as processes.
 //!
-//! A call that frees or maps memory of the GPU waits for the kernels of all ranks there, also for one that waits for the rank that
-//! calls: tests in which ranks do so while operations run are in `peer_on_gpus` alone.
+//! A call that frees or maps GPU memory waits for the kernels of all ranks on that GPU. One of these kernels may wait
+//! for the calling rank. Tests in which ranks make such calls while operations run are therefore only in
+//! `peer_on_gpus`.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn options() -> CommunicatorOptions {
     peer().shared_gpu(true)
 }
 
-/// Two streams of one GPU.
+/// Returns two streams of one GPU.
 fn streams() -> [Stream; 2] {
     let device = gpu(0);
     [0, 1].map(|_| Stream::new(&device).expect("a stream"))
@@ -36,7 +37,7 @@ fn init(this: &Rank) -> Communicator {
 #[test]
 #[ignore = "needs a GPU"]
 fn threads_have_the_bits_of_host() {
-    // More than a half of a segment, too.
+    // The lengths include more than a half of a segment.
     compare_on::<f32>(&streams(), &options(), &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
     compare_all_types(&streams(), &options(), &[1, 257, 1_000_003]);
 }
@@ -100,7 +101,7 @@ fn processes_read_each_others_elements() {
         own.copy_from_host(&[this.rank as u32 + 1; 1000]).expect("copied");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         for other in 0..2 {
-            // SAFETY: the other rank has written them before the barrier.
+            // SAFETY: the other rank has written the elements before the barrier.
             let theirs = unsafe { DeviceBuffer::<u32>::from_raw(&stream, own.peer_ptr(other), 1000, ()) };
             let found = theirs.expect("memory").to_host().expect("elements");
             assert_eq!(found, [other as u32 + 1; 1000]);

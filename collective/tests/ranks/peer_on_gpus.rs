@@ -1,4 +1,4 @@
-//! The Peer backend on as many GPUs as `WARPSMITH_TEST_GPUS` says, from `cuda:0` on: two by default.
+//! The Peer backend on `WARPSMITH_TEST_GPUS` GPUs, starting at `cuda:0`: two by default.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn auto_does_everything_beside_nccl() {
     let auto = timeout(60_000).backend(BackendChoice::Auto);
     on_streams(&streams(world()), &auto, |mut ranks| {
         work(&mut ranks);
-        // From sizes that Peer does to those that NCCL does, in one stream.
+        // Sizes that Peer handles and sizes that NCCL handles, on one stream.
         for len in [100, 1 << 20, 1 << 24, 100, 1 << 26, 1000] {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; len]).expect("x");
             drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));

@@ -66,7 +66,8 @@ fn processes_read_each_others_elements() {
         own.copy_from_host(&[this.rank as u32 + 1; 1000]).expect("copied");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         for other in 0..2 {
-            // SAFETY: the other rank has written them before the barrier; addresses are of this process.
+            // SAFETY: the other rank has written the elements before the barrier; the addresses are valid in this
+            // process.
             let found = unsafe { std::slice::from_raw_parts(own.peer_ptr(other).0 as *const u32, 1000) };
             assert_eq!(found, [other as u32 + 1; 1000]);
         }
@@ -86,7 +87,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
             if this.rank == 1 && round == 20 {
                 this.die();
             }
-            // In two shots and pushed, and it dies before one that is pushed.
+            // Pushed and two-shot; the rank dies before a pushed one.
             let part = x.slice_mut(..if round % 2 == 0 { 100 } else { 20_000 });
             let work = ranks.all_reduce_in_place(part, ReduceOp::Avg);
             let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
@@ -96,7 +97,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
             break;
         }
         stream.synchronize().expect("no fault");
-        // It waits for no rank.
+        // Dropping the buffer waits for no rank.
         drop(own);
         let mut fewer = ranks.shrink(&[1]).expect("a communicator of the others");
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
@@ -155,7 +156,7 @@ fn communicators_of_processes_leave_no_files() {
     processes(this_test!(), 2, None);
 }
 
-/// One process records an event late, the other waits for it on a stream and on the host.
+/// One process records an event late; the other waits for it on a stream and on the host.
 pub fn events_pass(this: &Rank, device: &Device) {
     let (store, deadline) = (this.store(), std::time::Instant::now() + LONG);
     let stream = Stream::new(device).expect("a stream");

@@ -1,4 +1,5 @@
-//! The ways in which the Peer backend reduces, by the bytes: pushed, in one shot, in two, and where the elements are.
+//! The algorithms by which the Peer backend reduces, depending on the size: pushed (LL), one-shot, two-shot, and
+//! direct.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,11 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::peer::{compare_on, peer};
 use crate::support::{LONG, failure, on_ranks, streams};
 
-/// The most bytes that emulated devices push, and reduce in one shot.
+/// Maximum sizes in bytes that emulated devices push, and that they reduce in one shot.
 const PUSHED: usize = 2 << 10;
 const ONE_SHOT: usize = 8 << 10;
 
-/// Lengths around both thresholds, in elements of `element` bytes.
+/// Returns lengths around both thresholds, in elements of `element` bytes.
 fn around(element: usize) -> [usize; 6] {
     let [pushed, one_shot] = [PUSHED / element, ONE_SHOT / element];
     [pushed - 1, pushed, pushed + 1, one_shot - 1, one_shot, one_shot + 1]
@@ -31,7 +32,7 @@ fn lengths_around_the_limits_have_the_bits_of_host() {
     }
 }
 
-/// Parts of words and of vectors.
+/// Lengths below a word and a vector, and between multiples of them.
 #[test]
 fn few_elements_have_the_bits_of_host() {
     let lengths: Vec<usize> = (0..35).collect();
@@ -40,7 +41,7 @@ fn few_elements_have_the_bits_of_host() {
     compare_on::<i64>(&streams(2), &peer(), &lengths[..6]);
 }
 
-/// Sums of as many elements as operations before leave in the memory in which ranks meet: none is taken for another's.
+/// Sums with lengths of earlier operations, whose words are still in the segments: none is mistaken for a new one.
 #[test]
 fn operations_of_other_lengths_leave_nothing() {
     on_ranks(3, &peer(), |mut ranks| {
@@ -52,7 +53,7 @@ fn operations_of_other_lengths_leave_nothing() {
             let len = random.usize(0..most);
             let value = |rank: u32| round * 8 + rank;
             x.slice_mut(..len).copy_from_host(&vec![value(rank); len]).expect("copied");
-            // Ranks that get nothing do not wait for elements.
+            // Ranks that get no result do not wait for elements.
             let (root, sum) = (random.usize(..3), (0..3).map(value).sum());
             if random.bool() {
                 drop(ranks.all_reduce_in_place(x.slice_mut(..len), ReduceOp::Sum).expect("enqueued"));
@@ -70,14 +71,14 @@ fn operations_of_other_lengths_leave_nothing() {
     });
 }
 
-/// Numbers of operations begin again: on emulated devices after twenty. None is that of memory that was never written.
+/// Sequence numbers wrap: on emulated devices after twenty. None equals the initial value of the memory.
 #[test]
 fn the_first_that_is_pushed_may_be_the_first_of_the_numbers() {
     for barriers in 18..=22 {
         on_ranks(2, &peer(), |mut ranks| {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &[3u32; 500]).expect("x");
             (0..barriers).for_each(|_| drop(ranks.barrier().expect("enqueued")));
-            // The other rank waits for it.
+            // The other rank waits for this one.
             std::thread::sleep(Duration::from_millis(20 * ranks.rank() as u64));
             drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
             assert_eq!(x.to_host().expect("x"), [6; 500], "after {barriers} barriers");
@@ -86,13 +87,13 @@ fn the_first_that_is_pushed_may_be_the_first_of_the_numbers() {
     }
 }
 
-/// What two ranks call that differ: both are named, and no result is written.
+/// Runs mismatched calls on two ranks: both are named, and no result is written.
 fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuffer<u32>) + Sync) {
     let begun = Instant::now();
     on_ranks(2, &peer(), |mut ranks| {
         let len = 5000;
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![7u32; len]).expect("x");
-        // What it leaves in the memory in which ranks meet is not taken for what follows.
+        // Words that this leaves in the segments are not mistaken for later ones.
         let before = ranks.all_reduce_in_place(x.slice_mut(..100), ReduceOp::Max).expect("enqueued");
         before.wait(LONG).expect("done");
         call(&mut ranks, &mut x);
@@ -103,7 +104,7 @@ fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuff
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Calls of `all_reduce` of the first elements: as many as the ranks have numbers for, by the operators that they have.
+/// Calls `all_reduce` on the first elements, with the length and the operator of this rank.
 fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2], ops: [ReduceOp<u32>; 2]) {
     let part = x.slice_mut(..lengths[ranks.rank()]);
     let work = ranks.all_reduce_in_place(part, ops[ranks.rank()]).expect("enqueued");
@@ -112,7 +113,7 @@ fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2]
 
 #[test]
 fn other_lengths_of_what_is_pushed_are_named() {
-    // In one block and in two, too.
+    // The grids have one block or two.
     for lengths in [[100, 101], [0, 100], [100, 500]] {
         let named = lengths.map(|len| format!("(sum, u32, {len} elements)"));
         mismatched(named.each_ref().map(String::as_str), |ranks, x| {

@@ -1,4 +1,4 @@
-//! Small symmetric buffers, of which several share a page.
+//! Small symmetric buffers, several of which share a page.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ fn driver(world: usize) -> (Arc<EmulatedDriver>, Vec<Stream>) {
     (driver, streams)
 }
 
-/// Waits until no rank uses what it has dropped before.
+/// Waits until no rank uses the memory that it has dropped.
 fn meet(ranks: &mut Communicator) {
     assert_eq!(ipc_collect(ranks.device()).expect("no fault"), 0);
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
 }
 
-/// All that a rank has, of each rank, the pad first.
+/// Returns the memory of each rank that this rank can read, starting with the pad.
 fn contents(ranks: &Communicator, buffer: &SymmetricBuffer<u32>) -> Vec<Vec<u32>> {
     let whole = buffer.signal_count() + buffer.len();
     let of_rank = |rank| {
-        // On an emulated device addresses of device memory are addresses of the process.
-        // SAFETY: the rank has so many words there, which none writes before all have read.
+        // On an emulated device, addresses of device memory are addresses of the process.
+        // SAFETY: the rank has this number of words there, and no rank writes them before all have read them.
         unsafe { std::slice::from_raw_parts(buffer.signal_ptr(rank).0 as *const u32, whole) }.to_vec()
     };
     (0..ranks.world_size()).map(of_rank).collect()
@@ -38,13 +38,13 @@ fn fill(ranks: &Communicator, buffer: &mut SymmetricBuffer<u32>, number: u32) {
     let value = number << 8 | ranks.rank() as u32;
     buffer.copy_from_host(&vec![value; buffer.len()]).expect("copied");
     let signal = buffer.signal_ptr(ranks.rank());
-    // SAFETY: the rank has the signal there, which nothing else uses.
+    // SAFETY: the signal belongs to the rank, and nothing else uses it.
     let signal = unsafe { warpsmith_runtime::DeviceBuffer::<u32>::from_raw(ranks.stream(), signal, 1, ()) };
     signal.expect("memory").copy_from_host(&[value]).expect("copied");
     ranks.stream().synchronize().expect("no fault");
 }
 
-/// Asserts that all ranks' memory has what [`fill`] has written.
+/// Asserts that the memory of all ranks has the values that [`fill`] has written.
 #[track_caller]
 fn assert_filled(ranks: &Communicator, buffer: &SymmetricBuffer<u32>, number: u32) {
     for (rank, found) in contents(ranks, buffer).into_iter().enumerate() {
@@ -69,7 +69,7 @@ fn small_buffers_share_a_page() {
             .collect();
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         (0..20).zip(&all).for_each(|(number, own)| assert_filled(&ranks, own, number));
-        // Each begins at the same place on all ranks.
+        // Each buffer has the same offset on all ranks.
         let place = |own: &SymmetricBuffer<u32>, rank| own.peer_ptr(rank).0 - all[0].peer_ptr(rank).0;
         assert!(all.iter().all(|own| (1..3).all(|rank| place(own, rank) == place(own, 0))));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -96,7 +96,7 @@ fn what_all_have_dropped_is_used_again() {
             drop(own);
             meet(&mut ranks);
         }
-        // What is larger than the place that is free comes behind.
+        // A buffer larger than the free part is placed after it.
         let small = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
         drop(small);
         let behind = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
@@ -128,7 +128,7 @@ fn what_one_rank_has_is_not_used_again() {
         fill(&ranks, &mut second, 4);
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if let Some(first) = &first {
-            // Also of the ranks that have dropped theirs.
+            // Includes ranks that have dropped theirs.
             assert_filled(&ranks, first, 3);
         }
         drop((kept, first));
@@ -167,7 +167,7 @@ fn a_rank_that_cannot_clear_is_named() {
             driver.fail_call(Call::Memset, 1);
         }
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        // The call that fails is that of the rank which clears last.
+        // The failing call is that of the rank that clears last.
         let error = ranks.symmetric_buffer::<u32>(10).expect_err("a rank has not cleared");
         assert!(
             matches!(&error, Error::Symmetric { rank: 0 | 1, reason } if reason.contains("memset")),
@@ -185,7 +185,7 @@ fn an_abort_leaves_no_memory() {
     let (driver, streams) = driver(2);
     on_streams(&streams, &timeout(60_000), |mut ranks| {
         let kept = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
-        // The abort of the other rank may come in the middle of this, or of the next.
+        // The abort of the other rank may arrive during this call or the next.
         drop(ranks.symmetric_buffer::<u32>(10));
         if ranks.rank() == 0 {
             ranks.abort();
@@ -196,9 +196,9 @@ fn an_abort_leaves_no_memory() {
     await_that(|| [0, 1].map(|ordinal| driver.live_reservations(ordinal)) == [0; 2]);
 }
 
-/// Buffers that each rank drops in an order of its own.
+/// Drops buffers on each rank in a different order.
 pub fn any_order(mut ranks: Communicator, seed: u64) {
-    // What all ranks do alike, and when this one drops what.
+    // Random choices that are equal on all ranks, and those of this rank.
     let mut common = fastrand::Rng::with_seed(seed);
     let mut own = fastrand::Rng::with_seed(seed * 10 + ranks.rank() as u64);
     let mut held: Vec<(u32, SymmetricBuffer<u32>)> = Vec::new();
@@ -227,7 +227,7 @@ fn any_order_of_drops_keeps_buffers_apart() {
     }
 }
 
-/// Sums in small buffers, of which some are dropped and made again.
+/// Sums elements of small buffers, some of which are dropped and created again.
 pub fn sums(mut ranks: Communicator) {
     let (rank, world) = (ranks.rank() as u32, ranks.world_size() as u32);
     let sum = (1..=world).sum::<u32>();

@@ -1,4 +1,4 @@
-//! Ranks that are processes: this program, which runs one test again for each rank.
+//! Ranks as processes: this program runs one test again for each rank.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const WORLD: &str = "WARPSMITH_TEST_WORLD";
 const FOLDER: &str = "WARPSMITH_TEST_FOLDER";
 const STORE: &str = "WARPSMITH_TEST_STORE";
 
-/// The rank that this process is, in a test that starts processes; `None` in the one that starts them.
+/// Rank of this process, in a test that starts processes; `None` in the process that starts them.
 #[derive(Debug, Clone)]
 pub struct Rank {
     pub rank: usize,
@@ -52,25 +52,25 @@ impl Rank {
         Communicator::init(&streams(1)[0], &self.launch(), self.store(), options)
     }
 
-    /// Ends this process as `kill -9` does, and leaves the time.
+    /// Ends this process like `kill -9`, and records the time.
     pub fn die(&self) -> ! {
         std::fs::write(self.folder.join("killed"), now().to_string()).expect("the time is written");
-        // SAFETY: it sends a signal to this process.
+        // SAFETY: the call sends a signal to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         unreachable!("the process has ended")
     }
 
     /// Stops this process until it is killed.
     fn stop(&self) -> ! {
-        // SAFETY: it sends a signal to this process.
+        // SAFETY: the call sends a signal to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
-        // This thread may go on for a moment.
+        // This thread may continue for a moment.
         loop {
             std::thread::park();
         }
     }
 
-    /// Asserts that less than 2 s have passed since a rank has died.
+    /// Asserts that less than 2 s have passed since a rank died.
     #[track_caller]
     pub fn assert_in_time(&self) {
         let killed: u64 =
@@ -80,17 +80,17 @@ impl Rank {
     }
 }
 
-/// Options for ranks that meet soon or never.
+/// Returns options with short timeouts.
 fn short() -> CommunicatorOptions {
     timeout(20_000).init_timeout(Duration::from_secs(20))
 }
 
-/// In microseconds.
+/// Returns the current time in microseconds.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_micros() as u64
 }
 
-/// A folder that is removed in the end.
+/// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -120,7 +120,7 @@ fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: us
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program runs again")
 }
 
-/// Runs a test as processes. Those but `killed` must pass; it must have been killed. Returns what each has written.
+/// Runs a test as processes. All except `killed` must pass; it must have been killed. Returns the output of each.
 #[track_caller]
 pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
     let (folder, server) = (Folder::new(test), server());
@@ -141,7 +141,7 @@ pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String>
     all
 }
 
-/// What a rank makes of its numbers, as bits.
+/// Returns the results of a rank's operations, as bits.
 fn work(ranks: &mut Communicator) -> Vec<u32> {
     let mut random = fastrand::Rng::with_seed(ranks.rank() as u64);
     let stream = ranks.stream().clone();
@@ -202,7 +202,7 @@ fn a_rank_killed_before_init_is_named() {
     processes(this_test!(), 3, Some(1));
 }
 
-/// A store whose process does something when it has set a key.
+/// A store that calls a hook after it has set a key.
 #[derive(Debug)]
 struct Hooked {
     store: Arc<dyn Store>,
@@ -249,7 +249,7 @@ impl Store for Hooked {
 fn a_rank_killed_in_init_is_named() {
     if let Some(this) = Rank::this() {
         let store: Arc<dyn Store> = match this.rank {
-            // The others see its card, and it does not connect.
+            // The other ranks see its card, but it does not connect.
             2 => this.hooked("card/2", |this, _| this.die()),
             _ => this.store(),
         };
@@ -274,13 +274,13 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 1 {
-            // The others have done the barrier too.
+            // The other ranks have finished the barrier too.
             std::thread::sleep(Duration::from_millis(300));
             drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
             std::thread::sleep(Duration::from_millis(2));
             this.die();
         }
-        // It has died in one of these.
+        // The rank has died in one of these.
         let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(&mut x, ReduceOp::Avg)).collect();
         let error = works.into_iter().find_map(|work| work.and_then(|work| work.wait(LONG)).err());
         this.assert_in_time();
@@ -319,7 +319,7 @@ fn a_rank_killed_in_finish_is_named() {
     processes(this_test!(), 3, Some(0));
 }
 
-/// The last ranks are stopped, and killed when the others have ended.
+/// Stops the last ranks, and kills them after the others have ended.
 #[track_caller]
 fn with_stopped(test: &str, world: usize, stopped: usize) {
     let (folder, server) = (Folder::new(test), server());
@@ -365,7 +365,7 @@ fn a_stopped_process_is_a_timeout() {
             this.stop();
         }
         let start = Instant::now();
-        // More than the socket takes.
+        // More than the socket buffer holds.
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![0u8; 16 << 20]).expect("x");
         let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
         let text = error.expect_err("rank 2 is stopped").to_string();
@@ -375,7 +375,7 @@ fn a_stopped_process_is_a_timeout() {
     with_stopped(this_test!(), 3, 1);
 }
 
-/// The address of rank 0, which waits for this rank.
+/// Returns the address of rank 0, which waits for this rank.
 fn address_of_rank_0(store: &dyn Store) -> String {
     let key = "warpsmith/alone/0/communicator/world#0/card/0";
     let card = store.get(key, Instant::now() + Duration::from_secs(20)).expect("rank 0's card");
@@ -386,11 +386,11 @@ fn address_of_rank_0(store: &dyn Store) -> String {
     address.to_owned()
 }
 
-/// Others come to the port of rank 0, which are there until the process ends.
+/// Opens connections of strangers to the port of rank 0, which stay open until the process ends.
 fn bring_strangers(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let garbage = [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1"];
-    // More than are kept that have said nothing.
+    // More silent connections than the rank keeps.
     for garbage in garbage.into_iter().chain([&b""[..]; 150]) {
         let mut stream = TcpStream::connect(&address).expect("connected");
         std::io::Write::write_all(&mut stream, garbage).expect("written");
@@ -411,7 +411,7 @@ fn strangers_on_the_port_are_refused() {
     processes(this_test!(), 2, None);
 }
 
-/// Others come to the port of rank 0, again as soon as they are turned away, until the process ends.
+/// Connects strangers to the port of rank 0, again as soon as they are refused, until the process ends.
 fn besiege(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let mut held: Vec<TcpStream> = Vec::new();
@@ -445,7 +445,7 @@ fn ranks_meet_during_a_siege() {
         };
         if this.rank == 0 {
             let limit = libc::rlimit { rlim_cur: 128, rlim_max: 128 };
-            // SAFETY: the pointer is to a local variable of this type.
+            // SAFETY: the pointer refers to a local variable of this type.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
         }
         let (stream, began) = (streams(1).remove(0), Instant::now());

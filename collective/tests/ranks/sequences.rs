@@ -1,4 +1,4 @@
-//! Random sequences of operations: all ranks end with what a model of them says.
+//! Random sequences of operations: all ranks end with the values of a model.
 
 use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp, Work};
 use warpsmith_runtime::DeviceBuffer;
@@ -6,7 +6,7 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::peer::peer;
 use crate::support::{LONG, on_ranks};
 
-/// What the ranks have: three arrays each, of `world` times `block` elements.
+/// Arrays of the ranks: three each, of `world` times `block` elements.
 struct Model {
     world: usize,
     block: usize,
@@ -99,7 +99,7 @@ fn random_sequences_agree_with_a_model() {
     }
 }
 
-/// All ways in which kernels work come one after the other, in any order.
+/// All algorithms of the kernels follow each other, in any order.
 #[test]
 fn random_sequences_by_peer_agree_with_a_model() {
     for case in 0..12u64 {
@@ -107,7 +107,7 @@ fn random_sequences_by_peer_agree_with_a_model() {
     }
 }
 
-/// One case, with blocks of fewer elements.
+/// Runs one case, with blocks of fewer than `blocks` elements.
 fn agrees(case: u64, blocks: usize, options: &CommunicatorOptions) {
     let mut random = fastrand::Rng::with_seed(case);
     let (world, block) = (random.usize(1..=6), random.usize(1..blocks));

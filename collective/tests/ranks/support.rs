@@ -1,4 +1,4 @@
-//! Ranks for tests, also for the unit tests of the Nccl backend.
+//! Test ranks, also for the unit tests of the Nccl backend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, Stream};
 
-/// Longer than anything that is done takes.
+/// Longer than any step of a test takes.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// Options whose operations time out after this.
+/// Returns options whose operations time out after this time.
 pub fn timeout(milliseconds: u64) -> CommunicatorOptions {
     CommunicatorOptions::new().timeout(Duration::from_millis(milliseconds))
 }
 
-/// Streams of as many emulated devices of one driver.
+/// Returns streams of `world` emulated devices of one driver.
 pub fn streams(world: usize) -> Vec<Stream> {
     streams_of(&EmulatedDriver::builder().devices(world as u32).build(), world)
 }
 
-/// Streams of the first devices of a driver.
+/// Returns streams of the first devices of a driver.
 pub fn streams_of(driver: &Arc<EmulatedDriver>, world: usize) -> Vec<Stream> {
     let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
     (0..world as u32).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect()
 }
 
-/// A kernel's fault.
+/// Returns a kernel fault.
 pub fn fault() -> Fault {
     let (kind, message) = (FaultKind::Panic, "planted".to_owned());
     Fault { kind, message, location: None, kernel: None, block: None, thread: None }
 }
 
-/// Calls a function for each rank, on a thread of its own. The results are in the order of ranks.
+/// Calls a function for each rank, on separate threads. Returns the results in rank order.
 pub fn on_ranks<R: Send>(
     world: usize,
     options: &CommunicatorOptions,
@@ -42,7 +42,7 @@ pub fn on_ranks<R: Send>(
     on_streams(&streams(world), options, work)
 }
 
-/// As [`on_ranks`], on these streams.
+/// Calls a function like [`on_ranks`], on these streams.
 pub fn on_streams<R: Send>(
     streams: &[Stream],
     options: &CommunicatorOptions,
@@ -55,7 +55,7 @@ pub fn on_streams<R: Send>(
     })
 }
 
-/// The failure that an error reports.
+/// Returns the failure that an error reports.
 #[track_caller]
 pub fn failure<T>(result: Result<T, Error>) -> Failure {
     match result {

@@ -1,4 +1,4 @@
-//! Buffers that all ranks reach.
+//! Symmetric buffers, which all ranks can access.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use warpsmith_runtime::{Device, GpuImage, Stream};
 
 use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
 
-/// Copies from device memory that another rank has.
+/// Copies device memory of another rank.
 fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<u32> {
     // SAFETY: the rank has `len` elements there, and a barrier of the ranks followed their writes.
     let theirs =
@@ -20,7 +20,7 @@ fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<
     theirs.to_host().expect("elements")
 }
 
-/// Waits for what happens in the background.
+/// Waits for a condition that becomes true in the background.
 #[track_caller]
 pub fn await_that(mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
@@ -43,8 +43,8 @@ fn each_rank_reads_the_others_elements() {
             let address = own.peer_ptr(other as usize);
             assert_eq!(addresses[other as usize], address.0);
             if other != rank {
-                // On an emulated device addresses of device memory are addresses of the process.
-                // SAFETY: the other rank has written them before the barrier.
+                // On an emulated device, addresses of device memory are addresses of the process.
+                // SAFETY: the other rank has written the elements before the barrier.
                 let found = unsafe { std::slice::from_raw_parts(address.0 as *const u32, 1000) };
                 assert_eq!(found, [other + 1; 1000]);
             }
@@ -78,7 +78,7 @@ fn a_rank_without_memory_is_named_on_all() {
         let error = ranks.symmetric_buffer::<f32>(100).expect_err("a rank has no memory");
         let Error::Symmetric { rank, reason } = &error else { panic!("another error: {error}") };
         assert!(*rank < 3 && reason.contains("OUT_OF_MEMORY"), "{error}");
-        // The communicator works on.
+        // The communicator stays usable.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         ranks.symmetric_buffer::<f32>(100).expect("memory in common");
         ranks.finish().expect("the end in common");
@@ -132,21 +132,21 @@ fn dropped_buffers_stay_until_their_work_is_done() {
         drop(own);
         assert_eq!(copy.to_host().expect("a copy"), [rank; 1000]);
         assert_eq!(ipc_collect(stream.device()).expect("no fault"), 0);
-        // The other rank of this process has it mapped until it drops its own.
+        // The other rank of this process has it mapped until it drops its own buffer.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         await_that(|| driver.live_reservations(rank) <= before);
         ranks.finish().expect("the end in common");
     });
 }
 
-/// Writes `rank + 10`, tells the next rank, waits for the one before, and takes what that has written.
+/// Writes `rank + 10`, signals the next rank, waits for the previous one, and reads the value that it has written.
 ///
 /// # Safety
-/// The tables have an address for each rank, of one element and of one signal at least, which nothing else uses.
+/// The tables must have one address per rank, of at least one element and one signal, which nothing else uses.
 #[kernel]
 unsafe fn pass_on(rank: u32, peers: &[u64], signals: &[u64], mut out: DisjointMut<u32>) {
     let (rank, world) = (rank as usize, peers.len());
-    // SAFETY: the caller's promise. The signal orders the element's write before its read.
+    // SAFETY: the caller's contract. The signal orders the element's write before its read.
     unsafe {
         let signal = |of: usize| Atomic::<u32, scope::System>::from_ptr(signals[of] as *mut u32);
         (peers[rank] as *mut u32).write(rank as u32 + 10);

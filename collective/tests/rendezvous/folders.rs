@@ -1,4 +1,4 @@
-//! The store in a folder that is there already, or that other users could write to.
+//! The store in a folder that already exists, or that other users could write to.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -34,7 +34,7 @@ fn a_folder_that_others_may_enter_is_refused() {
         let expected = format!("its mode is {:o}", mode & 0o777);
         assert!(text.contains(&expected) && text.contains("`chmod 700 "), "{text}");
     }
-    // What the error advises helps.
+    // Following the advice of the error helps.
     set_mode(&folder.0, 0o700);
     FileStore::open(&folder.0).unwrap().set("key", b"value", soon()).unwrap();
 }
@@ -84,7 +84,7 @@ fn all_files_are_of_this_user_alone() {
     files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
 }
 
-/// This host, as every process on it knows it.
+/// Returns this host's identity, as every process on it knows it.
 fn host() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |name: &str| {
@@ -114,7 +114,7 @@ fn no_write_follows_a_link() {
         std::fs::remove_file(&planted).unwrap();
         store.set("key", b"value", soon()).unwrap();
     }
-    // The names of new files are not known beforehand: a thousand of those that another process could guess.
+    // The names of new files are unpredictable: this creates a thousand names that another process could guess.
     let host = host();
     let guess = |number: u32| folder.0.join(format!("new-{host}-{}-{number}", std::process::id()));
     (0..1000).for_each(|number| symlink(&victim, guess(number)).unwrap());

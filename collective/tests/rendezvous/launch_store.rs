@@ -9,7 +9,7 @@ use warpsmith_collective::{Error, Launch, Store};
 
 use crate::{Folder, server, soon, within};
 
-/// The place of a rank of two whose store is at an address, with further variables.
+/// Returns the launch of one of two ranks, with the address of the store and further variables.
 fn launch(rank: usize, address: &str, more: &[(&str, &str)]) -> Launch {
     let rank = rank.to_string();
     let own = [("RANK", rank.as_str()), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("STORE", address)];
@@ -21,7 +21,7 @@ fn launch(rank: usize, address: &str, more: &[(&str, &str)]) -> Launch {
     Launch::from_variables(&variables, None).unwrap()
 }
 
-/// An address with a port that is free now.
+/// Returns an address with a port that is currently free.
 fn free() -> String {
     server(None).address().to_string()
 }
@@ -39,7 +39,7 @@ fn rank_0_serves_the_store() {
                     assert_eq!(meeting.members().len(), 2);
                     if launch.rank == 1 {
                         std::thread::sleep(Duration::from_millis(100));
-                        // Rank 0 has come to its end, and serves on.
+                        // Rank 0 has reached its end, and continues to serve.
                         meeting.store().set("late", b"", soon()).unwrap();
                     }
                     store.finish(soon()).unwrap();
@@ -49,7 +49,7 @@ fn rank_0_serves_the_store() {
     }
 }
 
-/// Two threads meet in the store at this address, and end its use.
+/// Two threads meet in the store at this address, and finish their use of it.
 fn two_ranks_meet(address: &str) {
     std::thread::scope(|scope| {
         for rank in [0, 1] {
@@ -144,7 +144,7 @@ fn finishing_does_not_wait_for_ranks_that_ended() {
     let began = Instant::now();
     serves.finish(soon()).unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    // One that never came is waited for.
+    // Rank 0 waits for a rank that never arrives.
     let serves = launches[0].store(soon()).unwrap();
     assert!(matches!(serves.finish(within(200)).unwrap_err(), Error::StoreTimeout { .. }));
 }

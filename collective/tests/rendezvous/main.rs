@@ -1,4 +1,4 @@
-//! How ranks find each other, by the public interface: environments, stores, the protocol, the rendezvous. No test
+//! Rendezvous of ranks through the public interface: environments, stores, the protocol, the rendezvous itself. No test
 //! needs a device.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
@@ -21,28 +21,28 @@ use std::time::{Duration, Instant};
 
 use warpsmith_collective::store::{ServerOptions, StoreServer, TcpStore, Token};
 
-/// Milliseconds from now.
+/// Returns a deadline this number of milliseconds from now.
 fn within(milliseconds: u64) -> Instant {
     Instant::now() + Duration::from_millis(milliseconds)
 }
 
-/// Long enough for what must happen.
+/// Returns a deadline that is long enough for expected events.
 fn soon() -> Instant {
     within(20_000)
 }
 
-/// A server on a free port of the loopback interface.
+/// Starts a server on a free port of the loopback interface.
 fn server(token: Option<&str>) -> StoreServer {
     let token = token.map(|text| Token::new(text).unwrap());
     StoreServer::start("127.0.0.1:0".parse().unwrap(), ServerOptions { token, ..Default::default() }).unwrap()
 }
 
-/// A client of a server without a token.
+/// Connects a client to a server without a token.
 fn client(server: &StoreServer) -> TcpStore {
     TcpStore::connect(&server.address().to_string(), None, soon()).unwrap()
 }
 
-/// A new folder of this user alone for temporary files, removed at the end of a test that passes.
+/// A new temporary folder that only this user can access, removed at the end of a passing test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Ranks as threads, which meet or do not.
+//! Rendezvous of ranks as threads, successful or not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{Folder, client, server, soon, within};
 /// Opens the store of a rank.
 type OpenStore<'a> = dyn Fn() -> Arc<dyn Store> + Sync + 'a;
 
-/// Has ranks meet, a thread each, and returns what became of each.
+/// Runs the rendezvous of ranks on one thread each, and returns the outcomes.
 fn meet_all(
     launches: Vec<Launch>,
     store: impl Fn() -> Arc<dyn Store> + Sync,
@@ -31,7 +31,7 @@ fn in_memory() -> impl Fn() -> Arc<dyn Store> {
     move || store.clone()
 }
 
-/// The texts of errors, in no particular order.
+/// Returns the texts of errors, in unspecified order.
 fn errors(outcomes: Vec<Result<Meeting, Error>>) -> Vec<String> {
     let mut errors: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect();
@@ -64,7 +64,7 @@ fn all_ranks_meet() {
     }
 }
 
-/// The goal of the rendezvous. The best of several: other tests run at the same time.
+/// Performance target of the rendezvous. The best of several runs counts, because other tests run at the same time.
 #[test]
 fn four_ranks_meet_within_300_ms() {
     let token = warpsmith_collective::store::Token::new("secret").unwrap();
@@ -101,7 +101,7 @@ fn another_number_of_ranks_is_named() {
     let mut launches: Vec<Launch> = Launch::threads(3).collect();
     launches[1].world_size = 4;
     let errors = errors(meet_all(launches, in_memory(), soon()));
-    // Whoever came first is right. All are there before they fail.
+    // The rank that arrived first counts as correct. All have arrived before they fail.
     for error in &errors {
         assert!(error.contains("is one of 4") && error.contains("is one of 3"), "{error}");
         assert!(error.contains("rank 1 (process"), "{error}");
@@ -113,7 +113,7 @@ fn another_number_of_ranks_is_named() {
 fn a_rank_that_is_there_twice_is_named() {
     let mut launches: Vec<Launch> = Launch::threads(3).collect();
     launches[2].rank = 1;
-    // Both are of this process here: the first is made to look like another one.
+    // Both ranks are in this process: the first is made to look like another process.
     let store = in_memory();
     let first = {
         let (store, launch) = (store(), launches[1].clone());

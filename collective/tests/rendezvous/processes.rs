@@ -11,14 +11,14 @@ use warpsmith_collective::{Launch, Store};
 use crate::alone::{command, this_test};
 use crate::{server, soon, within};
 
-/// How long the others may take to name a rank that was killed.
+/// Time limit for the other ranks to name a killed rank.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
-/// Where a rank says how far it has come, and stays.
+/// Environment variable with the place at which a rank stays.
 const STAY: &str = "WARPSMITH_TEST_STAY";
-/// How long a rank tries, in milliseconds.
+/// Environment variable with a rank's timeout, in milliseconds.
 const DEADLINE: &str = "WARPSMITH_TEST_DEADLINE_MS";
 
-/// What a rank does, in its own process: it says how far it has come in lines that begin with `@`.
+/// Runs a rank in its own process. It reports its progress in lines that start with `@`.
 fn rank() {
     let launch = Launch::from_env().unwrap();
     let stays = std::env::var(STAY).unwrap_or_default();
@@ -26,7 +26,7 @@ fn rank() {
     let come_to = |place: &str| {
         println!("@{place}");
         if stays == place {
-            // Until it is killed.
+            // Stays until it is killed.
             loop {
                 std::thread::park();
             }
@@ -52,11 +52,11 @@ fn rank() {
         }
     };
     println!("@gone {gone:?}");
-    // Its own end would be seen by the others.
+    // The other ranks would notice its end.
     std::thread::park();
 }
 
-/// A rank's process, killed at the latest when it is dropped.
+/// Process of a rank, killed at the latest when it is dropped.
 struct Rank {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -78,12 +78,12 @@ impl Rank {
         Self { child, lines }
     }
 
-    /// The next line of the rank itself.
+    /// Returns the next line that the rank itself wrote.
     fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the rank ended without a word");
-            // The harness begins the line with the name of the test.
+            // The harness starts the line with the name of the test.
             if let Some((_, said)) = line.split_once('@') {
                 return said.trim_end().to_owned();
             }
@@ -107,14 +107,15 @@ impl Drop for Rank {
     }
 }
 
-/// Who serves the store.
+/// Process that serves the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Launcher,
     Rank0,
 }
 
-/// Starts ranks of a run, kills one where it stays, and returns what the others say, each within the time for it.
+/// Starts the ranks of a run, kills the victim where it stays, and returns the errors of the others, which must arrive
+/// in time.
 fn killed(
     test: &str,
     by: By,
@@ -142,7 +143,7 @@ fn killed(
         ranks.iter_mut().for_each(|(_, rank)| rank.come_to(last));
     }
     if stays == "connected" {
-        // The others wait for it by then.
+        // The other ranks are waiting for it by then.
         std::thread::sleep(Duration::from_millis(100));
     }
     let began = Instant::now();
@@ -200,7 +201,7 @@ fn a_rank_killed_while_it_waits_is_named_with_its_place() {
     let more = [("WARPSMITH_STORE_SERVER", "launcher")];
     let test = this_test!();
     let mut ranks = [0, 1].map(|rank| Rank::start(test, rank, 3, &address, &more));
-    // Rank 2 never comes. Both others wait for it.
+    // Rank 2 never arrives. Both other ranks wait for it.
     let watch = crate::client(&server);
     watch.wait(&["warpsmith/run/0/main/rank/0", "warpsmith/run/0/main/rank/1"], soon()).unwrap();
     let [waits, victim] = &mut ranks;

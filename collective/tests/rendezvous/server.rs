@@ -1,4 +1,4 @@
-//! Servers and clients of the store against what should not come, and what does not come.
+//! Servers and clients of the store with invalid and with missing data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore, T
 
 use crate::{client, server, soon, within};
 
-/// With which a connection begins.
+/// First bytes of a connection.
 const GREETING: [u8; 5] = [0, 0xce, 0xf7, 0x85, 0x3c];
 
 fn token(text: &str) -> Token {
     Token::new(text).unwrap()
 }
 
-/// Whether the other end closes a connection; what it sends before counts for nothing.
+/// Returns whether the other end closes a connection; ignores the data that it sends first.
 fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
     stream.set_read_timeout(Some(within)).unwrap();
     let mut chunk = [0; 4096];
@@ -59,7 +59,7 @@ fn garbage_closes_its_connection_only() {
         ("a request during a wait", [long(6, 1), 1u64.to_le_bytes().to_vec(), vec![b'w', 7]].concat()),
     ] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        // The server may close it before all is written.
+        // The server may close the connection before all bytes are written.
         let _ = stream.write_all(&bytes);
         assert!(is_closed(&mut stream, Duration::from_secs(5)), "{what}");
         assert_eq!(store.get("key", soon()).unwrap(), b"value", "{what}");
@@ -76,7 +76,7 @@ fn a_truncated_request_has_no_effect() {
         TcpStream::connect(server.address()).unwrap().write_all(&whole[..length]).unwrap();
     }
     assert!(!store.contains(&["k"], soon()).unwrap());
-    // In single bytes it is a request like others.
+    // In single bytes it is a valid request.
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     whole.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap());
@@ -180,7 +180,7 @@ fn an_impostor_without_the_token_is_found_out() {
             let (mut stream, _) = listener.accept().unwrap();
             let mut greeting = [0; 38];
             stream.read_exact(&mut greeting).unwrap();
-            // The client's own nonce, and no proof.
+            // Sends the client's own nonce, and an invalid proof.
             stream.write_all(&[&greeting[6..], &[0; 32]].concat()).unwrap();
         });
         let error = TcpStore::connect(&address, Some(&token("secret")), soon()).unwrap_err();
@@ -240,7 +240,7 @@ fn what_is_no_store_is_named() {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
-            // Until the client has read it.
+            // Waits until the client has read it.
             is_closed(&mut stream, Duration::from_secs(20));
         });
         let error = TcpStore::connect(&address, None, soon()).unwrap_err();
@@ -250,7 +250,7 @@ fn what_is_no_store_is_named() {
 
 #[test]
 fn a_silent_server_ends_the_wait_at_the_deadline() {
-    // The system accepts connections, but there is no reply.
+    // The system accepts connections, but nothing replies.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let began = Instant::now();
     let error =

@@ -1,4 +1,4 @@
-//! Every store does the same.
+//! All stores behave identically.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,7 +64,7 @@ fn a_missing_key_is_named_at_the_deadline() {
             matches!(store.wait(&["a", "b"], within(20)).unwrap_err(), Error::StoreTimeout { .. }),
             "{kind}"
         );
-        // What was waited for in vain does not disturb what comes after.
+        // An unsuccessful wait does not disturb later operations.
         store.set("missing", b"now", soon()).unwrap();
         assert_eq!(store.get("missing", soon()).unwrap(), b"now", "{kind}");
         assert!(!store.contains(&["a"], soon()).unwrap(), "{kind}");

@@ -1,4 +1,4 @@
-//! A server of the store against connections of strangers, who do not know the token.
+//! A server of the store under connections of strangers that do not know the token.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,27 +11,28 @@ use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore, T
 use crate::alone::{command, this_test};
 use crate::within;
 
-/// How many file descriptors the server's process may have.
+/// Number of file descriptors that the server's process may have.
 const DESCRIPTORS: u64 = 256;
-/// The token of the run.
+/// Token of the run.
 const SECRET: &str = "a secret of the run";
-/// The variable with the server's token, in its process.
+/// Environment variable with the server's token, in its process.
 const SERVED: &str = "WARPSMITH_TEST_SERVED";
-/// The validation with which a connection begins, and a nonce: a challenge that the server answers.
+/// Validation at the start of a connection, with a nonce: a challenge that the server answers.
 const CHALLENGE: [u8; 38] = {
     let mut bytes = [7; 38];
     [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]] = [0, 0xce, 0xf7, 0x85, 0x3c, 160];
     bytes
 };
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Server {
     process: Child,
     address: SocketAddr,
 }
 
 impl Server {
-    /// Runs the test again, which then [serves](serve) clients that know the token; all, if it is empty.
+    /// Runs the test again as a process that [serves](serve) clients with the token; all clients, if the token is
+    /// empty.
     fn start(test: &str, token: &str) -> Self {
         let mut program = command(test);
         program.env(SERVED, token).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -45,7 +46,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count() as u64
     }
 
-    /// A rank that knows the token uses the store within a second.
+    /// Checks that a rank that knows the token can use the store within a second.
     fn serve_a_rank(&self) {
         let began = Instant::now();
         let store = TcpStore::connect(&self.address.to_string(), Token::new(SECRET).as_ref(), within(1000));
@@ -65,7 +66,7 @@ impl Drop for Server {
 fn serve() {
     let Ok(token) = std::env::var(SERVED) else { return };
     let limit = libc::rlimit { rlim_cur: DESCRIPTORS, rlim_max: DESCRIPTORS };
-    // SAFETY: the pointer is to a local variable of this type.
+    // SAFETY: the pointer refers to a local variable of this type.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     let options = ServerOptions { token: Token::new(token), ..Default::default() };
     let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), options).unwrap();
@@ -74,7 +75,7 @@ fn serve() {
     std::process::exit(0);
 }
 
-/// A connection of a stranger, who says this and no more.
+/// Opens a connection of a stranger, which sends only these bytes.
 fn stranger(address: SocketAddr, says: &[u8]) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.write_all(says)?;
@@ -96,7 +97,7 @@ fn strangers_take_a_quarter_of_the_descriptors() {
     let server = Server::start(this_test!(), SECRET);
     let before = server.descriptors();
     for says in [&[][..], &[0], &CHALLENGE] {
-        // The server may have turned it away already.
+        // The server may have closed it already.
         let held: Vec<_> = (0..600).map(|_| stranger(server.address, says)).collect();
         server.serve_a_rank();
         let taken = server.descriptors() - before;
@@ -125,7 +126,7 @@ fn ranks_get_in_during_a_siege() {
     serve();
     let server = Server::start(this_test!(), SECRET);
     let is_over = AtomicBool::new(false);
-    // Strangers who come again as soon as they are turned away.
+    // Strangers that reconnect as soon as they are refused.
     let besiege = |says: &'static [u8]| {
         let mut held: Vec<TcpStream> = Vec::new();
         while !is_over.load(Ordering::Relaxed) {

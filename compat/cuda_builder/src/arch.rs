@@ -16,7 +16,7 @@ macro_rules! archs {
         }
 
         impl NvvmArch {
-            /// The number, and the suffix of a variant.
+            /// Number and suffix of a variant.
             fn parts(self) -> (u32, &'static str) {
                 match self {
                     NvvmArch::Compute80 => (80, ""),
@@ -39,22 +39,22 @@ archs! {
     Compute120f = 120 "f"; Compute121 = 121 ""; Compute121a = 121 "a"; Compute121f = 121 "f";
 }
 
-/// The least that LLVM and gpu-std compile for.
+/// Minimum capability that LLVM and gpu-std compile for.
 const LEAST: u32 = 70;
 
 impl NvvmArch {
-    /// `10 * major + minor`.
+    /// Number of the capability: `10 * major + minor`.
     pub fn capability_value(self) -> u32 {
         self.parts().0
     }
 
-    /// `compute_80`, which is also the name of the feature in `#[cfg(target_feature = "compute_80")]`.
+    /// Name of the capability, `compute_80`, which is also the feature in `#[cfg(target_feature = "compute_80")]`.
     pub fn target_feature(self) -> String {
         let (number, suffix) = self.parts();
         format!("compute_{number}{suffix}")
     }
 
-    /// The features that kernels compiled for it have: itself, and all lower capabilities.
+    /// Target features of kernels compiled for this capability: its own, and those of all lower capabilities.
     pub(crate) fn target_features(self) -> Vec<String> {
         let (own, suffix) = self.parts();
         let lower = NvvmArch::ALL.iter().filter(|arch| {
@@ -64,7 +64,7 @@ impl NvvmArch {
         lower.chain([&self]).map(|arch| arch.target_feature()).collect()
     }
 
-    /// What to compile for, and whether that is more than was asked for.
+    /// Target to compile for, and whether it is higher than the requested one.
     pub(crate) fn target(self) -> Result<(Arch, bool), String> {
         match self.parts() {
             (number, "") => Ok((Arch::new(number.max(LEAST)), number < LEAST)),

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-/// Why kernels could not be compiled.
+/// The reason why kernels could not be compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaBuilderError {
-    /// There is no such folder.
+    /// The folder of the crate does not exist.
     #[error("there is no crate in {0:?}: give its folder relative to the package's")]
     CratePathDoesntExist(PathBuf),
     /// The PTX file cannot be written.
     #[error("cannot write the PTX file: {0}")]
     FailedToCopyPtxFile(#[source] std::io::Error),
-    /// The compiler failed; the text says why.
+    /// The compiler failed; the text has the reason.
     #[error(transparent)]
     BuildFailed(warpsmith_builder::Error),
     /// An option that cannot be honoured.

@@ -1,5 +1,5 @@
-//! Rust-CUDA's builder on [`warpsmith_builder`]: a build script written for it compiles kernels to PTX when its manifest
-//! names this package.
+//! Rust-CUDA's builder on [`warpsmith_builder`]: a build script written for Rust-CUDA compiles kernels to PTX when its
+//! manifest names this package.
 //!
 //! ```toml
 //! [build-dependencies]
@@ -20,17 +20,18 @@
 //! }
 //! ```
 //!
-//! No CUDA toolkit and no nightly compiler are needed, but the device toolchain of Warpsmith. Without it the build succeeds
-//! with a warning that says what to install, and the PTX file says so too: loading it fails.
+//! It needs the device toolchain of Warpsmith, but neither a CUDA toolkit nor a nightly compiler. Without the toolchain
+//! the build succeeds with a warning that names what to install. The PTX file then contains the same message, and
+//! loading it fails.
 //!
 //! # Options
 //!
-//! | option | here |
+//! | option | in this crate |
 //! | --- | --- |
 //! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction) | the same; the default architecture is compute capability 8.0 |
 //! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; others have no effect |
-//! | [`optix`](CudaBuilder::optix), architectures of one family (`Compute100f`) | an error |
-//! | the others | a warning of the build when they ask for something else than what happens |
+//! | [`optix`](CudaBuilder::optix), family-specific architectures (`Compute100f`) | an error |
+//! | the others | a build warning if they request something that is not done |
 
 mod arch;
 mod error;
@@ -42,23 +43,23 @@ use warpsmith_builder::{BuiltImage, PtxBuilder};
 pub use arch::NvvmArch;
 pub use error::CudaBuilderError;
 
-/// How much debug information PTX has. Here always none.
+/// Amount of debug information in PTX. This crate always generates none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugInfo {
-    /// None.
+    /// No debug information.
     None,
-    /// The lines of the source.
+    /// Line tables.
     LineTables,
-    /// Lines and variables.
+    /// Line tables and variables.
     Full,
 }
 
-/// An intermediate form to keep. `WARPSMITH_KEEP_IR=1` in the environment keeps all.
+/// Intermediate form to keep. `WARPSMITH_KEEP_IR=1` in the environment keeps all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmitOption {
-    /// LLVM's text form.
+    /// LLVM IR as text.
     LlvmIr,
-    /// LLVM's bitcode.
+    /// LLVM bitcode.
     Bitcode,
 }
 
@@ -67,37 +68,38 @@ pub enum EmitOption {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CudaBuilder {
     path_to_crate: PathBuf,
-    /// Whether to optimise. Kernels always are.
+    /// True to optimize. Kernels are always optimized.
     pub release: bool,
-    /// The file to write.
+    /// PTX file to write.
     pub ptx_file_copy_path: Option<PathBuf>,
-    /// Whether PTX has line numbers. It has none.
+    /// True to generate line numbers. PTX never has them.
     pub generate_line_info: bool,
-    /// Whether to optimise. Kernels always are.
+    /// True to optimize. Kernels are always optimized.
     pub nvvm_opts: bool,
-    /// The least compute capability that the PTX runs on.
+    /// Minimum compute capability that the PTX runs on.
     pub arch: NvvmArch,
-    /// Whether denormal `f32` numbers become zero. They do not.
+    /// True to flush denormal `f32` numbers to zero. They are never flushed.
     pub ftz: bool,
-    /// Whether square roots are approximate. They are not.
+    /// True to use approximate square roots. They are never approximate.
     pub fast_sqrt: bool,
-    /// Whether divisions are approximate. They are not.
+    /// True to use approximate divisions. They are never approximate.
     pub fast_div: bool,
-    /// Whether `a * b + c` may be one operation that rounds once.
+    /// True to allow `a * b + c` as one FMA, which rounds once.
     pub fma_contraction: bool,
-    /// The intermediate form to keep.
+    /// Intermediate form to keep.
     pub emit: Option<EmitOption>,
-    /// Whether the code is for OptiX. It cannot be.
+    /// True to compile for OptiX, which is not supported.
     pub optix: bool,
-    /// Whether calls of `libm` become calls of libdevice.
+    /// True to replace calls of `libm` with calls of libdevice.
     pub override_libm: bool,
     /// Debug information.
     pub debug: DebugInfo,
-    /// Arguments for cargo, of which `--features` counts.
+    /// Arguments for cargo; only `--features` has an effect.
     pub build_args: Vec<String>,
-    /// Where to keep the final LLVM IR.
+    /// File for the final LLVM IR.
     pub final_module_path: Option<PathBuf>,
-    /// Whether statics that do not change lie in constant memory. They do where `#[address_space(constant)]` says so.
+    /// True to place immutable statics in constant memory. Only statics with `#[address_space(constant)]` are placed
+    /// there.
     pub use_constant_memory_space: bool,
 }
 
@@ -112,7 +114,7 @@ macro_rules! options {
 }
 
 impl CudaBuilder {
-    /// A builder for the kernel crate in a folder, relative to the package's.
+    /// Makes a builder for the kernel crate in a folder, relative to the package's folder.
     pub fn new(path_to_crate_root: impl AsRef<Path>) -> Self {
         Self {
             path_to_crate: path_to_crate_root.as_ref().to_owned(),
@@ -136,71 +138,73 @@ impl CudaBuilder {
     }
 
     options! {
-        /// The least compute capability that the PTX runs on.
+        /// Sets the minimum compute capability that the PTX runs on.
         arch: NvvmArch;
-        /// Whether `a * b + c` may be one operation that rounds once. It may unless this says no.
+        /// Sets whether `a * b + c` may be one FMA, which rounds once. The default is true.
         fma_contraction: bool;
-        /// Whether PTX has line numbers: without effect.
+        /// Sets whether PTX has line numbers: without effect.
         generate_line_info: bool;
-        /// Whether to optimise: `false` is a warning.
+        /// Sets whether to optimize: `false` is a warning.
         nvvm_opts: bool;
-        /// Whether denormal numbers become zero: `true` is a warning.
+        /// Sets whether denormal numbers are flushed to zero: `true` is a warning.
         ftz: bool;
-        /// Whether square roots are approximate: `true` is a warning.
+        /// Sets whether square roots are approximate: `true` is a warning.
         fast_sqrt: bool;
-        /// Whether divisions are approximate: `true` is a warning.
+        /// Sets whether divisions are approximate: `true` is a warning.
         fast_div: bool;
-        /// Whether the code is for OptiX: `true` is an error.
+        /// Sets whether the code is for OptiX: `true` is an error.
         optix: bool;
-        /// Whether calls of `libm` become calls of libdevice: without effect. Functions of `GpuFloat` are libdevice's.
+        /// Sets whether calls of `libm` become calls of libdevice: without effect. Functions of `GpuFloat` always use
+        /// libdevice.
         override_libm: bool;
-        /// Debug information: other than none is a warning.
+        /// Sets the debug information: anything but none is a warning.
         debug: DebugInfo;
-        /// Whether statics that do not change lie in constant memory: `true` is a warning.
+        /// Sets whether immutable statics are placed in constant memory: `true` is a warning.
         use_constant_memory_space: bool;
     }
 
-    /// Whether to optimise: `false` is a warning.
+    /// Sets whether to optimize: `false` is a warning.
     pub fn release(mut self, release: bool) -> Self {
         (self.release, self.nvvm_opts) = (release, release);
         self
     }
 
-    /// Writes the PTX to this file too.
+    /// Also writes the PTX to this file.
     pub fn copy_to(mut self, path: impl AsRef<Path>) -> Self {
         self.ptx_file_copy_path = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Arguments for cargo: `--features a,b` counts, others are a warning.
+    /// Sets arguments for cargo: only `--features a,b` has an effect, others are a warning.
     pub fn build_args(mut self, args: &[impl AsRef<str>]) -> Self {
         self.build_args.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Keeps LLVM's text form: a warning.
+    /// Requests LLVM IR as text: a warning.
     pub fn emit_llvm_ir(mut self, emit_llvm_ir: bool) -> Self {
         self.emit = emit_llvm_ir.then_some(EmitOption::LlvmIr);
         self
     }
 
-    /// Keeps LLVM's bitcode: a warning.
+    /// Requests LLVM bitcode: a warning.
     pub fn emit_llvm_bitcode(mut self, emit_llvm_bitcode: bool) -> Self {
         self.emit = emit_llvm_bitcode.then_some(EmitOption::Bitcode);
         self
     }
 
-    /// Keeps the final LLVM IR: a warning.
+    /// Requests the final LLVM IR: a warning.
     pub fn final_module_path(mut self, path: impl AsRef<Path>) -> Self {
         self.final_module_path = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Compiles, from a build script, and gives the PTX file: that of [`copy_to`](Self::copy_to), if it was called.
+    /// Compiles from a build script and returns the path of the PTX file: the path given to [`copy_to`](Self::copy_to),
+    /// if any.
     ///
     /// # Errors
     ///
-    /// A crate that is not there, a compiler's error, an option that cannot be honoured, a file that cannot be written.
+    /// A crate that does not exist, a compiler error, an unsupported option, or a file that cannot be written.
     pub fn build(self) -> Result<PathBuf, CudaBuilderError> {
         if !self.path_to_crate.is_dir() {
             return Err(CudaBuilderError::CratePathDoesntExist(self.path_to_crate));
@@ -217,7 +221,7 @@ impl CudaBuilder {
         for warning in self.warnings(too_old, &others) {
             println!("cargo:warning=cuda_builder: {warning}");
         }
-        // A program of Rust-CUDA was not warned about local memory; one that prints always uses it.
+        // Rust-CUDA has no warning about local memory, and a kernel that prints always uses local memory.
         let mut builder = PtxBuilder::new(&self.path_to_crate)
             .archs([arch])
             .fma(self.fma_contraction)
@@ -234,7 +238,7 @@ impl CudaBuilder {
         deliver(&built, self.ptx_file_copy_path)
     }
 
-    /// What was asked for and does not happen.
+    /// Requested options that have no effect, as warnings.
     fn warnings(&self, too_old: bool, others: &[&str]) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |when: bool, text: &str| {
@@ -263,7 +267,7 @@ impl CudaBuilder {
     }
 }
 
-/// The features that arguments of cargo name, and the other arguments.
+/// Features named by cargo arguments, and the other arguments.
 fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     let (mut features, mut others) = (Vec::new(), Vec::new());
     let mut args = args.iter().map(String::as_str);
@@ -281,7 +285,7 @@ fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     (features, others)
 }
 
-/// The PTX file of a build, copied to `to` if that is given.
+/// Path of the PTX file of a build, copied to `to` if given.
 fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuilderError> {
     let failed = CudaBuilderError::FailedToCopyPtxFile;
     match built.modules.iter().find(|file| file.extension().is_some_and(|extension| extension == "ptx")) {
@@ -290,7 +294,7 @@ fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuild
             None => Ok(ptx.clone()),
         },
         None => {
-            // `include_str!` needs a file.
+            // `include_str!` needs a file even without PTX.
             let reason = built.reason.as_deref().unwrap_or("no PTX was made");
             let to = to.unwrap_or_else(|| built.file.with_extension("ptx"));
             std::fs::write(&to, format!("// No GPU code: {reason}\n")).map_err(failed)?;

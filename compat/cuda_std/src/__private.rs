@@ -1,4 +1,4 @@
-//! What the macros expand to. Not for other use.
+//! Support code for macro expansions. Not public API.
 
 use core::mem::MaybeUninit;
 
@@ -6,41 +6,41 @@ use core::mem::MaybeUninit;
 pub use cust_core::__private::{CUDA_STD_KERNELS, linkme};
 pub use gpu_std;
 
-/// A value of any `Copy` type as gpu-std takes it from a launch.
+/// A value of any `Copy` type in the form in which gpu-std passes launch arguments.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Plain<T: Copy>(MaybeUninit<T>);
 
-// SAFETY: only `get` and `slice` give access, which are unsafe.
+// SAFETY: only the unsafe functions `get` and `slice` give access to the value.
 unsafe impl<T: Copy> Send for Plain<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy> Sync for Plain<T> {}
-// SAFETY: it appears in entries of `unsafe fn` kernels only, whose launcher promises that host and device lay `T` out
-// alike.
+// SAFETY: it appears only in entries of `unsafe fn` kernels, whose launcher promises that host and device have the same
+// layout of `T`.
 unsafe impl<T: Copy + 'static> gpu_std::KernelValue for Plain<T> {}
-// SAFETY: any bytes are a value of `MaybeUninit`.
+// SAFETY: any bytes are a valid `MaybeUninit`.
 unsafe impl<T: Copy + 'static> gpu_std::KernelType for Plain<T> {}
 
 impl<T: Copy> Plain<T> {
-    /// The value.
+    /// Returns the value.
     ///
     /// # Safety
     ///
-    /// Its bytes are one.
+    /// The bytes are a valid `T`.
     #[inline(always)]
     pub unsafe fn get(self) -> T {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.assume_init() }
     }
 
-    /// The values.
+    /// Returns the values.
     ///
     /// # Safety
     ///
-    /// The bytes of each are one.
+    /// The bytes of each element are a valid `T`.
     #[inline(always)]
     pub unsafe fn slice(values: &[Self]) -> &[T] {
-        // SAFETY: the type has the layout of `T`; the rest is the caller's promise.
+        // SAFETY: the type has the layout of `T`; the caller guarantees valid values.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }

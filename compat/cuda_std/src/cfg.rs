@@ -1,4 +1,4 @@
-//! The compute capability that the code is compiled for.
+//! Compute capability that the code is compiled for.
 
 /// A compute capability.
 #[allow(missing_docs, reason = "each is named by its number")]
@@ -28,7 +28,7 @@ pub enum ComputeCapability {
 }
 
 impl ComputeCapability {
-    /// That of the running code; a constant to the optimiser. On the emulated device 8.0.
+    /// Compute capability of the running code, a constant for the optimizer. On the emulated device it is 8.0.
     #[inline(always)]
     pub fn from_cuda_arch_env() -> ComputeCapability {
         match gpu_std::arch() {

@@ -2,7 +2,7 @@
 
 use gpu_std::grid;
 
-/// All threads of a launch.
+/// Cooperative group of all threads of a launch.
 ///
 /// ```no_run
 /// let mut grid = cuda_std::cg::GridGroup::this_grid();
@@ -14,12 +14,12 @@ use gpu_std::grid;
 pub struct GridGroup(());
 
 impl GridGroup {
-    /// That of the calling thread.
+    /// Returns the grid group of the calling thread.
     pub fn this_grid() -> GridGroup {
         GridGroup(())
     }
 
-    /// Whether the launch is cooperative, so that [`sync`](Self::sync) can be called.
+    /// Returns true if the launch is cooperative, so that [`sync`](Self::sync) can be called.
     pub fn is_valid(&mut self) -> bool {
         grid::is_cooperative()
     }
@@ -28,18 +28,18 @@ impl GridGroup {
     ///
     /// # Panics
     ///
-    /// In a launch of several blocks that is not cooperative.
+    /// Panics in a launch of several blocks that is not cooperative.
     #[track_caller]
     pub fn sync(&mut self) {
         grid::sync();
     }
 
-    /// Threads of the grid.
+    /// Number of threads in the grid.
     pub fn size(&mut self) -> u64 {
         grid::threads() as u64
     }
 
-    /// Threads of the grid.
+    /// Number of threads in the grid.
     pub fn num_threads(&mut self) -> u64 {
         grid::threads() as u64
     }
@@ -49,7 +49,7 @@ impl GridGroup {
         grid::rank() as u64
     }
 
-    /// Blocks of the grid.
+    /// Number of blocks in the grid.
     pub fn num_blocks(&mut self) -> u64 {
         grid::blocks() as u64
     }

@@ -1,8 +1,9 @@
-//! [`GpuFloat`]: the functions of floats that the standard library has and `core` has not.
+//! [`GpuFloat`]: float functions that the standard library has and `core` lacks.
 
 use gpu_std::math::Math;
 
-/// The standard library's functions of `f32` and `f64`, for kernels too. On a GPU they are CUDA's own (libdevice).
+/// Functions of `f32` and `f64` from the standard library, also for kernels. On a GPU they are CUDA's libdevice
+/// functions.
 ///
 /// ```
 /// use cuda_std::GpuFloat;
@@ -50,7 +51,7 @@ pub trait GpuFloat: Copy + PartialOrd + Math {
     fn atanh(self) -> Self;
 }
 
-/// Methods that are `Math`'s, under the name there.
+/// Methods that `Math` has under another name.
 macro_rules! same {
     ($($name:ident($($argument:ident),*) = $math:ident;)*) => { $(
         #[inline(always)]
@@ -126,7 +127,7 @@ macro_rules! implement {
             #[inline(always)]
             fn powi(self, n: i32) -> Self {
                 #[cfg(target_arch = "nvptx64")]
-                // SAFETY: it takes any numbers.
+                // SAFETY: the function is defined for all numbers.
                 unsafe {
                     crate::intrinsics::$powi(self, n)
                 }

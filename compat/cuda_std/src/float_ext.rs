@@ -1,4 +1,4 @@
-//! [`FloatExt`]: functions of libdevice that the standard library has not.
+//! [`FloatExt`]: libdevice functions that the standard library lacks.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(unused_unsafe, reason = "the host's functions are safe"))]
 
 use gpu_std::math::Math;
@@ -8,9 +8,9 @@ use crate::intrinsics as raw;
 #[cfg(not(target_arch = "nvptx64"))]
 use host as raw;
 
-/// Functions of `f32` and `f64` that CUDA has beyond the standard library's.
+/// Functions of `f32` and `f64` that CUDA provides beyond the standard library.
 ///
-/// On the emulated device they are computed by `libm` in double precision; the last bits may differ.
+/// On the emulated device, `libm` computes them in double precision; the last bits may differ.
 ///
 /// ```
 /// use cuda_std::FloatExt;
@@ -24,11 +24,11 @@ pub trait FloatExt: Sized + Math {
     fn error_function(self) -> Self;
     /// 1 − erf(x), accurate for large x.
     fn complementary_error_function(self) -> Self;
-    /// The x of which this is [`complementary_error_function`](Self::complementary_error_function), for 0 to 2.
+    /// Inverse of [`complementary_error_function`](Self::complementary_error_function), for 0 to 2.
     fn inv_complementary_error_function(self) -> Self;
     /// exp(x²) · erfc(x).
     fn scaled_complementary_error_function(self) -> Self;
-    /// The mantissa, 0 or from 0.5 to 1, and the exponent: `x = mantissa · 2^exponent`.
+    /// Mantissa (0 or from 0.5 to 1) and exponent: `x = mantissa · 2^exponent`.
     fn frexp(self) -> (Self, i32);
     /// The exponent as an integer.
     fn unbiased_exp(self) -> i32;
@@ -50,7 +50,7 @@ pub trait FloatExt: Sized + Math {
     fn inv_norm_cdf(self) -> Self;
     /// 1 / ∛x.
     fn rcbrt(self) -> Self;
-    /// x limited to 0 to 1; 0 for NaN.
+    /// x clamped to 0 to 1; 0 for NaN.
     fn saturate(self) -> Self;
     /// x · 2^exponent.
     fn scale_by_n(self, exp: i32) -> Self;
@@ -68,12 +68,12 @@ pub trait FloatExt: Sized + Math {
     fn yn(self, order: i32) -> Self;
 }
 
-/// Methods that are one function of libdevice.
+/// Methods that map to one function of libdevice.
 macro_rules! same {
     ($($name:ident() = $raw:ident;)*) => { $(
         #[inline(always)]
         fn $name(self) -> Self {
-            // SAFETY: it takes any number.
+            // SAFETY: the function is defined for all numbers.
             unsafe { raw::$raw(self) }
         }
     )* };
@@ -110,26 +110,26 @@ macro_rules! implement {
             #[inline(always)]
             fn frexp(self) -> (Self, i32) {
                 let mut exponent = 0;
-                // SAFETY: the pointer is of a variable.
+                // SAFETY: the pointer is to a local variable.
                 let mantissa = unsafe { raw::$frexp(self, &mut exponent) };
                 (mantissa, exponent)
             }
 
             #[inline(always)]
             fn unbiased_exp(self) -> i32 {
-                // SAFETY: it takes any number.
+                // SAFETY: the function is defined for all numbers.
                 unsafe { raw::$ilogb(self) }
             }
 
             #[inline(always)]
             fn jn(self, order: i32) -> Self {
-                // SAFETY: it takes any numbers.
+                // SAFETY: the function is defined for all numbers.
                 unsafe { raw::$jn(order, self) }
             }
 
             #[inline(always)]
             fn ldexp(self, exp: i32) -> Self {
-                // SAFETY: it takes any numbers.
+                // SAFETY: the function is defined for all numbers.
                 unsafe { raw::$ldexp(self, exp) }
             }
 
@@ -151,7 +151,7 @@ macro_rules! implement {
 
             #[inline(always)]
             fn scale_by_n(self, exp: i32) -> Self {
-                // SAFETY: it takes any numbers.
+                // SAFETY: the function is defined for all numbers.
                 unsafe { raw::$scalbn(self, exp) }
             }
 
@@ -167,7 +167,7 @@ macro_rules! implement {
 
             #[inline(always)]
             fn yn(self, order: i32) -> Self {
-                // SAFETY: it takes any numbers.
+                // SAFETY: the function is defined for all numbers.
                 unsafe { raw::$yn(order, self) }
             }
         }
@@ -176,14 +176,14 @@ macro_rules! implement {
 implement!(f64: cospi erfcinv erfcx j0 j1 normcdf normcdfinv rcbrt sinpi y0 y1 jn yn ldexp scalbn ilogb frexp);
 implement!(f32: cospif erfcinvf erfcxf j0f j1f normcdff normcdfinvf rcbrtf sinpif y0f y1f jnf ynf ldexpf scalbnf ilogbf frexpf);
 
-/// What libdevice computes on a GPU.
+/// Host implementations of the libdevice functions.
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
     use core::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
     pub use libm::{ilogb, ilogbf, j0, j1, jn, ldexp, ldexpf, scalbn, scalbnf, y0, y1, yn};
 
-    /// The argument of sin(π x) and cos(π x) reduced to −1 to 1, which is exact.
+    /// Reduces the argument of sin(π x) and cos(π x) to −1 to 1, which is exact.
     fn half_turns(x: f64) -> f64 {
         x - 2.0 * (x / 2.0).round()
     }
@@ -203,7 +203,7 @@ mod host {
         if x < 25.0 {
             return (x * x).exp() * libm::erfc(x);
         }
-        // The asymptotic series, whose terms fall below the last bit before they grow again.
+        // Asymptotic series: its terms fall below the last bit before they grow again.
         let (mut term, mut sum) = (1.0, 1.0);
         for n in 0..8 {
             term *= -f64::from(2 * n + 1) / (2.0 * x * x);
@@ -212,7 +212,7 @@ mod host {
         FRAC_2_SQRT_PI / 2.0 / x * sum
     }
 
-    /// The root of erfc(x) = y by Newton's method from where a bisection leads.
+    /// Root of erfc(x) = y: Newton's method, started from a bisection.
     pub fn erfcinv(y: f64) -> f64 {
         match y {
             _ if !(0.0..=2.0).contains(&y) => return f64::NAN,
@@ -220,7 +220,7 @@ mod host {
             2.0 => return f64::NEG_INFINITY,
             _ => {}
         }
-        // erfc(28) is below the least number.
+        // erfc(28) is below the smallest positive number.
         let (mut low, mut high) = (-28.0, 28.0);
         for _ in 0..60 {
             let middle = 0.5 * (low + high);
@@ -251,17 +251,17 @@ mod host {
 
     pub unsafe fn frexp(x: f64, exponent: *mut i32) -> f64 {
         let (mantissa, found) = libm::frexp(x);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { exponent.write(found) };
         mantissa
     }
 
     pub unsafe fn frexpf(x: f32, exponent: *mut i32) -> f32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { frexp(f64::from(x), exponent) as f32 }
     }
 
-    /// The same in double precision, rounded.
+    /// Single-precision functions computed in double precision and rounded.
     macro_rules! rounded {
         ($($name:ident = $double:ident;)*) => { $(
             pub fn $name(x: f32) -> f32 {

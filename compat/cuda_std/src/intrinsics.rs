@@ -1,11 +1,11 @@
-//! CUDA's libdevice: functions that have no safe counterpart, under their names without the prefix `__nv_`.
+//! Raw functions of CUDA's libdevice, under their names without the prefix `__nv_`.
 //!
-//! On the host, where there is no libdevice, each panics; [`GpuFloat`](crate::GpuFloat) and [`FloatExt`](crate::FloatExt)
-//! work on both sides.
+//! On the host, which has no libdevice, each function panics. [`GpuFloat`](crate::GpuFloat) and
+//! [`FloatExt`](crate::FloatExt) work on both sides.
 //!
 //! # Safety
 //!
-//! Of every function: pointers are valid for writes. Those without pointers are `unsafe` because Rust-CUDA has them so.
+//! Pointers are valid for writes. Functions without pointers are `unsafe` only because they are in Rust-CUDA.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 macro_rules! declare {
@@ -20,7 +20,7 @@ macro_rules! declare {
                     #[link_name = concat!("__nv_", stringify!($name))]
                     fn function($($argument: $t),*) $(-> $result)?;
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { function($($argument),*) }
             }
             #[cfg(not(target_arch = "nvptx64"))]
@@ -33,7 +33,7 @@ macro_rules! declare {
     )* };
 }
 
-// Of one number.
+// Functions of one number.
 declare! {
     acos(x: f64) -> f64;
     acosh(x: f64) -> f64;
@@ -138,7 +138,7 @@ declare! {
     y1f(x: f32) -> f32;
 }
 
-// Of two.
+// Functions of two numbers.
 declare! {
     atan2(x: f64, y: f64) -> f64;
     copysign(x: f64, y: f64) -> f64;
@@ -171,7 +171,7 @@ declare! {
     saturatef(x: f32) -> f32;
 }
 
-// With integers.
+// Functions with integer arguments or results.
 declare! {
     ilogb(x: f64) -> i32;
     ilogbf(x: f32) -> i32;
@@ -191,7 +191,7 @@ declare! {
     llroundf(x: f32) -> i64;
 }
 
-// With a second result.
+// Functions with a second result.
 declare! {
     frexp(x: f64, exponent: *mut i32) -> f64;
     frexpf(x: f32, exponent: *mut i32) -> f32;
@@ -205,7 +205,7 @@ declare! {
     sincospif(x: f32, sin: *mut f32, cos: *mut f32);
 }
 
-// Approximate.
+// Approximate functions.
 declare! {
     fast_cosf(x: f32) -> f32;
     fast_exp10f(x: f32) -> f32;
@@ -220,7 +220,7 @@ declare! {
     fast_sincosf(x: f32, sin: *mut f32, cos: *mut f32);
 }
 
-// Of integers.
+// Functions of integers.
 declare! {
     abs(x: i32) -> i32;
     llabs(x: i64) -> i64;
@@ -255,7 +255,7 @@ declare! {
     byte_perm(x: i32, y: i32, selector: i32) -> i32;
 }
 
-// With a rounding mode: down, nearest, up, towards zero.
+// Functions with a rounding mode: down, nearest, up, towards zero.
 declare! {
     fadd_rd(x: f32, y: f32) -> f32;
     dadd_rd(x: f64, y: f64) -> f64;

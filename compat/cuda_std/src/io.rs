@@ -1,16 +1,16 @@
-//! Text from a kernel.
+//! Text output from kernels.
 //!
-//! [`print!`](crate::print!) and [`println!`](crate::println!) format as Rust does, into 256 bytes of the thread's stack,
-//! and print that at once, so that the lines of threads do not mix; what is longer is cut off. Formatting takes a thousand
-//! instructions. A float takes more stack than a thread has by default (1 KiB): set the context's limit `StackSize` to
-//! 16 KiB, or use `gpu_std::printf!`, which needs neither.
+//! [`print!`](crate::print!) and [`println!`](crate::println!) format as Rust does, into 256 bytes on the thread's
+//! stack. The text is printed in one operation, so that lines of different threads do not mix; longer text is cut off.
+//! Formatting takes about a thousand instructions. Formatting a float needs more stack than a thread has by default (1
+//! KiB). Set the context's limit `StackSize` to 16 KiB, or use `gpu_std::printf!`, which has neither cost.
 
 use core::fmt::{self, Write};
 
-/// The longest text of one call, in bytes.
+/// Maximum length of the text of one call, in bytes.
 const CAPACITY: usize = 256;
 
-/// Text with a NUL at its end.
+/// NUL-terminated text.
 struct Text {
     bytes: [u8; CAPACITY],
     len: usize,
@@ -40,7 +40,7 @@ pub fn _print(arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints from a kernel, see [`io`](self).
+/// Prints from a kernel: see [`io`](self).
 #[macro_export]
 macro_rules! print {
     ($($argument:tt)*) => {
@@ -48,7 +48,7 @@ macro_rules! print {
     };
 }
 
-/// [`print!`](crate::print!) with a newline at the end.
+/// Prints with a newline at the end: see [`print!`](crate::print!).
 #[macro_export]
 macro_rules! println {
     () => {

@@ -1,5 +1,5 @@
-//! Rust-CUDA's device library on `gpu_std`: a kernel crate written for it compiles when its
-//! manifest names this package.
+//! Rust-CUDA's device library on `gpu_std`: a kernel crate written for Rust-CUDA compiles when its manifest names this
+//! package.
 //!
 //! ```toml
 //! [dependencies]
@@ -19,17 +19,17 @@
 //! }
 //! ```
 //!
-//! Names, signatures and safety are those of Rust-CUDA; functions that gpu-std has as safe ones stay `unsafe` here where
-//! they are so there. New code is better off with gpu-std itself: its kernels can be safe functions, and run on the emulated
+//! Names, signatures and safety match Rust-CUDA: functions that are `unsafe` there stay `unsafe` here, even if gpu-std
+//! has safe versions. New code should use gpu-std directly: its kernels can be safe functions, and run on the emulated
 //! device in tests. `docs/porting-from-rust-cuda.md` compares the two.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
 //! | [`thread`], [`warp`], [`cg`] | indices, barriers and fences; operations of a warp; the grid as a group |
 //! | [`shared`], [`mem`] | shared memory; memory from the device's heap |
 //! | [`atomic`] | atomic floats in three scopes, and functions on pointers |
-//! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | functions of floats; CUDA's libdevice |
-//! | [`io`], [`ptr`], [`misc`], [`mod@cfg`] | printing, address spaces of pointers, clock and debugger, the target's capability |
+//! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | float functions; CUDA's libdevice |
+//! | [`io`], [`ptr`], [`misc`], [`mod@cfg`] | printing, address spaces of pointers, clock and debugger, target compute capability |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -57,17 +57,17 @@ pub mod shared;
 pub mod thread;
 pub mod warp;
 
-/// Core's own, whose failure stops the launch with the text, file and line.
+/// The macros of `core`: a failed assertion stops the launch with its text, file and line.
 pub use core::{assert_eq, assert_ne};
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half::{self, bf16, f16};
 pub use shared::shared_array;
-/// Places a static: in memory that a block shares (`shared`), in constant memory (`constant`), or where it lies anyway
-/// (`global`).
+/// Places a static in shared memory of the block (`shared`), in constant memory (`constant`) or in global memory
+/// (`global`), the default.
 ///
-/// A shared static has no initial value on a device: the one written is dropped. Write before reading.
+/// A shared static has no initial value on a device: the initializer is ignored. Write it before reading it.
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -92,14 +92,15 @@ pub use shared::shared_array;
 /// }
 /// ```
 pub use warpsmith_compat_macros::address_space;
-/// An error that says what to use instead: an image exports kernels only.
+/// Makes a static visible to the host by its name. On a function it is an error that names the replacement, since an
+/// image exports kernels only.
 pub use warpsmith_compat_macros::externally_visible;
-/// Compiles a function for the GPU; on the host it panics when called.
+/// Compiles a function for the GPU; on the host the function panics when called.
 pub use warpsmith_compat_macros::gpu_only;
-/// Makes a function a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
+/// Turns a function into a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
 ///
-/// A launch passes a slice as two arguments, pointer and length. Values are any `Copy` types; that host and device lay
-/// them out alike is the author's promise (`#[repr(C)]`).
+/// A launch passes a slice as two arguments, pointer and length. Values can be of any `Copy` type; the author promises
+/// that its layout is the same on host and device (`#[repr(C)]`).
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -121,7 +122,7 @@ pub use warpsmith_compat_macros::gpu_only;
 /// }
 /// ```
 ///
-/// A safe function, a type parameter or a mutable slice is an error that says what to write:
+/// A safe function, a type parameter or a mutable slice is a compile error that shows what to write instead:
 ///
 /// ```compile_fail
 /// #[cuda_std::kernel]
@@ -129,17 +130,17 @@ pub use warpsmith_compat_macros::gpu_only;
 /// ```
 pub use warpsmith_compat_macros::kernel;
 
-/// What Rust-CUDA's programs import from the `vek` crate through this one.
+/// Items that Rust-CUDA programs import from the `vek` crate through this crate.
 pub mod vek {
     pub use num_traits;
 }
 
-/// What most kernels use.
+/// Items that most kernels use.
 pub mod prelude {
     pub use crate::kernel;
     pub use crate::thread;
     pub use crate::{assert_eq, assert_ne};
-    // The standard library's are in scope on the host.
+    // On the host, the standard library's macros are in scope.
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{print, println};
     pub use alloc::borrow::ToOwned;

@@ -1,11 +1,12 @@
-//! Memory: the device's heap, and how much shared memory a launch has.
+//! Memory: the device heap, and the amount of shared memory of a launch.
 //!
-//! `Box`, `Vec` and `String` work in kernels: they allocate from the device's heap, of 8 MiB unless the host changes that
-//! (`Context` limit `MALLOC_HEAP_SIZE`). Allocation is slow there: prefer memory of the launch.
+//! `Box`, `Vec` and `String` work in kernels: they allocate from the device heap, which has 8 MiB unless the host
+//! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow: prefer memory passed to the launch.
 
 pub use gpu_std::shared::dynamic_bytes as dynamic_smem_size;
 
-/// The device's `malloc` and `free` as Rust's global allocator. On the host the standard library's is used.
+/// Rust global allocator that uses the device's `malloc` and `free`. On the host it uses the standard library's
+/// allocator.
 #[derive(Debug)]
 pub struct CUDAAllocator;
 
@@ -17,13 +18,13 @@ mod device {
     use super::CUDAAllocator;
 
     unsafe extern "C" {
-        /// Linked in by the driver.
+        /// Provided by the driver when it links the module.
         fn malloc(size: usize) -> *mut c_void;
-        /// Linked in by the driver.
+        /// Provided by the driver when it links the module.
         fn free(pointer: *mut c_void);
     }
 
-    /// What the device's `malloc` aligns to.
+    /// Alignment of the device's `malloc`, in bytes.
     const ALIGN: usize = 16;
 
     // SAFETY: `malloc` returns distinct memory aligned to 16 bytes, or null; more alignment is refused.
@@ -32,7 +33,7 @@ mod device {
             if layout.align() > ALIGN {
                 return core::ptr::null_mut();
             }
-            // SAFETY: it takes any size.
+            // SAFETY: `malloc` takes any size.
             unsafe { malloc(layout.size()).cast() }
         }
 
@@ -52,13 +53,13 @@ mod device {
         )
     }
 
-    /// What rustc defines when it links a program: a program that has a global allocator may use it.
+    /// Symbol that rustc defines when it links a program; code with a global allocator may reference it.
     #[rustc_std_internal_symbol]
     fn __rust_no_alloc_shim_is_unstable_v2() {}
 }
 
-/// Bytes of shared memory of the block, static and dynamic, rounded up to what the hardware allocates. On the emulated
-/// device the dynamic part.
+/// Bytes of shared memory per block, static and dynamic, rounded up to the allocation granularity of the hardware. On
+/// the emulated device, only the dynamic part.
 #[inline(always)]
 pub fn total_smem_size() -> u32 {
     #[cfg(target_arch = "nvptx64")]

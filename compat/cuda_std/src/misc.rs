@@ -2,21 +2,21 @@
 
 pub use gpu_std::clock::cycles as clock;
 
-/// Stops in a debugger. On the emulated device it does nothing.
+/// Triggers a debugger breakpoint. On the emulated device it does nothing.
 #[inline(always)]
 pub fn breakpoint() {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: it has no operands.
+    // SAFETY: the instruction has no operands.
     unsafe {
         core::arch::asm!("brkpt;");
     }
 }
 
-/// Increments hardware counter `counter` by one for each warp. On the emulated device it does nothing.
+/// Increments hardware counter `counter` by one per warp. On the emulated device it does nothing.
 ///
 /// # Panics
 ///
-/// If `counter` is above 7.
+/// Panics if `counter` is above 7.
 #[inline(always)]
 #[track_caller]
 pub fn profiler_counter(counter: u32) {
@@ -26,7 +26,7 @@ pub fn profiler_counter(counter: u32) {
         macro_rules! events {
             ($($number:literal)*) => {
                 match counter {
-                    // SAFETY: it has no operands; the number has to be a constant.
+                    // SAFETY: the instruction has no operands except the number, which must be a constant.
                     $($number => unsafe { core::arch::asm!(concat!("pmevent ", $number, ";")) },)*
                     _ => {}
                 }

@@ -1,15 +1,15 @@
 //! Address spaces of pointers.
 
-/// Where memory lies.
+/// State space that memory belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressSpace {
-    /// The device's, of all threads.
+    /// Global memory of the device, shared by all threads.
     Global,
-    /// A block's.
+    /// Shared memory of a block.
     Shared,
-    /// The device's, read only.
+    /// Constant memory of the device, read-only.
     Constant,
-    /// A thread's.
+    /// Local memory of a thread.
     Local,
 }
 
@@ -29,15 +29,15 @@ mod llvm {
     }
 }
 
-/// Whether a pointer leads into an address space. On the emulated device, which has none, an error that says so.
+/// Returns true if a pointer points into an address space. The emulated device has no address spaces.
 ///
 /// # Panics
 ///
-/// On the emulated device.
+/// Panics on the emulated device.
 ///
 /// # Safety
 ///
-/// It points to a `T`.
+/// The pointer points to a `T`.
 #[crate::gpu_only]
 #[inline(always)]
 pub unsafe fn is_in_address_space<T>(pointer: *const T, address_space: AddressSpace) -> bool {
@@ -56,11 +56,11 @@ macro_rules! conversion {
         ///
         /// # Panics
         ///
-        /// On the emulated device, which has no address spaces.
+        /// Panics on the emulated device, which has no address spaces.
         ///
         /// # Safety
         ///
-        /// It points to a `T` in that address space.
+        /// The pointer points to a `T` in that address space.
         #[crate::gpu_only]
         #[inline(always)]
         pub unsafe fn $name<T>(pointer: *const T, address_space: AddressSpace) -> *const T {
@@ -68,7 +68,7 @@ macro_rules! conversion {
             let to: *const T;
             macro_rules! convert {
                 ($space:literal) => {
-                    // SAFETY: the instruction computes a number.
+                    // SAFETY: the instruction only computes an address.
                     unsafe {
                         core::arch::asm!(
                             concat!("cvta.", $prefix, $space, ".u64 {}, {};"),
@@ -90,8 +90,8 @@ macro_rules! conversion {
     )* };
 }
 conversion! {
-    /// A generic pointer as an address in its address space, for inline assembly.
+    /// Converts a generic pointer to an address in its address space, for inline assembly.
     convert_generic_to_specific_address_space: "to.";
-    /// An address in an address space as a generic pointer.
+    /// Converts an address in an address space to a generic pointer.
     convert_specific_address_space_to_generic: "";
 }

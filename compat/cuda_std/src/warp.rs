@@ -1,78 +1,78 @@
-//! Operations among the lanes of a warp.
+//! Warp-level primitives: shuffles, votes, matches and reductions.
 //!
 //! # Safety
 //!
-//! Of every `unsafe` function: the caller is a lane of `mask`, no lane of it has returned, and all of them call the function
-//! with the same mask.
+//! For every `unsafe` function, the caller is a lane of `mask` and no lane of `mask` has returned. All lanes of `mask`
+//! call the function with the same mask.
 
 use half::{bf16, f16};
 
 use gpu_std::warp;
 pub use gpu_std::warp::{active_mask as activemask, lane_id};
 
-/// Waits until all lanes of `mask` are here.
+/// Waits until all lanes of `mask` have arrived.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_warp(mask: u32) {
     warp::sync_warp(mask);
 }
 
-/// Whether `predicate` is true in all lanes of `mask`.
+/// Returns true if `predicate` is true in all lanes of `mask`.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
     warp::all(mask, predicate)
 }
 
-/// Whether `predicate` is true in any lane of `mask`.
+/// Returns true if `predicate` is true in any lane of `mask`.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
     warp::any(mask, predicate)
 }
 
-/// The lanes of `mask` in which `predicate` is true.
+/// Returns the lanes of `mask` in which `predicate` is true, as a bit mask.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
     warp::ballot(mask, predicate)
 }
 
-/// A number that lanes can compare: 32 or 64 bits.
+/// A type that lanes can compare: 32 or 64 bits.
 pub trait WarpMatchValue: gpu_std::KernelType {}
 
-/// The lanes of `mask` whose value has the same bits.
+/// Returns the lanes of `mask` whose value has the same bits, as a bit mask.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
     warp::match_any(mask, value)
 }
 
-/// `mask` if the value has the same bits in all its lanes.
+/// Returns `mask` if the value has the same bits in all lanes of `mask`.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_all<T: WarpMatchValue>(mask: u32, value: T) -> Option<u32> {
@@ -84,25 +84,25 @@ macro_rules! implement {
 }
 implement!(WarpMatchValue: i32 i64 u32 u64 f32 f64);
 
-/// What [`warp_reduce`] computes.
+/// Reduction operator of [`warp_reduce`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WarpReductionOp {
-    /// The sum; integers wrap.
+    /// Sum; integers wrap.
     Add,
-    /// The least value.
+    /// Minimum.
     Min,
-    /// The greatest value.
+    /// Maximum.
     Max,
-    /// The bits set in all lanes.
+    /// Bitwise AND.
     And,
-    /// The bits set in any lane.
+    /// Bitwise OR.
     Or,
-    /// The bits set in an odd number of lanes.
+    /// Bitwise XOR.
     Xor,
 }
 
-/// A number that lanes can reduce: `i32` and `u32`.
+/// A type that lanes can reduce: `i32` or `u32`.
 pub trait WarpReduceValue: gpu_std::KernelType {
     #[doc(hidden)]
     fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self;
@@ -128,18 +128,19 @@ macro_rules! reduce {
 }
 reduce!(i32, u32);
 
-/// Combines the values of the lanes of `mask` by `op`; every lane gets the result. From compute capability 8.0.
+/// Reduces the values of the lanes of `mask` with `op`; every lane receives the result. Requires compute capability
+/// 8.0.
 ///
 /// # Safety
 ///
-/// As the [module](self) says.
+/// See the [safety conditions of the module](self).
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_reduce<T: WarpReduceValue>(mask: u32, value: T, op: WarpReductionOp) -> T {
     T::reduce(mask, value, op)
 }
 
-/// How a shuffle finds the lane to read from.
+/// Shuffle mode: how the source lane is found.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarpShuffleMode {
@@ -150,8 +151,8 @@ pub enum WarpShuffleMode {
 }
 
 impl WarpShuffleMode {
-    /// Whether that lane is not beyond the caller's part of `width` lanes, as the hardware's predicate says. (An exchange by
-    /// a mask of `width` or more may lead to a lower part.)
+    /// Returns true if the source lane is inside the caller's segment of `width` lanes, as the hardware predicate
+    /// reports it. (A shuffle-xor with a mask of `width` or more may read from a lower segment.)
     #[inline(always)]
     fn is_inside(self, operand: u32, width: u32) -> bool {
         let (lane, operand) = (lane_id(), operand & 31);
@@ -165,13 +166,13 @@ impl WarpShuffleMode {
     }
 }
 
-/// A value that lanes can exchange: a number of up to 128 bits.
+/// A value that lanes can shuffle: a number of up to 128 bits.
 pub trait WarpShuffleValue: Sized {
-    /// One shuffle.
+    /// Performs one shuffle.
     ///
     /// # Safety
     ///
-    /// As the [module](self) says.
+    /// See the [safety conditions of the module](self).
     #[doc(hidden)]
     unsafe fn shuffle(
         mode: WarpShuffleMode,
@@ -244,7 +245,7 @@ impl WarpShuffleValue for i128 {
         operand: u32,
         width: u32,
     ) -> (Self, bool) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (bits, inside) = unsafe { u128::shuffle(mode, mask, value as u128, operand, width) };
         (bits as i128, inside)
     }
@@ -254,31 +255,31 @@ macro_rules! shuffles {
     ($($(#[$doc:meta])* $name:ident = $mode:ident, $operand:ident;)*) => { $(
         $(#[$doc])*
         ///
-        /// Within parts of `width` lanes, 1 to 32. The second value is the hardware's predicate: whether that lane is in
-        /// the caller's part. If it is not, the value is the caller's own.
+        /// Operates within segments of `width` lanes, 1 to 32. The second value is the hardware predicate: true if the
+        /// source lane is inside the caller's segment. Otherwise the first value is the caller's own.
         ///
         /// # Panics
         ///
-        /// If `width` is not a power of two up to 32.
+        /// Panics if `width` is not a power of two up to 32.
         ///
         /// # Safety
         ///
-        /// As the [module](self) says.
+        /// See the [safety conditions of the module](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: WarpShuffleValue>(mask: u32, value: T, $operand: u32, width: u32) -> (T, bool) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { T::shuffle(WarpShuffleMode::$mode, mask, value, $operand, width) }
         }
     )* };
 }
 shuffles! {
-    /// The value of the lane `delta` above.
+    /// Returns the value of the lane `delta` above.
     warp_shuffle_down = Down, delta;
-    /// The value of the lane `delta` below.
+    /// Returns the value of the lane `delta` below.
     warp_shuffle_up = Up, delta;
-    /// The value of the lane `idx`.
+    /// Returns the value of the lane `idx`.
     warp_shuffle_idx = Idx, idx;
-    /// The value of the lane whose index differs in the bits of `lane_mask`.
+    /// Returns the value of the lane whose index differs in the bits of `lane_mask`.
     warp_shuffle_xor = Xor, lane_mask;
 }

@@ -1,4 +1,4 @@
-//! Code that must not compile, and its errors.
+//! Code that must not compile, with the expected errors.
 
 #[test]
 fn what_is_not_there_is_explained() {

@@ -1,7 +1,7 @@
 //! [`Context`]: the device that a thread uses.
 //!
-//! A context is the device's primary one, which CUDA's libraries share. [`Context::new`] makes it that of the calling thread.
-//! A thread that has made none uses the last that any thread made.
+//! A context is the primary context of a device, which CUDA's libraries share. [`Context::new`] makes it current for
+//! the calling thread. A thread that has made none uses the last context that any thread made.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ thread_local! {
 
 static LAST: Mutex<Option<runtime::Device>> = Mutex::new(None);
 
-/// The device of the calling thread.
+/// Current device of the calling thread.
 pub(crate) fn current() -> CudaResult<runtime::Device> {
     CURRENT
         .with_borrow(Clone::clone)
@@ -29,20 +29,20 @@ pub(crate) fn current() -> CudaResult<runtime::Device> {
 }
 
 bitflags::bitflags! {
-    /// Flags of a context. They have no effect: waits are chosen by the runtime, and memory of the host can always be mapped.
+    /// Flags of a context. They have no effect: the runtime chooses how to wait, and host memory can always be mapped.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct ContextFlags: u32 {
         /// The driver chooses how a thread waits.
         const SCHED_AUTO = 0x00;
-        /// A thread that waits spins.
+        /// Waiting threads spin.
         const SCHED_SPIN = 0x01;
-        /// A thread that waits yields.
+        /// Waiting threads yield.
         const SCHED_YIELD = 0x02;
-        /// A thread that waits sleeps.
+        /// Waiting threads sleep.
         const SCHED_BLOCKING_SYNC = 0x04;
-        /// Memory of the host can be mapped.
+        /// Host memory can be mapped.
         const MAP_HOST = 0x08;
-        /// Local memory is not made smaller again.
+        /// Local memory is not shrunk after a launch.
         const LMEM_RESIZE_TO_MAX = 0x10;
     }
 }
@@ -51,22 +51,22 @@ bitflags::bitflags! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResourceLimit {
-    /// Bytes of stack of each thread.
+    /// Bytes of stack per thread.
     StackSize,
-    /// Bytes of the buffer for text that kernels print.
+    /// Bytes of the `printf` buffer of kernels.
     PrintfFifoSize,
     /// Bytes of the heap of `malloc` in kernels.
     MallocHeapSize,
-    /// How deep launches from kernels may wait.
+    /// Maximum depth at which launches from kernels may wait.
     DeviceRuntimeSynchronizeDepth,
-    /// How many launches from kernels may be pending.
+    /// Maximum number of pending launches from kernels.
     DeviceRuntimePendingLaunchCount,
-    /// Granularity of reads of the L2 cache.
+    /// Granularity of L2 cache reads.
     MaxL2FetchGranularity,
 }
 
 impl ResourceLimit {
-    /// As the driver names it; `None` for the stack's, which the runtime manages.
+    /// The driver's name of the limit; `None` for the stack size, which the runtime manages.
     fn in_driver(self) -> Option<ContextLimit> {
         Some(match self {
             ResourceLimit::StackSize => return None,
@@ -79,7 +79,7 @@ impl ResourceLimit {
     }
 }
 
-/// The division of memory between L1 cache and shared memory. The driver chooses it for each kernel.
+/// Split of memory between L1 cache and shared memory. The driver chooses it per kernel.
 #[allow(missing_docs, reason = "each is named by what it prefers")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheConfig {
@@ -89,7 +89,7 @@ pub enum CacheConfig {
     PreferEqual,
 }
 
-/// The width of shared memory's banks, which GPUs of today do not let a program choose.
+/// Width of shared memory banks, which programs cannot choose on current GPUs.
 #[allow(missing_docs, reason = "each is named by its width")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -99,24 +99,24 @@ pub enum SharedMemoryConfig {
     EightByteBankSize,
 }
 
-/// A device in use. Keep it as long as the device is used.
+/// A device in use. Keep it alive as long as the device is used.
 #[derive(Debug)]
 pub struct Context {
     device: runtime::Device,
 }
 
 impl Context {
-    /// The primary context of a device, which becomes that of this thread.
+    /// Returns the primary context of a device and makes it current for this thread.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn new(device: Device) -> CudaResult<Context> {
         Ok(Self::from_runtime(&device.runtime()?))
     }
 
-    /// The context of a device of the runtime, which becomes that of this thread: for programs that use both, and for tests
-    /// on the emulated device.
+    /// Returns the context of a runtime device and makes it current for this thread: for programs that use both APIs,
+    /// and for tests on the emulated device.
     ///
     /// ```
     /// use cust::context::Context;
@@ -134,11 +134,11 @@ impl Context {
         context
     }
 
-    /// [`Context::new`], with flags that have no effect.
+    /// Calls [`Context::new`]; the flags have no effect.
     ///
     /// # Errors
     ///
-    /// As [`Context::new`].
+    /// The errors of [`Context::new`].
     pub fn create_and_push(_: ContextFlags, device: Device) -> CudaResult<Context> {
         Self::new(device)
     }
@@ -157,7 +157,7 @@ impl Context {
         Ok(())
     }
 
-    /// The version of CUDA.
+    /// CUDA version.
     ///
     /// # Errors
     ///
@@ -166,14 +166,14 @@ impl Context {
         Ok(CudaApiVersion::of(self.device.properties()))
     }
 
-    /// The runtime's device.
+    /// Device of the runtime.
     pub fn runtime(&self) -> &runtime::Device {
         &self.device
     }
 
-    /// CUDA's handle, a `CUcontext`, valid as long as the context. On the emulated device a number without meaning.
+    /// CUDA handle, a `CUcontext`, valid as long as the context. On the emulated device it is a meaningless number.
     pub fn as_raw(&self) -> *mut c_void {
-        // SAFETY: the handle is read, and not used.
+        // SAFETY: the handle is only read, not used.
         let (_, context) = unsafe { self.device.driver() };
         std::ptr::with_exposed_provenance_mut(context.0 as usize)
     }
@@ -182,7 +182,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work, with the context.
+    /// A fault of earlier work, together with the context.
     pub fn drop(context: Context) -> DropResult<Context> {
         match context.device.synchronize() {
             Ok(()) => Ok(()),
@@ -191,21 +191,21 @@ impl Context {
     }
 }
 
-/// The context of the calling thread.
+/// Current context of the calling thread.
 #[derive(Debug)]
 pub struct CurrentContext;
 
 impl CurrentContext {
-    /// Its device.
+    /// Device of the current context.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] when there is none.
+    /// [`CudaError::InvalidContext`] if there is no context.
     pub fn get_device() -> CudaResult<Device> {
         Ok(Device::of(&current()?))
     }
 
-    /// Makes a context that of this thread.
+    /// Makes a context current for this thread.
     ///
     /// # Errors
     ///
@@ -219,12 +219,12 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// A fault of that work; [`CudaError::InvalidContext`] without a context.
+    /// A fault of the waited-for work; [`CudaError::InvalidContext`] without a context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
     }
 
-    /// The priorities of streams.
+    /// Range of stream priorities.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl CurrentContext {
         Ok(StreamPriorityRange { least, greatest })
     }
 
-    /// The flags: those that `quick_init` sets, since no other has an effect.
+    /// Flags of the context. They are always the flags that `quick_init` sets, since no other flag has an effect.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl CurrentContext {
         current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
     }
 
-    /// The division of memory between L1 cache and shared memory, which the driver chooses.
+    /// Split of memory between L1 cache and shared memory, which the driver chooses.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ impl CurrentContext {
         current().map(|_| CacheConfig::PreferNone)
     }
 
-    /// Sets the preferred division of L1 cache and shared memory, without effect.
+    /// Sets the preferred split of L1 cache and shared memory, without effect.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl CurrentContext {
         current().map(drop)
     }
 
-    /// The width of shared memory's banks, which cannot be chosen.
+    /// Width of shared memory banks, which cannot be chosen.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl CurrentContext {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
 
-    /// Sets the width of shared memory's banks, without effect.
+    /// Sets the width of shared memory banks, without effect.
     ///
     /// # Errors
     ///
@@ -279,48 +279,48 @@ impl CurrentContext {
         current().map(drop)
     }
 
-    /// A limit.
+    /// Value of a limit.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] where the device has no such limit: the emulated one has those of stack, heap and
-    /// printed text.
+    /// [`CudaError::UnsupportedLimit`] if the device has no such limit: the emulated device supports stack, heap and
+    /// `printf` buffer.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
         let device = current()?;
         let Some(limit) = resource.in_driver() else { return Ok(device.stack_limit()?) };
         device.check()?;
-        // SAFETY: the context is of a device that lives.
+        // SAFETY: the context belongs to a live device.
         let (driver, context) = unsafe { device.driver() };
         Ok(driver.context_limit(context, limit)?)
     }
 
-    /// Changes a limit. The heap's and that of printed text can only be changed before the first launch of a kernel that
-    /// allocates or prints.
+    /// Changes a limit. The heap and `printf` buffer limits can only be changed before the first launch of a kernel
+    /// that allocates or prints.
     ///
     /// # Errors
     ///
-    /// As [`Self::get_resource_limit`]; whatever the driver reports.
+    /// The errors of [`Self::get_resource_limit`], and errors of the driver.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;
         let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };
         device.check()?;
-        // SAFETY: the context is of a device that lives.
+        // SAFETY: the context belongs to a live device.
         let (driver, context) = unsafe { device.driver() };
         Ok(driver.context_set_limit(context, resource, limit)?)
     }
 }
 
-/// Priorities that streams can have; lower numbers are more urgent.
+/// Range of stream priorities; lower numbers are more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamPriorityRange {
-    /// The least urgent.
+    /// Least urgent priority.
     pub least: i32,
-    /// The most urgent.
+    /// Most urgent priority.
     pub greatest: i32,
 }
 
-/// Contexts as programs from before 0.3 make them: on a stack of the thread. Here every context is the device's primary one,
-/// and the newest is that of the thread.
+/// Context API as in versions before 0.3: a per-thread stack of contexts. Here every context is the device's primary
+/// context, and the newest is current for the thread.
 pub mod legacy {
     pub use super::{CacheConfig, Context, ContextFlags, CurrentContext, ResourceLimit};
     pub use super::{SharedMemoryConfig, StreamPriorityRange};

@@ -1,10 +1,10 @@
-//! [`Device`]: the CUDA devices of the machine.
+//! [`Device`]: CUDA devices of the machine.
 
 use warpsmith_runtime::{self as runtime, DeviceId};
 
 use crate::error::CudaResult;
 
-/// A device, by its number.
+/// A device, identified by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     id: DeviceId,
@@ -36,7 +36,7 @@ pub enum DeviceAttribute {
 }
 
 impl Device {
-    /// The number of CUDA devices.
+    /// Number of CUDA devices.
     ///
     /// # Errors
     ///
@@ -45,58 +45,58 @@ impl Device {
         Ok(runtime::Device::cuda_count()?)
     }
 
-    /// The device of a number, as `CUDA_VISIBLE_DEVICES` numbers them.
+    /// Returns the device with a number, in the numbering of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) beyond the last;
+    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) for a number beyond the last device;
     /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
     pub fn get_device(ordinal: u32) -> CudaResult<Device> {
         runtime::Device::cuda(ordinal)?;
         Ok(Device { id: DeviceId::Cuda(ordinal) })
     }
 
-    /// All CUDA devices.
+    /// Iterator over all CUDA devices.
     ///
     /// # Errors
     ///
-    /// As [`Self::num_devices`].
+    /// The errors of [`Self::num_devices`].
     pub fn devices() -> CudaResult<Devices> {
         Ok(Devices { range: 0..Self::num_devices()? })
     }
 
-    /// Bytes of memory.
+    /// Device memory in bytes.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn total_memory(self) -> CudaResult<usize> {
         Ok(self.runtime()?.properties().total_memory as usize)
     }
 
-    /// The product's name.
+    /// Product name.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn name(self) -> CudaResult<String> {
         Ok(self.runtime()?.name().to_owned())
     }
 
-    /// The identity, which does not change.
+    /// UUID, which does not change.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn uuid(self) -> CudaResult<[u8; 16]> {
         Ok(self.runtime()?.uuid().0)
     }
 
-    /// A property.
+    /// Value of a device attribute.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn get_attribute(self, attribute: DeviceAttribute) -> CudaResult<i32> {
         let device = self.runtime()?;
         let of = device.properties();
@@ -123,11 +123,11 @@ impl Device {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// The runtime's device, for what this crate does not have.
+    /// Device of the runtime, for functions that this crate lacks.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn runtime(self) -> CudaResult<runtime::Device> {
         Ok(runtime::Device::from_id(self.id)?)
     }
@@ -137,7 +137,7 @@ impl Device {
     }
 }
 
-/// The devices of the machine, one after the other.
+/// Iterator over the devices of the machine.
 #[derive(Debug, Clone)]
 pub struct Devices {
     range: std::ops::Range<u32>,

@@ -1,22 +1,22 @@
 //! [`CudaError`]: CUDA's error codes.
 //!
-//! A code alone rarely says what to do. [`explanation`] gives the text of the calling thread's last error: which kernel with
-//! which configuration, what a panic in a kernel said, what the PTX compiler objects to.
+//! An error code alone rarely shows the remedy. [`explanation`] returns the text of the calling thread's last error:
+//! the kernel and its configuration, the panic message of a kernel, or the error of the PTX compiler.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use warpsmith_runtime::{DriverError, Error, LaunchError, LoadError};
 
-/// The result of most calls.
+/// Result of most calls.
 pub type CudaResult<T> = Result<T, CudaError>;
 
-/// The result of calls that drop a value: on failure it comes back with the error.
+/// Result of calls that drop a value: on failure the value is returned with the error.
 pub type DropResult<T> = Result<(), (CudaError, T)>;
 
 macro_rules! codes {
     ($($name:ident = $code:literal $text:literal,)*) => {
-        /// An error of CUDA.
+        /// A CUDA error.
         #[allow(missing_docs, reason = "the text of each is its `Display`")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -26,7 +26,7 @@ macro_rules! codes {
         }
 
         impl CudaError {
-            /// The error of a code of the CUDA driver.
+            /// Converts an error code of the CUDA driver.
             pub fn from_code(code: u32) -> CudaError {
                 match code {
                     $($code => CudaError::$name,)*
@@ -120,11 +120,11 @@ impl fmt::Display for CudaError {
 impl std::error::Error for CudaError {}
 
 thread_local! {
-    /// The last error of the runtime on this thread.
+    /// Last error of the runtime on this thread.
     static LAST: RefCell<Option<(CudaError, String)>> = const { RefCell::new(None) };
 }
 
-/// The full text of the last error on this thread that came from the runtime: the cause, and what to do.
+/// Full text of the last runtime error on this thread: cause and remedy.
 pub fn explanation() -> Option<String> {
     LAST.with_borrow(|last| last.as_ref().map(|(_, text)| text.clone()))
 }
@@ -180,7 +180,7 @@ fn code_of(error: &Error) -> CudaError {
     }
 }
 
-/// Notes the explanation of an error that this crate found itself.
+/// Records the explanation of an error that this crate detected.
 pub(crate) fn explained(error: CudaError, text: impl Into<String>) -> CudaError {
     LAST.with_borrow_mut(|last| *last = Some((error, text.into())));
     error

@@ -1,4 +1,4 @@
-//! [`Event`]: a mark in a stream.
+//! [`Event`]: a marker in a stream.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ bitflags::bitflags! {
     /// Flags of an event.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct EventFlags: u32 {
-        /// It measures time.
+        /// The event measures time.
         const DEFAULT = 0x0;
-        /// Threads that wait for it sleep. Without effect.
+        /// Threads that wait for the event sleep. Without effect.
         const BLOCKING_SYNC = 0x1;
-        /// It does not measure time, and costs less.
+        /// The event does not measure time, and costs less.
         const DISABLE_TIMING = 0x2;
-        /// Another process can use it: an error here.
+        /// The event can be used by another process: an error here.
         const INTERPROCESS = 0x4;
     }
 }
 
-/// Whether the work before an event is done.
+/// Status of an event: whether the work before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStatus {
-    /// It is.
+    /// The work before the event is done.
     Ready,
-    /// It is not.
+    /// The work before the event is not done.
     NotReady,
 }
 
-/// A mark in a stream.
+/// A marker in a stream.
 #[derive(Debug)]
 pub struct Event {
     inner: runtime::Event,
 }
 
 impl Event {
-    /// An event of the thread's device.
+    /// Makes an event on the thread's device.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Event {
         Ok(Event { inner })
     }
 
-    /// Marks the end of what is enqueued now.
+    /// Records the event after the work enqueued so far.
     ///
     /// # Errors
     ///
@@ -68,20 +68,20 @@ impl Event {
         Ok(self.inner.record(stream.runtime())?)
     }
 
-    /// Whether the work before it is done.
+    /// Returns whether the work before the event is done.
     ///
     /// # Errors
     ///
-    /// A fault of that work.
+    /// A fault of the work before the event.
     pub fn query(&self) -> CudaResult<EventStatus> {
         Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
     }
 
-    /// Waits for the work before it.
+    /// Waits for the work before the event.
     ///
     /// # Errors
     ///
-    /// A fault of that work.
+    /// A fault of the work before the event.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
@@ -100,12 +100,12 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// As [`Self::elapsed_time_f32`].
+    /// The errors of [`Self::elapsed_time_f32`].
     pub fn elapsed(&self, start: &Event) -> CudaResult<Duration> {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
     }
 
-    /// The runtime's event.
+    /// Event of the runtime.
     pub fn runtime(&self) -> &runtime::Event {
         &self.inner
     }

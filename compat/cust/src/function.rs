@@ -13,26 +13,26 @@ macro_rules! sizes {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub struct $name {
-            /// Along x.
+            /// Size along x.
             pub x: u32,
-            /// Along y.
+            /// Size along y.
             pub y: u32,
-            /// Along z.
+            /// Size along z.
             pub z: u32,
         }
 
         impl $name {
-            /// Of one dimension.
+            /// Makes a one-dimensional size.
             pub fn x(x: u32) -> Self {
                 Self { x, y: 1, z: 1 }
             }
 
-            /// Of two dimensions.
+            /// Makes a two-dimensional size.
             pub fn xy(x: u32, y: u32) -> Self {
                 Self { x, y, z: 1 }
             }
 
-            /// Of three dimensions.
+            /// Makes a three-dimensional size.
             pub fn xyz(x: u32, y: u32, z: u32) -> Self {
                 Self { x, y, z }
             }
@@ -92,9 +92,9 @@ macro_rules! sizes {
     )* };
 }
 sizes! {
-    /// The blocks of a launch.
+    /// Number of blocks of a launch.
     GridSize;
-    /// The threads of a block.
+    /// Number of threads per block.
     BlockSize;
 }
 
@@ -108,15 +108,15 @@ impl BlockSize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FunctionAttribute {
-    /// The most threads of a block.
+    /// Maximum threads per block.
     MaxThreadsPerBlock,
     /// Bytes of static shared memory.
     SharedMemorySizeBytes,
-    /// Bytes of local memory of a thread.
+    /// Bytes of local memory per thread.
     LocalSizeBytes,
-    /// Registers of a thread.
+    /// Registers per thread.
     NumRegisters,
-    /// The architecture of the machine code, `10 * major + minor`.
+    /// Architecture of the machine code, `10 * major + minor`.
     BinaryVersion,
 }
 
@@ -132,12 +132,12 @@ impl Function<'_> {
         Self { inner, module: PhantomData }
     }
 
-    /// The runtime's kernel.
+    /// Kernel of the runtime.
     pub fn runtime(&self) -> &runtime::Function {
         &self.inner
     }
 
-    /// A property.
+    /// Value of a function attribute.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Function<'_> {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Sets the preferred division of L1 cache and shared memory, without effect: the driver chooses it.
+    /// Sets the preferred split of L1 cache and shared memory, without effect: the driver chooses it.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Sets the width of shared memory's banks, without effect: GPUs of today do not let a program choose it.
+    /// Sets the width of shared memory banks, without effect: programs cannot choose it on current GPUs.
     ///
     /// # Errors
     ///
@@ -172,12 +172,12 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Bytes of dynamic shared memory that each block can have when this number of blocks is on a multiprocessor at once; 0
-    /// when so many cannot be.
+    /// Bytes of dynamic shared memory available to each block if this number of blocks is resident per SM; 0 if so many
+    /// cannot be resident.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidValue`] for no blocks; whatever the driver reports.
+    /// [`CudaError::InvalidValue`] for zero blocks; errors of the driver.
     pub fn available_dynamic_shared_memory_per_block(
         &self,
         blocks: GridSize,
@@ -192,7 +192,7 @@ impl Function<'_> {
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;
-        // Fewer blocks fit the more memory each has: the last size with which so many fit.
+        // More memory per block means fewer resident blocks: searches the largest size with which enough blocks fit.
         let (mut fits, mut too_much) = (None, most.saturating_add(1));
         let mut size = 0;
         loop {
@@ -208,11 +208,11 @@ impl Function<'_> {
         }
     }
 
-    /// Blocks of this size that are on a multiprocessor at once.
+    /// Maximum number of resident blocks of this size per SM.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn max_active_blocks_per_multiprocessor(
         &self,
         block_size: BlockSize,
@@ -221,13 +221,13 @@ impl Function<'_> {
         Ok(self.inner.occupancy(block_size.threads(), bytes(dynamic_smem_size))?)
     }
 
-    /// A block size of most threads at once on the device, and the least grid that fills it: `(grid, block)`.
+    /// Block size with maximum occupancy, and the smallest grid that fills the device: `(grid, block)`.
     ///
-    /// `block_size_limit` limits the threads of a block; 0 does not.
+    /// `block_size_limit` limits the threads per block; 0 means no limit.
     ///
     /// # Errors
     ///
-    /// More shared memory than a block can have; whatever the driver reports.
+    /// Shared memory above the limit of a block; errors of the driver.
     pub fn suggested_launch_configuration(
         &self,
         dynamic_smem_size: usize,
@@ -238,7 +238,7 @@ impl Function<'_> {
             threads => threads,
         };
         let shared = bytes(dynamic_smem_size);
-        // A block over the limit gets more shared memory than there is, so it is not chosen.
+        // A block size over the limit is given more shared memory than exists, so it is not chosen.
         let best = self.inner.potential_block(|block| if block <= limit { shared } else { u32::MAX })?;
         let block = best.block.min(limit);
         let grid = if block == best.block { best.grid } else { self.grid(block, shared)? };
@@ -261,13 +261,13 @@ fn bytes(size: usize) -> u32 {
 /// launch!(module.kernel_name<<<grid, block, shared_bytes, stream>>>(argument, …))
 /// ```
 ///
-/// `function`, `module` and `stream` are names of variables. Grid and block are numbers or tuples. A slice parameter
-/// `&[T]` takes two arguments, pointer and length. The value is a `CudaResult<()>`.
+/// `function`, `module` and `stream` are variable names. Grid and block are numbers or tuples. A slice parameter `&[T]`
+/// takes two arguments, pointer and length. The macro evaluates to a `CudaResult<()>`.
 ///
 /// # Safety
 ///
-/// The call is `unsafe`: the arguments have the types of the kernel's parameters, the memory that they point to stays until
-/// the kernel is done, and the kernel does nothing undefined with them.
+/// The call is `unsafe`. The arguments must have the types of the kernel's parameters, and the memory that they point
+/// to must stay valid until the kernel is done. The kernel must have no undefined behaviour with them.
 #[macro_export]
 macro_rules! launch {
     ($module:ident . $function:ident <<<$grid:expr, $block:expr, $shared:expr, $stream:ident>>>($($argument:expr),* $(,)?)) => {
@@ -289,7 +289,7 @@ macro_rules! launch {
     };
 }
 
-/// An argument of [`launch!`](crate::launch!): where its value is, and its size.
+/// Address and size of an argument of [`launch!`](crate::launch!).
 #[doc(hidden)]
 pub fn argument<T: crate::memory::DeviceCopy>(value: &T) -> (*const std::ffi::c_void, usize) {
     ((&raw const *value).cast(), size_of::<T>())

@@ -1,5 +1,5 @@
-//! Rust-CUDA's host library on [`warpsmith_runtime`]: a program written for it compiles and runs when its manifest names
-//! this package.
+//! Rust-CUDA's host library on [`warpsmith_runtime`]: a program written for Rust-CUDA compiles and runs when its
+//! manifest names this package.
 //!
 //! ```toml
 //! [dependencies]
@@ -28,20 +28,19 @@
 //! # }
 //! ```
 //!
-//! The CUDA driver is loaded when the program runs: it needs no CUDA toolkit to build, and without a driver
-//! [`quick_init`] is an error. [`CudaError`] has CUDA's codes; [`error::explanation`] has the full text,
-//! with the kernel and what to do.
+//! The CUDA driver is loaded at run time: building needs no CUDA toolkit, and without a driver [`quick_init`] is an
+//! error. [`CudaError`] has CUDA's codes; [`error::explanation`] has the full text, with the kernel and the remedy.
 //!
 //! Memory comes from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does, because
-//! pointers given to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` says what differs, and how to go on to
-//! the runtime's own buffers and launches, which are tracked and safe.
+//! pointers passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences, and explains
+//! how to move to the runtime's own buffers and launches, which are tracked and safe.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
-//! | [`context`], [`device`] | the device that a thread uses, what it is |
-//! | [`memory`] | buffers and boxes on the device, in page-locked memory, and in memory of both |
+//! | [`context`], [`device`] | the device of a thread and its properties |
+//! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory shared by host and device |
 //! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins; linking them; kernels; launches |
-//! | [`stream`], [`event`] | queues of work, and marks in them |
+//! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]
 
@@ -62,10 +61,10 @@ pub mod stream;
 mod symbol;
 pub mod util;
 
-/// What host and device exchange: see [`cust_core`].
+/// Types that host and device exchange: see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
 pub use instead::{external, graph, surface, texture};
-/// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all are.
+/// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all implement it.
 pub use warpsmith_compat_macros::CustDeviceCopy as DeviceCopy;
 pub use warpsmith_runtime as runtime;
 
@@ -74,7 +73,7 @@ use device::Device;
 use error::{CudaError, CudaResult};
 
 bitflags::bitflags! {
-    /// Flags of [`init`]. There are none.
+    /// Flags of [`init`]. No flags are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct CudaFlags: u32 {
         #[doc(hidden)]
@@ -82,7 +81,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Starts the CUDA driver.
+/// Initializes the CUDA driver.
 ///
 /// # Errors
 ///
@@ -94,11 +93,11 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
     }
 }
 
-/// Starts the CUDA driver, and makes the first device that of this thread.
+/// Initializes the CUDA driver, and makes the first device current for this thread.
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] says why.
+/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] has the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
     let context = Context::new(Device::get_device(0)?)?;
@@ -106,14 +105,14 @@ pub fn quick_init() -> CudaResult<Context> {
     Ok(context)
 }
 
-/// The version of CUDA that the driver supports.
+/// CUDA version that the driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CudaApiVersion {
     version: i32,
 }
 
 impl CudaApiVersion {
-    /// That of the driver.
+    /// CUDA version of the driver.
     ///
     /// # Errors
     ///
@@ -128,12 +127,12 @@ impl CudaApiVersion {
         CudaApiVersion { version: 1000 * major + 10 * minor }
     }
 
-    /// The 12 of 12.4.
+    /// Major version: 12 of 12.4.
     pub fn major(self) -> i32 {
         self.version / 1000
     }
 
-    /// The 4 of 12.4.
+    /// Minor version: 4 of 12.4.
     pub fn minor(self) -> i32 {
         self.version % 1000 / 10
     }

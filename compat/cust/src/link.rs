@@ -1,4 +1,4 @@
-//! [`Linker`]: several files of code as one.
+//! [`Linker`]: links several files of code into one.
 
 use warpsmith_runtime::{Error, LoadError};
 
@@ -7,8 +7,8 @@ use crate::error::CudaResult;
 
 /// Links PTX, cubins and fatbins into one cubin.
 ///
-/// The parts are read when [`complete`](Self::complete) is called. On the emulated device the result of PTX is the PTX of all
-/// parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) knows the kernels.
+/// The parts are read when [`complete`](Self::complete) is called. On the emulated device, the result of linking PTX is
+/// the PTX of all parts. [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel names from it.
 ///
 /// ```no_run
 /// use cust::link::Linker;
@@ -29,7 +29,7 @@ pub struct Linker {
 }
 
 impl Linker {
-    /// A linker for the thread's device.
+    /// Makes a linker for the thread's device.
     ///
     /// # Errors
     ///
@@ -71,16 +71,17 @@ impl Linker {
         Ok(())
     }
 
-    /// The cubin of all parts, for the thread's device.
+    /// Links all parts into a cubin for the thread's device.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) for a part that is none of the forms, and for no
-    /// parts; [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for what the driver does not link;
+    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) for a part of an unknown form, and without
+    /// parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for errors of the linker;
     /// [`error::explanation`](crate::error::explanation) has the linker's text.
     pub fn complete(self) -> CudaResult<Vec<u8>> {
         let device = context::current()?;
-        // SAFETY: as for `Module`: that the code is a compiler's is promised by whoever launches its kernels.
+        // SAFETY: same as for `Module`: the caller that launches the kernels guarantees that the code is a compiler's
+        // output.
         let linked = unsafe { device.link_code(&self.parts) };
         match (linked, self.parts.iter().map(|part| str::from_utf8(part)).collect::<Result<Vec<_>, _>>()) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => Ok(ptx.join("\n").into_bytes()),

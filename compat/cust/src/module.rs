@@ -1,4 +1,4 @@
-//! [`Module`]: PTX, a cubin or a fatbin, loaded.
+//! [`Module`]: a loaded PTX, cubin or fatbin.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::host_kernels::HostKernels;
 use crate::memory::DeviceCopy;
 pub use crate::symbol::Symbol;
 
-/// Options of the PTX compiler. They have no effect: the driver's own settings are used.
+/// Options of the PTX compiler. They have no effect: the driver's defaults are used.
 #[allow(missing_docs, reason = "each is CUDA's option of that name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -26,7 +26,7 @@ pub enum ModuleJitOption {
     GenerateLineInfo(bool),
 }
 
-/// A level of optimisation.
+/// Optimization level.
 #[allow(missing_docs, reason = "each is named by its number")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OptLevel {
@@ -50,7 +50,7 @@ pub enum JitTarget {
     Compute90,
 }
 
-/// What to do when there is no matching machine code.
+/// Fallback if there is no matching machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JitFallback {
     /// Compile the PTX.
@@ -59,10 +59,10 @@ pub enum JitFallback {
     PreferCompatibleBinary,
 }
 
-/// Code on the thread's device.
+/// A module of code on the thread's device.
 ///
-/// On the emulated device, PTX stands for the kernels of its names in the program: they run from their Rust source, when the
-/// host crate depends on the kernel crate and uses it (`use kernels as _;`).
+/// On the emulated device, PTX selects the program's kernels with the same names. They run from their Rust source if
+/// the host crate depends on the kernel crate and uses it (`use kernels as _;`).
 #[derive(Debug)]
 pub struct Module {
     code: Loaded,
@@ -79,12 +79,12 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidPtx`] for what the driver cannot compile, [`CudaError::InvalidImage`] for text that is no PTX,
-    /// [`CudaError::NotSupported`] on the emulated device when the program has none of its kernels;
+    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX, [`CudaError::InvalidImage`] for text that is not
+    /// PTX. [`CudaError::NotSupported`] on the emulated device if the program has none of the kernels.
     /// [`error::explanation`](crate::error::explanation) has the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
-        // What cuda_builder writes when it had no compiler.
+        // Text that cuda_builder writes if it had no compiler.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
             let device = context::current()?;
             if device.is_emulated() {
@@ -102,7 +102,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// As [`Self::from_ptx`].
+    /// The errors of [`Self::from_ptx`].
     pub fn from_ptx_cstr(ptx: &CStr, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let text = ptx
             .to_str()
@@ -110,22 +110,22 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads PTX, as versions before 0.3 named it.
+    /// Loads PTX; the name of the function before version 0.3.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_ptx`].
+    /// The errors of [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx")]
     #[allow(clippy::should_implement_trait)]
     pub fn from_str<T: AsRef<str>>(ptx: T) -> CudaResult<Module> {
         Self::from_ptx(ptx, &[])
     }
 
-    /// Loads PTX, as versions before 0.3 named it.
+    /// Loads PTX; the name of the function before version 0.3.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_ptx`].
+    /// The errors of [`Self::from_ptx`].
     #[deprecated(note = "use Module::from_ptx_cstr")]
     pub fn load_from_string(ptx: &CStr) -> CudaResult<Module> {
         Self::from_ptx_cstr(ptx, &[])
@@ -135,7 +135,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; as [`Self::from_ptx`].
+    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_ptx_file<P: AsRef<Path>>(path: P, options: &[ModuleJitOption]) -> CudaResult<Module> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -148,11 +148,11 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoBinaryForGpu`] for one of another architecture; as [`Self::from_ptx`].
+    /// [`CudaError::NoBinaryForGpu`] for a cubin of another architecture; the errors of [`Self::from_ptx`].
     ///
     /// # Safety
     ///
-    /// It is the unmodified output of a compiler.
+    /// The bytes are the unmodified output of a compiler.
     pub unsafe fn from_cubin_unchecked<T: AsRef<[u8]>>(
         bytes: T,
         _: &[ModuleJitOption],
@@ -160,20 +160,20 @@ impl Module {
         Self::load(bytes.as_ref())
     }
 
-    /// Loads a cubin: its length is checked.
+    /// Loads a cubin and checks its length.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_cubin_unchecked`].
+    /// The errors of [`Self::from_cubin_unchecked`].
     pub fn from_cubin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
 
-    /// Loads a fatbin: its length is checked.
+    /// Loads a fatbin and checks its length.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_cubin_unchecked`].
+    /// The errors of [`Self::from_cubin_unchecked`].
     pub fn from_fatbin<T: AsRef<[u8]>>(bytes: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         Self::load(bytes.as_ref())
     }
@@ -182,11 +182,11 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// As [`Self::from_cubin_unchecked`].
+    /// The errors of [`Self::from_cubin_unchecked`].
     ///
     /// # Safety
     ///
-    /// It is the unmodified output of a compiler.
+    /// The bytes are the unmodified output of a compiler.
     pub unsafe fn from_fatbin_unchecked<T: AsRef<[u8]>>(
         bytes: T,
         _: &[ModuleJitOption],
@@ -194,11 +194,11 @@ impl Module {
         Self::load(bytes.as_ref())
     }
 
-    /// Loads code of any of these forms from a file.
+    /// Loads PTX, a cubin or a fatbin from a file.
     ///
     /// # Errors
     ///
-    /// [`CudaError::FileNotFound`]; as [`Self::from_ptx`].
+    /// [`CudaError::FileNotFound`]; the errors of [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
         match unsafe { context::current()?.load_code_file(&path) } {
@@ -209,8 +209,8 @@ impl Module {
 
     fn load(bytes: &[u8]) -> CudaResult<Module> {
         let device = context::current()?;
-        // SAFETY: Rust-CUDA's functions are safe: that the code is a compiler's is promised by whoever launches its kernels,
-        // which is unsafe. The runtime checks that the bytes are one of the forms and whole.
+        // SAFETY: Rust-CUDA's functions are safe: the caller of the launch, which is unsafe, guarantees that the code
+        // is a compiler's output. The runtime checks that the bytes have one of the forms and are complete.
         let loaded = unsafe { device.load_code(bytes) };
         let code = match (loaded, std::str::from_utf8(bytes)) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => {
@@ -221,11 +221,11 @@ impl Module {
         Ok(Module { code })
     }
 
-    /// A kernel by its name.
+    /// Finds a kernel by name.
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; the explanation lists the names that there are.
+    /// [`CudaError::NotFound`]; the explanation lists the existing names.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
         Ok(Function::new(match &self.code {
@@ -234,8 +234,8 @@ impl Module {
         }))
     }
 
-    /// A global variable by its name in the PTX, to be copied to and from: `#[address_space(constant)]` and
-    /// `#[address_space(global)]` statics, which need `#[no_mangle]` to have a name of their own.
+    /// Finds a global variable by its name in the PTX, for copies to and from it. Statics with
+    /// `#[address_space(constant)]` and `#[address_space(global)]` need `#[no_mangle]` to have a predictable name.
     ///
     /// ```no_run
     /// use cust::prelude::*;
@@ -251,8 +251,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] for a variable of another size;
-    /// [`CudaError::NotSupported`] on the emulated device, where the variable is the kernel crate's own static.
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] for a variable of another size; [`CudaError::NotSupported`]
+    /// on the emulated device, where the variable is the kernel crate's own static.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
         let name = name.to_string_lossy();
         let Loaded::Code(code) = &self.code else {
@@ -273,7 +273,7 @@ impl Module {
         Ok(Symbol::new(address.0))
     }
 
-    /// The runtime's code; `None` on the emulated device, where kernels run from their Rust source.
+    /// Code of the runtime; `None` on the emulated device, where kernels run from their Rust source.
     pub fn runtime(&self) -> Option<&Code> {
         match &self.code {
             Loaded::Code(code) => Some(code),
@@ -281,7 +281,7 @@ impl Module {
         }
     }
 
-    /// Drops the module, after work that uses it.
+    /// Drops the module after the work that uses it.
     ///
     /// # Errors
     ///

@@ -16,15 +16,16 @@ bitflags::bitflags! {
     /// Flags of a stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct StreamFlags: u32 {
-        /// Copies that wait ([`CopyDestination`](crate::memory::CopyDestination)) are ordered behind the stream's work.
+        /// Synchronous copies ([`CopyDestination`](crate::memory::CopyDestination)) are ordered after the stream's
+        /// work.
         const DEFAULT = 0x00;
-        /// They are not: wait for the stream before them.
+        /// Synchronous copies are not ordered after the stream's work: wait for the stream before them.
         const NON_BLOCKING = 0x01;
     }
 }
 
 bitflags::bitflags! {
-    /// Flags of [`Stream::wait_event`]. There are none.
+    /// Flags of [`Stream::wait_event`]. No flags are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct StreamWaitEventFlags: u32 {
         /// No flags.
@@ -35,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for the streams of a device that copies are ordered behind.
+/// Waits for the streams of a device that synchronous copies are ordered after.
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +49,7 @@ pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     Ok(())
 }
 
-/// A queue of work, done in order.
+/// A queue of work, executed in order.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<runtime::Stream>,
@@ -56,12 +57,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream of the thread's device. A lower priority is more urgent; beyond the
-    /// [range](crate::context::CurrentContext::get_stream_priority_range) it is the nearest in it.
+    /// Makes a stream on the thread's device. A lower priority number is more urgent; a priority outside the
+    /// [range](crate::context::CurrentContext::get_stream_priority_range) is clamped to it.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context; whatever the driver reports.
+    /// [`CudaError::InvalidContext`] without a context; errors of the driver.
     pub fn new(flags: StreamFlags, priority: Option<i32>) -> CudaResult<Stream> {
         let device = context::current()?;
         let inner = match priority {
@@ -71,7 +72,7 @@ impl Stream {
         Ok(Self::from_runtime_with_flags(inner, flags))
     }
 
-    /// A stream of the runtime.
+    /// Wraps a stream of the runtime.
     pub fn from_runtime(stream: runtime::Stream) -> Stream {
         Self::from_runtime_with_flags(stream, StreamFlags::NON_BLOCKING)
     }
@@ -84,17 +85,17 @@ impl Stream {
         Stream { inner, flags }
     }
 
-    /// The runtime's stream, for what this crate does not have.
+    /// Stream of the runtime, for functions that this crate lacks.
     pub fn runtime(&self) -> &runtime::Stream {
         &self.inner
     }
 
-    /// CUDA's handle, a `CUstream`, valid as long as the stream. On the emulated device a number without meaning.
+    /// CUDA handle, a `CUstream`, valid as long as the stream. On the emulated device it is a meaningless number.
     pub fn as_inner(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.inner.handle().0 as usize)
     }
 
-    /// The flags it was made with.
+    /// Flags that the stream was made with.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Stream {
         Ok(self.flags)
     }
 
-    /// Its priority.
+    /// Priority of the stream.
     ///
     /// # Errors
     ///
@@ -112,11 +113,11 @@ impl Stream {
         Ok(self.inner.priority())
     }
 
-    /// Calls a function of the host when the work enqueued before is done. It must not use the device.
+    /// Calls a host function when the work enqueued so far is done. The function must not use the device.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
         T: FnOnce(CudaResult<()>) + Send + 'static,
@@ -124,11 +125,11 @@ impl Stream {
         Ok(self.inner.host_function(move || callback(Ok(())))?)
     }
 
-    /// Waits until its work is done.
+    /// Waits until all work of the stream is done.
     ///
     /// # Errors
     ///
-    /// A fault of that work: [`error::explanation`](crate::error::explanation) names the kernel and what it said.
+    /// A fault of that work: [`error::explanation`](crate::error::explanation) names the kernel and its message.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
@@ -137,21 +138,23 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
     }
 
-    /// What [`launch!`](crate::launch!) calls. Each argument is a pointer to its value, and the value's size.
+    /// Implementation of [`launch!`](crate::launch!). Each argument is a pointer to its value, with the size of the
+    /// value.
     ///
     /// # Errors
     ///
-    /// What is over the limits of device or kernel; an argument that is smaller than the kernel's parameter, where the driver
-    /// says how large that is.
+    /// Values over the limits of the device or the kernel. An argument that is smaller than the kernel's parameter, if
+    /// the driver reports the size of the parameter.
     ///
     /// # Safety
     ///
-    /// The arguments are of the types of the kernel's parameters; memory that they point to stays until the kernel is done.
+    /// The arguments have the types of the kernel's parameters; memory that they point to stays valid until the kernel
+    /// is done.
     #[doc(hidden)]
     pub unsafe fn launch<G: Into<GridSize>, B: Into<BlockSize>>(
         &self,
@@ -179,16 +182,16 @@ impl Stream {
         }
         let config = LaunchConfig::new([grid.x, grid.y, grid.z], [block.x, block.y, block.z], shared_bytes);
         let pointers: Vec<*const c_void> = arguments.iter().map(|(pointer, _)| *pointer).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { function.runtime().launch_raw(&self.inner, config, &pointers)? };
         Ok(())
     }
 
-    /// Drops the stream, after its work.
+    /// Drops the stream after its work.
     ///
     /// # Errors
     ///
-    /// A fault of that work, with the stream.
+    /// A fault of that work, together with the stream.
     pub fn drop(stream: Stream) -> DropResult<Stream> {
         match stream.synchronize() {
             Ok(()) => Ok(()),

@@ -14,7 +14,7 @@ pub struct Symbol<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Symbol<'_, T> {
-    /// The variable at an address of a module, which has the size of a `T`.
+    /// Makes a symbol for a variable at an address of a module, which has the size of a `T`.
     pub(crate) fn new(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address), module: PhantomData }
     }
@@ -29,8 +29,8 @@ impl<T: DeviceCopy> fmt::Debug for Symbol<'_, T> {
 impl<T: DeviceCopy> CopyDestination<T> for Symbol<'_, T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
         let transfer = Transfer::ToDevice { from: (&raw const *source).cast(), to: self.pointer.as_raw() };
-        // SAFETY: both are one value, borrowed until it is done; kernels that use the variable at once are excluded by the
-        // promise of their launch.
+        // SAFETY: both are one value, borrowed until the copy is done; launches guarantee that kernels do not use the
+        // variable concurrently.
         unsafe { transfer.run(size_of::<T>()) }
     }
 

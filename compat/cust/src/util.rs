@@ -1,24 +1,24 @@
-//! Methods of values and slices that put them on the device.
+//! Methods of values and slices that copy them to the device.
 
 use crate::error::CudaResult;
 use crate::memory::{DeviceBox, DeviceBuffer, DeviceCopy, UnifiedBox, UnifiedBuffer};
 
 /// Methods of values.
 pub trait DeviceCopyExt: DeviceCopy {
-    /// A copy on the device.
+    /// Copies the value to the device.
     ///
     /// # Errors
     ///
-    /// As [`DeviceBox::new`].
+    /// The errors of [`DeviceBox::new`].
     fn as_dbox(&self) -> CudaResult<DeviceBox<Self>> {
         DeviceBox::new(self)
     }
 
-    /// A copy that host and device share.
+    /// Copies the value into memory shared by host and device.
     ///
     /// # Errors
     ///
-    /// As [`UnifiedBox::new`].
+    /// The errors of [`UnifiedBox::new`].
     fn as_unified_box(&self) -> CudaResult<UnifiedBox<Self>> {
         UnifiedBox::new(*self)
     }
@@ -28,18 +28,18 @@ impl<T: DeviceCopy> DeviceCopyExt for T {}
 
 /// Methods of slices and arrays.
 pub trait SliceExt<T: DeviceCopy> {
-    /// A copy on the device.
+    /// Copies the elements to the device.
     ///
     /// # Errors
     ///
-    /// As [`DeviceBuffer::from_slice`].
+    /// The errors of [`DeviceBuffer::from_slice`].
     fn as_dbuf(&self) -> CudaResult<DeviceBuffer<T>>;
 
-    /// A copy that host and device share.
+    /// Copies the elements into memory shared by host and device.
     ///
     /// # Errors
     ///
-    /// As [`UnifiedBuffer::from_slice`].
+    /// The errors of [`UnifiedBuffer::from_slice`].
     fn as_unified_buf(&self) -> CudaResult<UnifiedBuffer<T>>;
 }
 

@@ -1,8 +1,8 @@
-//! The kernels of `cuda_std` in the program, by which `cust` finds what to run on the emulated device.
+//! Registry of the program's `cuda_std` kernels, in which `cust` finds the kernels to run on the emulated device.
 
 pub use gpu_spec::KernelSpec;
 pub use linkme;
 
-/// The host form of each kernel whose crate the program uses. `cuda_std`'s `#[kernel]` adds to it.
+/// Host form of each kernel whose crate the program uses. The `#[kernel]` macro of `cuda_std` adds to it.
 #[linkme::distributed_slice]
 pub static CUDA_STD_KERNELS: [fn() -> &'static KernelSpec];

@@ -1,13 +1,13 @@
-//! Rust-CUDA's [`DeviceCopy`]: what host and device exchange.
+//! Rust-CUDA's [`DeviceCopy`]: the trait of types that host and device exchange.
 //!
 //! ```toml
 //! [dependencies]
 //! cust_core = { package = "warpsmith-cust-core", version = "0.1", features = ["glam"] }
 //! ```
 //!
-//! | feature | whose types are [`DeviceCopy`] |
+//! | feature | types that are [`DeviceCopy`] |
 //! | --- | --- |
-//! | `glam` | glam's of `f32`, and its vectors of `i32`, `u32`, `u8` and `usize` |
+//! | `glam` | glam's types of `f32`, and its vectors of `i32`, `u32`, `u8` and `usize` |
 //! | `half` | `f16`, `bf16` |
 //! | `mint` | mint's vectors, matrices and quaternions of `DeviceCopy` numbers |
 #![no_std]
@@ -22,7 +22,7 @@ use core::num::{
     NonZeroU64, NonZeroU128, Wrapping,
 };
 
-/// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all are.
+/// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all implement it.
 ///
 /// ```
 /// use cust_core::DeviceCopy;
@@ -43,7 +43,7 @@ use core::num::{
 /// ```
 pub use warpsmith_compat_macros::DeviceCopy;
 
-/// The trait without the derive, which names this crate.
+/// The trait without its derive, which refers to this crate by name.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(target_arch = "nvptx64"))]
@@ -59,7 +59,7 @@ pub use marker::DeviceCopy;
 
 macro_rules! device_copy {
     ($($t:ty),* $(,)?) => { $(
-        // SAFETY: it has no pointers.
+        // SAFETY: the type has no pointers.
         #[diagnostic::do_not_recommend]
         unsafe impl DeviceCopy for $t {}
     )* };
@@ -72,7 +72,7 @@ device_copy! {
 
 macro_rules! of_parts {
     ($($t:ty [$($part:ident),*];)*) => { $(
-        // SAFETY: its parts have no pointers that the device cannot reach.
+        // SAFETY: the parts have no pointers that the device cannot access.
         #[diagnostic::do_not_recommend]
         unsafe impl<$($part: DeviceCopy),*> DeviceCopy for $t {}
     )* };
@@ -94,7 +94,7 @@ of_parts! {
     (A, B, C, D, E, F, G, H) [A, B, C, D, E, F, G, H];
 }
 
-// SAFETY: its elements have no pointers that the device cannot reach.
+// SAFETY: the elements have no pointers that the device cannot access.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: DeviceCopy, const N: usize> DeviceCopy for [T; N] {}
 

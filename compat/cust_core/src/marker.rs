@@ -1,11 +1,11 @@
-//! [`DeviceCopy`], apart from its derive.
+//! [`DeviceCopy`], separate from its derive.
 
 /// A type whose values can be copied to and from a device as bytes.
 ///
 /// # Safety
 ///
-/// It has no reference or pointer to memory that the device cannot reach. What a device leaves in memory of this type is
-/// read as values of it: kernels write valid ones.
+/// The type has no reference or pointer to memory that the device cannot access. The host reads what a device leaves in
+/// memory of this type as values of it, so kernels must write valid values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be copied to a device",
     label = "not `DeviceCopy`",

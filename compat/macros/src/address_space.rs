@@ -1,11 +1,11 @@
-//! `#[address_space(space)]`: where a static lies.
+//! `#[address_space(space)]`: places a static in a state space.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Ident, ItemStatic, Result, StaticMutability, Type};
 
-/// The whole of `#[address_space(space)] item`.
+/// Expands `#[address_space(space)] item`.
 pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let space: Ident = syn::parse2(space)?;
     let mut item: ItemStatic = syn::parse2(item)
@@ -28,7 +28,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
                 #item
             })
         }
-        // Where a static lies without the attribute.
+        // Default placement of a static.
         "global" if !is_visible => Ok(quote!(#item)),
         "global" => Ok(quote! {
             #visible
@@ -46,7 +46,8 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     }
 }
 
-/// `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`: the host reaches the static by its name.
+/// Returns true for `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`: the host finds the static by
+/// its name.
 fn is_visible(attribute: &Attribute) -> bool {
     let path = attribute.path();
     let is_named = |name: &str| path.segments.last().is_some_and(|last| last.ident == name);
@@ -55,7 +56,7 @@ fn is_visible(attribute: &Attribute) -> bool {
         || (path.is_ident("unsafe") && attribute.parse_args::<Ident>().is_ok_and(|name| name == "no_mangle"))
 }
 
-/// The whole of `#[externally_visible] item` on a static.
+/// Expands `#[externally_visible] item` on a static.
 pub(crate) fn expand_visible(mut item: ItemStatic) -> Result<TokenStream> {
     let is_space = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|last| last.ident == "address_space")
@@ -68,7 +69,8 @@ pub(crate) fn expand_visible(mut item: ItemStatic) -> Result<TokenStream> {
     expand(space, quote!(#[externally_visible] #item))
 }
 
-/// On the GPU, a static whose initial value is dropped. On the emulated device, one that names the block's memory.
+/// Expands a shared static. On the GPU, its initial value is dropped. On the emulated device, it names the block's
+/// memory.
 fn shared(item: &ItemStatic) -> Result<TokenStream> {
     let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = item;
     if matches!(mutability, StaticMutability::None) && !is_maybe_uninit(ty) {
@@ -92,7 +94,7 @@ fn shared(item: &ItemStatic) -> Result<TokenStream> {
     })
 }
 
-/// Whether it is written as `MaybeUninit<…>`.
+/// Returns true if the type is written as `MaybeUninit<…>`.
 fn is_maybe_uninit(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "MaybeUninit"))
 }

@@ -1,11 +1,11 @@
-//! `#[derive(DeviceCopy)]`: every field has to be `DeviceCopy`.
+//! `#[derive(DeviceCopy)]`: every field must be `DeviceCopy`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Field, GenericParam, Result, parse_quote};
 
-/// The whole of `#[derive(DeviceCopy)] item`; `device_copy` is the trait.
+/// Expands `#[derive(DeviceCopy)] item`; `device_copy` is the path of the trait.
 pub(crate) fn expand(item: TokenStream, device_copy: &TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let fields: Vec<&Field> = match &input.data {

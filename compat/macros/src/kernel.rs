@@ -1,9 +1,9 @@
-//! `#[kernel]` as Rust-CUDA has it, on top of gpu-std's.
+//! `#[kernel]` with Rust-CUDA's semantics, implemented on gpu-std's.
 //!
-//! The function stays as it is. Beside it, in an anonymous scope, stands a kernel of gpu-std with the same symbol, whose
-//! parameters have types that gpu-std takes: a value becomes `Plain<T>`, a reference a pointer. It calls the function.
-//! The type `NAME_kernel` is that kernel for the runtime's own launches. (One with the function's name could clash with a
-//! module of that name, where the function is re-exported.)
+//! The function is unchanged. An anonymous scope next to it defines a gpu-std kernel with the same symbol, which calls
+//! the function. Its parameters have types that gpu-std supports: a value becomes `Plain<T>`, a reference becomes a
+//! pointer. The type `NAME_kernel` is that kernel for the runtime's own launches. (A type with the function's name
+//! could clash with a module of that name where the function is re-exported.)
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -14,7 +14,7 @@ use syn::{
     Token, Type,
 };
 
-/// The whole of `#[kernel(hints)] item`.
+/// Expands `#[kernel(hints)] item`.
 pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStream> {
     check_hints.parse2(hints)?;
     let mut function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
@@ -23,7 +23,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     })?;
     check(&function.sig)?;
     let params = function.sig.inputs.iter().enumerate().map(param).collect::<Result<Vec<Param>>>()?;
-    // The entry has the symbol.
+    // The symbol belongs to the entry.
     function.attrs.retain(|attribute| !attribute.path().is_ident("no_mangle"));
     let inlined = function.attrs.iter().any(|attribute| attribute.path().is_ident("inline"));
     let inline = (!inlined).then(|| quote!(#[inline(always)]));
@@ -31,9 +31,9 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let declared = params.iter().map(|param| &param.declared);
     let passed = params.iter().map(|param| &param.passed);
     let markers = params.iter().map(|param| &param.marker);
-    // Types of other names may be less visible than the function, which a public type must not show.
+    // Non-primitive parameter types may be less visible than the function, and a public marker must not expose them.
     let marker = format_ident!("{name}_kernel");
-    // The function under a name that the entry's does not hide.
+    // An alias of the function that the name of the entry does not hide.
     let alias = format_ident!("__{name}_function");
     let generics = &function.sig.generics;
     let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
@@ -58,7 +58,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
         #[inline(always)]
         #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
         unsafe fn #alias #generics (#(#names: #types),*) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { #name(#(#names),*) }
         }
 
@@ -86,14 +86,14 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
 
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
-                // SAFETY: the launch passes what the function's parameters say.
+                // SAFETY: the launch passes arguments of the function's parameter types.
                 unsafe { #alias(#(#passed),*) }
             }
         };
     })
 }
 
-/// The hints about launch dimensions, which have no effect: indices are computed from all dimensions.
+/// Checks the hints about launch dimensions. They have no effect: indices are computed from all dimensions.
 fn check_hints(input: ParseStream<'_>) -> Result<()> {
     while !input.is_empty() {
         let key: Ident = input.parse()?;
@@ -144,17 +144,17 @@ fn check(sig: &Signature) -> Result<()> {
 
 /// One parameter of the entry.
 struct Param {
-    /// As the kernel of gpu-std declares it.
+    /// Declaration in the gpu-std kernel.
     declared: TokenStream,
-    /// The argument that it becomes.
+    /// Argument passed to the function.
     passed: TokenStream,
-    /// What stands for it in `Kernel::Params`.
+    /// Marker type in `Kernel::Params`.
     marker: TokenStream,
-    /// Whether all types in it are the language's own.
+    /// True if all its types are primitive types.
     is_plain: bool,
 }
 
-/// Whether all types in tokens are numbers of the language.
+/// Returns true if all types in the tokens are primitive numeric types.
 fn is_plain(tokens: TokenStream) -> bool {
     const PLAIN: [&str; 17] = [
         "bool", "char", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "u128", "i128", "usize",

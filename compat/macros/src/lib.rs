@@ -1,4 +1,4 @@
-//! The macros of `cuda_std` and `cust_core`, which re-export them. What they expand to names those crates.
+//! Macros of `cuda_std` and `cust_core`, which re-export them. Their expansions refer to those crates.
 #![deny(missing_docs)]
 
 use proc_macro::TokenStream;

@@ -1,49 +1,49 @@
-//! The host side, as it is written for Rust-CUDA.
+//! Host side, as written for Rust-CUDA.
 
 use cust::DeviceCopy;
 use cust::prelude::{CudaResult, DeviceBuffer, Module, SliceExt, Stream, launch};
 use glam::{Mat3, Vec3};
 
-/// The kernels of `kernels/`.
+/// PTX of the kernels in `kernels/`.
 pub static PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
 
-/// What a point does: as the kernels have it.
+/// Motion of a point: same layout as in the kernels.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub enum Motion {
-    /// It stays.
+    /// The point stays.
     Rest,
-    /// It turns.
+    /// The point turns.
     Turn(Mat3),
-    /// It moves by a step.
+    /// The point moves by a step.
     Step {
         /// The step.
         by: Vec3,
     },
 }
 
-/// Points with what they do: as the kernels have it.
+/// Motions of points: same layout as in the kernels.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub struct Scene {
-    /// What point `i` does, `i` modulo 3.
+    /// Motion of point `i`, at index `i` modulo 3.
     pub motions: [Motion; 3],
-    /// By how much all are scaled.
+    /// Common scale factor.
     pub scale: f32,
 }
 
-/// The weighted means of `x`, computed on the device in blocks of 256.
+/// Weighted means of `x`, computed on the device in blocks of 256.
 ///
 /// # Errors
 ///
-/// Whatever `cust` reports.
+/// Errors of `cust`.
 pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32>> {
     let x_gpu = x.as_dbuf()?;
     // SAFETY: the kernel writes every element.
     let y_gpu = unsafe { DeviceBuffer::<f32>::uninitialized(x.len())? };
     let kernel = module.get_function("smooth")?;
     let grid = (x.len() as u32).div_ceil(256);
-    // SAFETY: the kernel takes a slice and a pointer to as many elements, in blocks of 256 threads.
+    // SAFETY: the kernel takes a slice and a pointer to the same number of elements, in blocks of 256 threads.
     unsafe {
         launch!(kernel<<<grid, 256, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), y_gpu.as_device_ptr()))?;
     }

@@ -1,8 +1,8 @@
-//! Random expressions of numbers. None of them panics, and none depends on what Rust leaves open.
+//! Random numeric expressions. None of them panics, and none depends on behavior that Rust leaves unspecified.
 
 use crate::random::Random;
 
-/// A type of integers.
+/// An integer type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Int {
     pub name: &'static str,
@@ -18,7 +18,7 @@ macro_rules! ints {
 
 pub const INTS: [Int; 12] = ints!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize);
 
-/// Variables that an expression may name, with their types.
+/// Variables available to an expression, with their types.
 pub struct Scope<'a> {
     pub random: &'a mut Random,
     pub variables: Vec<(String, &'static str)>,
@@ -37,19 +37,19 @@ impl<'a> Scope<'a> {
         self.variables.push((name.into(), of));
     }
 
-    /// A variable of the type.
+    /// Picks a variable of the type.
     fn variable(&mut self, of: &str) -> Option<String> {
         let names: Vec<&String> =
             self.variables.iter().filter(|(_, ty)| *ty == of).map(|(name, _)| name).collect();
         if names.is_empty() { None } else { Some(names[self.random.below(names.len())].clone()) }
     }
 
-    /// The number of an input word.
+    /// Index of an input word.
     pub fn word(&mut self) -> usize {
         self.random.below(512)
     }
 
-    /// Random bits as a value of the type: input, or what an earlier step left.
+    /// Random bits as a value of the type: input, or a value of an earlier step.
     pub fn input(&mut self, of: Int) -> String {
         let word = self.word();
         let low = if self.random.once_in(4) { format!("s.v[{}]", word % 4) } else { format!("c.w({word})") };
@@ -85,7 +85,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// An integer of the type.
+    /// Generates an integer of the type.
     pub fn int(&mut self, of: Int, depth: u32) -> String {
         if depth == 0 {
             return self.int_leaf(of);
@@ -215,7 +215,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A condition.
+    /// Generates a condition.
     pub fn condition(&mut self, depth: u32) -> String {
         match self.random.below(6) {
             0 => {
@@ -272,7 +272,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A float of the type, `f32` or `f64`. Nothing joins two operations, see `Input::q32`.
+    /// Generates a float of the type, `f32` or `f64`. Two operations are never contracted, see `Input::q32`.
     pub fn float(&mut self, of: &'static str, depth: u32) -> String {
         if depth == 0 {
             return self.float_leaf(of);
@@ -289,7 +289,7 @@ impl<'a> Scope<'a> {
             7 | 8 => format!("{q}(({a}).sqrt())"),
             9 => {
                 let b = self.float(of, depth - 1);
-                // Which zero is the smaller is left open.
+                // Which of the two zeros is smaller is unspecified.
                 format!("{q}(({a}).{}({b}) + 0.0)", self.random.pick(&["min", "max"]))
             }
             10 | 11 => {
@@ -333,14 +333,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// An integer made of a float.
+    /// Generates an integer from a float.
     pub fn int_of_float(&mut self, to: Int) -> String {
         let of = self.random.pick(&["f32", "f64"]);
         format!("(({}) as {})", self.float(of, 1), to.name)
     }
 }
 
-/// A statement that takes a value of a type into the hash.
+/// Statement that adds a value of a type to the hash.
 pub fn observe(value: &str, of: &str) -> String {
     match of {
         "f32" => format!("s.add(bits32({value}));"),

@@ -1,49 +1,49 @@
-//! [`Kernel`]s, and their text.
+//! [`Kernel`]s and their source text.
 
 use std::fmt::Write;
 
 use crate::kinds;
 use crate::random::Random;
 
-/// The most steps of a kernel; a thread writes a word for each.
+/// Maximum steps per kernel; a thread writes one word for each.
 const STEPS: usize = 4;
 
 /// A statement of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Its text.
+    /// Text of the statement.
     pub text: String,
-    /// Whether other statements need it.
+    /// True if other statements need it.
     pub is_needed: bool,
 }
 
 /// A part of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The subject, as a report names it.
+    /// Kind of the step, as named in reports.
     pub kind: &'static str,
-    /// An operation of `support::team` and its number, which takes the hash of all threads.
+    /// Operation of `support::team` and its number, applied to the hashes of all threads.
     pub team: Option<(&'static str, u32)>,
-    /// Whether it is a function that is not inlined.
+    /// True if the step is a function that is not inlined.
     pub is_apart: bool,
-    /// Its statements.
+    /// Statements of the step.
     pub lines: Vec<Line>,
 }
 
-/// A kernel, and the launch that it needs.
+/// A kernel and its launch configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its name, unique in a project.
+    /// Name, unique in a project.
     pub name: String,
-    /// Threads of a block.
+    /// Block size in threads.
     pub threads: u32,
-    /// Blocks of the grid.
+    /// Grid size in blocks.
     pub grid: u32,
-    /// The steps, in their order.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
-/// The kernels of a seed, from the first on.
+/// First `count` kernels of a seed.
 pub fn kernels(seed: u64, count: usize) -> Vec<Kernel> {
     (0..count).map(|index| Kernel::random(seed, index)).collect()
 }
@@ -58,7 +58,7 @@ impl Kernel {
         Kernel { name: format!("k{index:04}"), threads, grid, steps }
     }
 
-    /// The text of the kernel and of its functions.
+    /// Source text of the kernel and its functions.
     pub fn source(&self) -> String {
         let name = &self.name;
         let mut text = String::new();
@@ -100,7 +100,7 @@ pub fn {name}(data: &[u64], atomics: &[Atomic<u64>], zero: u64, mut out: Disjoin
         text
     }
 
-    /// How many statements there are.
+    /// Number of statements.
     pub fn lines(&self) -> usize {
         self.steps.iter().map(|step| step.lines.len()).sum()
     }

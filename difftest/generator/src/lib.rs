@@ -1,10 +1,12 @@
-//! Random kernels for the differential test, as Csmith makes random C: from a seed, always the same text.
+//! Random kernels for the differential test, as Csmith generates random C: the same seed always gives the same text.
 //!
-//! A [`Kernel`] is a list of steps. Each step is a function of its own that computes something of one kind (sorts of arrays,
-//! casts of floats, `dyn` calls, an operation of a warp) and takes it into a hash; a kernel writes the hash after each step, so
-//! that the first wrong word names the step. A step is a list of statements, any of which can be left out unless the rest needs
-//! it, so that [`Reduction`] can make a kernel small. No step has undefined or unspecified behaviour, panics, or has a
-//! result that depends on the order of threads; floats are never contracted, and all NaNs have one pattern.
+//! A [`Kernel`] is a list of steps. Each step is a separate function that computes something of one kind (array sorts,
+//! float casts, `dyn` calls, a warp operation) and adds it to a hash. A kernel writes the hash after each step, so that
+//! the first wrong word identifies the step.
+//!
+//! A step is a list of statements, any of which can be left out unless the rest needs it, so that [`Reduction`] can
+//! shrink a kernel. No step has undefined or unspecified behavior, panics, or has a result that depends on the order of
+//! threads. Floats are never contracted, and all NaNs have one bit pattern.
 #![deny(missing_docs)]
 
 mod expressions;

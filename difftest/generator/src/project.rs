@@ -6,25 +6,25 @@ use std::{fs, io};
 
 use crate::kernel::Kernel;
 
-/// Kernels of a module: a part of the image each, so that modules are compiled side by side.
+/// Number of kernels per module: each module is a separate part of the image, so that modules compile in parallel.
 const MODULE: usize = 24;
 
 /// A project of random kernels.
 #[derive(Clone, Copy)]
 pub struct Project<'a> {
-    /// Its folder.
+    /// Folder of the project.
     pub folder: &'a Path,
-    /// The root of the repository.
+    /// Root of the repository.
     pub repository: &'a Path,
-    /// The kernels' seed, for reports.
+    /// Seed of the kernels, for reports.
     pub seed: u64,
-    /// The kernels.
+    /// Kernels of the project.
     pub kernels: &'a [Kernel],
-    /// Whether the kernels written by hand are part of the program.
+    /// True if the hand-written kernels are part of the program.
     pub has_hand_written: bool,
 }
 
-/// The text of a module of kernels.
+/// Source text of a module of kernels.
 pub fn module_of(kernels: &[Kernel]) -> String {
     let mut text = String::from("use difftest_support::*;\n\n");
     for kernel in kernels {
@@ -34,7 +34,7 @@ pub fn module_of(kernels: &[Kernel]) -> String {
     text
 }
 
-/// The list of kernels that the runner takes; `path` is where their modules are.
+/// List of kernels for the runner; `path` gives the path of a module.
 pub fn cases_of(kernels: &[Kernel], path: impl Fn(usize) -> String) -> String {
     let mut text = String::from("[\n");
     for (index, kernel) in kernels.iter().enumerate() {
@@ -60,11 +60,11 @@ pub fn cases_of(kernels: &[Kernel], path: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// Lints that random code is not held to.
+/// Lints that random code need not satisfy.
 const ALLOW: &str = "#![allow(warnings, arithmetic_overflow, unconditional_panic, clippy::all)]\n";
 
 impl Project<'_> {
-    /// Writes the project. Files that would stay the same are not touched, so that cargo builds what has changed.
+    /// Writes the project. Unchanged files are not touched, so that cargo rebuilds only changed ones.
     ///
     /// # Errors
     ///
@@ -108,7 +108,8 @@ fn main() -> std::process::ExitCode {{
         update(&self.folder.join("src/main.rs"), &main)
     }
 
-    /// The package's name, that of its program. Cargo takes two packages of one name in a target folder for the same.
+    /// Name of the package and of its program. Cargo treats two packages with the same name in a target folder as the
+    /// same.
     pub fn name(&self) -> &'static str {
         if self.has_hand_written { "difftest" } else { "difftest_reduced" }
     }
@@ -163,7 +164,7 @@ fn main() -> std::process::ExitCode {{
     }
 }
 
-/// Writes a file if it would change.
+/// Writes a file if its contents change.
 fn update(file: &Path, text: &str) -> io::Result<()> {
     match fs::read_to_string(file) {
         Ok(old) if old == text => Ok(()),

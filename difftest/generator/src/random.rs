@@ -1,4 +1,4 @@
-//! Numbers from a seed.
+//! Random numbers from a seed.
 
 /// SplitMix64: a few lines whose numbers never change.
 #[derive(Debug, Clone)]
@@ -7,7 +7,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The numbers of a seed and of a stream of it.
+    /// Creates the generator of a seed and stream.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut random = Random { state: seed };
         random.state = random.next().wrapping_add(stream);
@@ -15,7 +15,7 @@ impl Random {
         random
     }
 
-    /// The next number.
+    /// Next random number.
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -24,22 +24,22 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Random number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// A number of a range, both ends included.
+    /// Random number of a range, both ends included.
     pub fn within(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of the elements.
+    /// Picks one of the elements.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }

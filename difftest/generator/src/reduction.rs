@@ -1,29 +1,29 @@
-//! [`Reduction`]: which parts of a kernel a difference needs.
+//! [`Reduction`]: finds the parts of a kernel that a difference needs.
 
 use crate::kernel::Kernel;
 
-/// A kernel of which a part may be wrong, made smaller round by round. Each round gives [candidates](Self::candidates), each
-/// with something left out; whoever runs them says which still differ, and the smallest is taken on. It is done when no
-/// candidate differs.
+/// Reduces a kernel that may have an error in one part, round by round. Each round gives
+/// [candidates](Self::candidates), each with something left out. The caller runs them and reports which still differ,
+/// and the smallest is kept. The reduction ends when no candidate differs.
 #[derive(Debug, Clone)]
 pub struct Reduction {
     kernel: Kernel,
 }
 
 impl Reduction {
-    /// Begins with a kernel that differs, `step` being the first step after which its hash does. What follows is left out.
+    /// Starts with a differing kernel; `step` is the first step after which its hash differs. Later steps are removed.
     pub fn new(mut kernel: Kernel, step: usize) -> Self {
         kernel.steps.truncate(step + 1);
         Reduction { kernel }
     }
 
-    /// The smallest kernel so far that differs.
+    /// Smallest kernel so far that differs.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// Kernels with less: without one of the steps or all but the last, without each half and quarter of the statements of a
-    /// step, and without each statement.
+    /// Smaller kernels: without one of the steps or all but the last, without each half and quarter of the statements
+    /// of a step, and without each statement.
     pub fn candidates(&self) -> Vec<Kernel> {
         let mut all: Vec<Kernel> = Vec::new();
         let steps = self.kernel.steps.len();
@@ -55,7 +55,7 @@ impl Reduction {
         kept
     }
 
-    /// Takes on the smallest of the candidates that differ; `false` when there is none.
+    /// Keeps the smallest of the differing candidates; returns `false` when there is none.
     pub fn take(&mut self, differing: Vec<Kernel>) -> bool {
         let Some(mut smallest) =
             differing.into_iter().min_by_key(|kernel| (kernel.lines(), kernel.steps.len()))
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::kernel::Line;
 
-    /// Whether a kernel has a sort after a rotation: a fault that needs two statements of two steps.
+    /// Returns true if a kernel has a sort after a rotation: a seeded bug that needs two statements in two steps.
     fn differs(kernel: &Kernel) -> bool {
         let source = kernel.source();
         let (first, second) = (source.find("PLANTED_ONE"), source.find("PLANTED_TWO"));

@@ -1,4 +1,4 @@
-//! Operations of blocks.
+//! Kernels of block operations.
 
 crate::teams::teams! {
     team_block_reduce block_reduce [1 32 33 70 96 256];

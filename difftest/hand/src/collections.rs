@@ -1,4 +1,4 @@
-//! Crates of collections and iterators.
+//! Kernels that use crates of collections and iterators.
 
 use arrayvec::{ArrayString, ArrayVec};
 use bitvec::prelude::*;
@@ -84,7 +84,7 @@ kernels! {
         let x: Either<u8, u64> = if c.w(5) & 1 == 0 { Either::Left(3) } else { Either::Right(c.w(6)) };
         s.add(x.either(u64::from, |x| !x));
     }
-    /// `itertools`: without memory of its own.
+    /// `itertools`: adapters that do not allocate.
     itertools_adapters(c, s) {
         let list: [u64; 12] = core::array::from_fn(|k| c.w(k as u64) % 7);
         for (a, b) in list.iter().tuple_windows() { s.add(a * 8 + b); }
@@ -126,7 +126,7 @@ kernels! {
         }
         s.add(log.get());
     }
-    /// `fixed` lists sorted through `core`, as strings of `heapless`: crates together.
+    /// `fixed` lists sorted through `core`, as strings of `heapless`: several crates combined.
     crates_together(c, s) {
         let mut list: ArrayVec<(fixed::types::I8F8, Either<u8, bool>), 24> = (0..24)
             .map(|k| (fixed::types::I8F8::from_bits(c.w(k) as i16), if k & 1 == 0 { Either::Left(k as u8) } else { Either::Right(true) }))

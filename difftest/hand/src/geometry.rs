@@ -1,4 +1,5 @@
-//! Crates of vectors, matrices and colours. What is floating-point has no sum of products: a GPU rounds those once.
+//! Kernels that use crates of vectors, matrices and colors. Floating-point code has no sum of products, because a GPU
+//! contracts those to FMAs.
 
 use difftest_support::*;
 use euclid::default::{Box2D, Point2D, Rect, Size2D, Vector2D};

@@ -1,4 +1,4 @@
-//! Crates of hashes, checksums and ciphers.
+//! Kernels that use crates of hashes, checksums and ciphers.
 
 use core::hash::{BuildHasher, Hash, Hasher};
 
@@ -50,7 +50,7 @@ kernels! {
             s.add(sum(&mac.finalize().into_bytes()));
         }
     }
-    /// `aes`: a block there and back.
+    /// `aes`: encryption and decryption of a block.
     aes_blocks(c, s) {
         let cipher = aes::Aes128::new(&GenericArray::from(bytes::<16>(c, 1)));
         let mut block = GenericArray::from(bytes::<16>(c, 3));

@@ -1,4 +1,4 @@
-//! Kernels of the differential test that are written by hand.
+//! Hand-written kernels of the differential test.
 //!
 //! | module | kernels |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![deny(missing_docs)]
 
-/// Declares kernels of one step: a function of a thread's input and state, and the kernel that calls it.
+/// Declares one-step kernels: a function of a thread's input and state, and the kernel that calls it.
 macro_rules! kernels {
     ($($(#[doc = $doc:literal])* $name:ident($c:ident, $s:ident) $body:block)*) => {
         $(
@@ -30,7 +30,7 @@ macro_rules! kernels {
             }
         )*
 
-        /// The functions that the kernels call.
+        /// Functions that the kernels call.
         pub mod own {
             use super::*;
             use difftest_support::{Input, State};
@@ -40,7 +40,7 @@ macro_rules! kernels {
             )*
         }
 
-        /// The kernels as cases.
+        /// Test cases of the kernels.
         #[cfg(not(target_arch = "nvptx64"))]
         pub fn cases() -> Vec<difftest_runner::Case> {
             vec![$(difftest_runner::by_hand!(

@@ -1,4 +1,4 @@
-//! Crates of locks and atomics.
+//! Kernels that use crates of locks and atomics.
 
 use core::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ kernels! {
         s.add(flag.fetch_not(Ordering::Relaxed) as u64);
         s.add(a.into_inner() as u64 ^ b.into_inner() as u64 ^ d.into_inner() as u64 ^ e.into_inner());
     }
-    /// `spin`: locks of a thread's own.
+    /// `spin`: thread-private locks.
     spin_locks(c, s) {
         let lock = spin::Mutex::new(c.w(1));
         { let mut x = lock.lock(); *x = x.wrapping_mul(3); s.add(lock.try_lock().is_none() as u64); }

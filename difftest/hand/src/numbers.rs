@@ -1,4 +1,4 @@
-//! Crates of numbers.
+//! Kernels that use numeric crates.
 
 use az::{CheckedAs, SaturatingAs, WrappingAs};
 use difftest_support::*;
@@ -12,7 +12,7 @@ use num_traits::{CheckedAdd, FromPrimitive, PrimInt, ToPrimitive};
 use ordered_float::OrderedFloat;
 
 kernels! {
-    /// `libm`: functions of which every host has the same bits.
+    /// `libm`: functions that give the same bits on every host.
     libm_exact(c, s) {
         let (x, y) = (c.f32(3), c.f64(4));
         s.add(bits32(libm::floorf(x)));
@@ -124,7 +124,7 @@ kernels! {
         s.add(b.iter().fold(0, |h, x| mix(h, x as u64)));
     }
 
-    /// `ethnum`: integers of 256 bits.
+    /// `ethnum`: 256-bit integers.
     ethnum_wide(c, s) {
         let x = U256::from_words(u128::from(c.w(1)) << 64 | u128::from(c.w(2)), u128::from(c.w(3)) << 64 | u128::from(c.w(4)));
         let y = U256::from(c.w(5)) << (c.w(6) as u32 & 127) | U256::ONE;
@@ -138,7 +138,7 @@ kernels! {
         s.add(u64::from(x.leading_zeros()) ^ u64::from(y.trailing_zeros()));
     }
 
-    /// `ordered-float`: floats in order.
+    /// `ordered-float`: sorted floats.
     ordered_float_sort(c, s) {
         let mut a: [OrderedFloat<f32>; 30] = core::array::from_fn(|k| OrderedFloat(number32(c.f32(k as u64 * 3)) + 0.0));
         a.sort_unstable();
@@ -176,7 +176,7 @@ kernels! {
     }
 }
 
-/// A sum of what rounds.
+/// Hash of rounding results.
 trait Rounds {
     fn round_ties_even_hash(self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! Crates of random numbers.
+//! Kernels that use crates of random numbers.
 
 use difftest_support::*;
 use rand_chacha::ChaCha8Rng;
@@ -6,7 +6,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Pcg32, Pcg64Mcg};
 use rand_xoshiro::{SplitMix64, Xoroshiro128Plus, Xoshiro256PlusPlus};
 
-/// Some numbers and bytes of a generator.
+/// Draws some numbers and bytes of a generator.
 fn draw(mut random: impl RngCore, s: &mut State) {
     for _ in 0..5 {
         s.add(random.next_u64());

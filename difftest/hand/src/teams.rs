@@ -1,6 +1,6 @@
-//! A kernel for each operation of a team, and a case for each size of blocks.
+//! Kernels for each team operation, with a case per block size.
 
-/// Declares kernels that call an operation twice, with two numbers, and the cases of them.
+/// Declares kernels that call an operation twice, with two numbers, and their cases.
 macro_rules! teams {
     ($($kernel:ident $operation:ident [$($size:literal)*];)*) => {
         $(
@@ -26,7 +26,7 @@ macro_rules! teams {
             }
         )*
 
-        /// The kernels as cases.
+        /// Test cases of the kernels.
         #[cfg(not(target_arch = "nvptx64"))]
         pub fn cases() -> Vec<difftest_runner::Case> {
             use difftest_runner::Step;
@@ -47,7 +47,7 @@ macro_rules! teams {
 }
 pub(crate) use teams;
 
-/// What a thread brings.
+/// Input value of a thread.
 #[inline(always)]
 pub fn value(c: &difftest_support::Input, s: &mut difftest_support::State) -> u64 {
     s.add(c.w(11));

@@ -1,4 +1,4 @@
-//! Operations of warps.
+//! Kernels of warp operations.
 
 crate::teams::teams! {
     team_shuffle shuffle [1 32 33 70 96 256];

@@ -1,4 +1,4 @@
-//! Crates of text, bytes and bits.
+//! Kernels that use crates of text, bytes and bits.
 
 use ascii::AsciiStr;
 use base64::Engine;
@@ -15,11 +15,11 @@ bitflags! {
     /// Some flags.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct Flags: u16 {
-        /// One.
+        /// One bit.
         const A = 1;
-        /// Two of them.
+        /// Two bits.
         const B = 0b110;
-        /// The highest.
+        /// Highest bit.
         const C = 1 << 15;
     }
 }
@@ -33,7 +33,7 @@ pub struct Plain {
     c: u64,
 }
 
-/// The same for `zerocopy`.
+/// Plain data for `zerocopy`.
 #[derive(
     Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
 )]
@@ -165,7 +165,7 @@ kernels! {
         s.add(text.graphemes(true).count() as u64);
         s.add(text.unicode_words().fold(0, |h, word| mix(h, word.len() as u64)));
     }
-    /// `uuid`: of names and of random bytes.
+    /// `uuid`: from names and from random bytes.
     uuid_texts(c, s) {
         let first = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_DNS, &bytes::<10>(c, 1));
         s.add_wide(first.as_u128());

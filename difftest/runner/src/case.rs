@@ -1,4 +1,4 @@
-//! [`Case`]: a kernel, and the function that it has to agree with.
+//! [`Case`]: a kernel and its host reference function.
 
 use difftest_support::{ATOMICS, Input, State, WORDS};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Launch, Module, Stream};
@@ -8,21 +8,22 @@ use crate::plain;
 /// A part of a generated kernel, as a function.
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// A thread does it alone.
+    /// A step that each thread executes alone.
     Own(fn(&Input, &mut State)),
-    /// The threads of a block compute a value each, and exchange them by an operation with a number.
+    /// A step in which the threads of a block compute one value each, and exchange the values by an operation with a
+    /// number.
     Team(fn(&Input, &mut State) -> u64, fn(&[u64], u32) -> Vec<u64>, u32),
 }
 
-/// The images that a program has.
+/// Images of a program.
 pub struct Images {
-    /// The image of the generated kernels.
+    /// Image of the generated kernels.
     pub generated: &'static GpuImage,
-    /// The image of the kernels written by hand.
+    /// Image of the hand-written kernels.
     pub by_hand: Option<&'static GpuImage>,
 }
 
-/// A device with what the cases share.
+/// A device with the data that the cases share.
 pub struct Session {
     device: Device,
     stream: Stream,
@@ -36,58 +37,58 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When it cannot be opened.
+    /// If the device cannot be opened.
     pub fn open(name: &str, images: &Images) -> Result<Self, Error> {
         Self::new(Device::open(name)?, images)
     }
 
-    /// A session on a device.
+    /// Creates a session on a device.
     ///
     /// # Errors
     ///
-    /// When the device has no memory left.
+    /// If the device is out of memory.
     pub fn new(device: Device, images: &Images) -> Result<Self, Error> {
         let stream = device.default_stream();
         let data = DeviceBuffer::from_host(&stream, &crate::data())?;
         Ok(Session { device, stream, generated: images.generated, by_hand: images.by_hand, data })
     }
 
-    /// The stream that everything runs on.
+    /// Stream on which all work runs.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// The generated kernels.
+    /// Module of the generated kernels.
     ///
     /// # Errors
     ///
-    /// When the device cannot take their code.
+    /// If the device cannot load their code.
     pub fn generated(&self) -> Result<Module, Error> {
         self.device.load(self.generated)
     }
 
-    /// The kernels written by hand.
+    /// Module of the hand-written kernels.
     ///
     /// # Errors
     ///
-    /// When the device cannot take their code.
+    /// If the device cannot load their code.
     pub fn by_hand(&self) -> Result<Module, Error> {
         self.device.load(self.by_hand.unwrap_or(self.generated))
     }
 
-    /// Words that every case reads.
+    /// Input words that every case reads.
     pub fn data(&self) -> &DeviceBuffer<u64> {
         &self.data
     }
 }
 
-/// What a generated kernel takes.
+/// Arguments of a generated kernel.
 pub struct Arguments<'a> {
-    /// The words.
+    /// Input words.
     pub data: &'a DeviceBuffer<u64>,
-    /// The atomics of all threads.
+    /// Atomics shared by all threads.
     pub atomics: DeviceBuffer<u64>,
-    /// The words of each thread.
+    /// Output words of each thread.
     pub out: DeviceBuffer<u64>,
 }
 
@@ -98,17 +99,17 @@ enum Code {
     ByHand { expected: fn() -> Vec<u64>, run: fn(&Session) -> Result<Vec<u64>, Error> },
 }
 
-/// A kernel with the same as a function of the host.
+/// A kernel with its equivalent host function.
 pub struct Case {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub name: &'static str,
-    /// Its text, or where it is written.
+    /// Source text of the kernel, or its location.
     pub source: &'static str,
     code: Code,
 }
 
 impl Case {
-    /// A generated kernel; see [`generated!`](crate::generated!).
+    /// Creates the case of a generated kernel; see [`generated!`](crate::generated!).
     pub fn generated(
         name: &'static str,
         source: &'static str,
@@ -119,7 +120,7 @@ impl Case {
         Case { name, source, code: Code::Generated { threads, grid, steps, run } }
     }
 
-    /// A kernel written by hand: what it must give, and a launch of it.
+    /// Creates the case of a hand-written kernel: its expected output, and a launch.
     pub fn by_hand(
         name: &'static str,
         source: &'static str,
@@ -129,7 +130,7 @@ impl Case {
         Case { name, source, code: Code::ByHand { expected, run } }
     }
 
-    /// The words that it must write, by plain Rust.
+    /// Expected output words, computed in plain Rust.
     pub fn expected(&self) -> Vec<u64> {
         match &self.code {
             Code::Generated { threads, grid, steps, .. } => {
@@ -139,11 +140,11 @@ impl Case {
         }
     }
 
-    /// The words that it writes on the device.
+    /// Output words of the kernel on the device.
     ///
     /// # Errors
     ///
-    /// Any of the device.
+    /// Any error of the device.
     pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
         let (threads, grid, run) = match &self.code {
             Code::Generated { threads, grid, run, .. } => (*threads, *grid, run),
@@ -161,7 +162,7 @@ impl Case {
         Ok(found)
     }
 
-    /// What word `index` is.
+    /// Description of word `index`.
     pub fn word(&self, index: usize, words: usize) -> String {
         let Code::Generated { steps, .. } = &self.code else { return format!("word {index}") };
         if index + ATOMICS >= words {
@@ -170,14 +171,14 @@ impl Case {
         format!("thread {}, step {} of {}", index / WORDS, index % WORDS, steps.len())
     }
 
-    /// The index of the step that writes a word of a generated kernel: no step for the atomics.
+    /// Index of the step that writes a word of a generated kernel; `None` for the atomics.
     pub(crate) fn step(&self, index: usize, words: usize) -> Option<usize> {
         let is_thread = matches!(self.code, Code::Generated { .. }) && index + ATOMICS < words;
         is_thread.then_some(index % WORDS)
     }
 }
 
-/// A [`Case`] of a generated kernel: its module, name, threads of a block, blocks, text, and steps.
+/// Creates a [`Case`] of a generated kernel: its module, name, threads per block, blocks, text, and steps.
 #[macro_export]
 macro_rules! generated {
     ($($module:ident)::+, $name:ident, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
@@ -185,8 +186,8 @@ macro_rules! generated {
     };
 }
 
-/// A [`Case`] of a kernel that takes what a generated one takes, written by hand: the kernel, the case's name, threads of a
-/// block, blocks, text, and steps.
+/// Creates a [`Case`] of a hand-written kernel with the arguments of a generated one: the kernel, the case's name,
+/// threads per block, blocks, text, and steps.
 #[macro_export]
 macro_rules! by_hand {
     ($kernel:ident, $name:expr, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {

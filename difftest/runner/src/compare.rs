@@ -1,19 +1,19 @@
-//! Words that differ.
+//! Comparison of output words.
 
 use crate::case::Case;
 
-/// Where a device and plain Rust disagree.
+/// A difference between a device and plain Rust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The first word.
+    /// Index of the first differing word.
     pub index: usize,
-    /// The step that wrote it; none for atomics and kernels written by hand.
+    /// Step that wrote it; `None` for atomics and hand-written kernels.
     pub step: Option<usize>,
-    /// What word it is, and what it holds on both sides.
+    /// Description of the word, with its value on both sides.
     pub text: String,
 }
 
-/// The first word that differs; of a generated kernel the first of the earliest step.
+/// Finds the first word that differs; for a generated kernel, the first of the earliest step.
 pub fn compare(case: &Case, expected: &[u64], found: &[u64]) -> Option<Difference> {
     if expected.len() != found.len() {
         let text = format!("{} words instead of {}", found.len(), expected.len());

@@ -1,7 +1,7 @@
 //! Runs kernels as plain Rust on the host and on a device, and compares every word that they write.
 //!
-//! A program of `cargo xtask difftest` has a list of [`Case`]s and calls [`main`]. Each case runs in a process of the program's
-//! own, which goes on from case to case until one faults or hangs; then the next process begins after it.
+//! A program of `cargo xtask difftest` has a list of [`Case`]s and calls [`main`]. The cases run in a child process of
+//! the program, one after the other, until one faults or hangs; the next process continues after it.
 #![deny(missing_docs)]
 
 mod case;
@@ -17,7 +17,7 @@ pub use self::case::{Arguments, Case, Images, Session, Step};
 pub use self::compare::{Difference, compare};
 pub use self::processes::main;
 
-/// The input words of all kernels: random ones, with the extremes of every width among them.
+/// Input words of all kernels: random words, including the extremes of every width.
 pub fn data() -> Vec<u64> {
     const EXTREMES: [u64; 16] = [
         0,
@@ -51,7 +51,7 @@ pub fn data() -> Vec<u64> {
     (0..difftest_support::DATA).map(random).collect()
 }
 
-/// What the atomics hold when a kernel begins.
+/// Initial values of the atomics.
 pub fn atomics() -> Vec<u64> {
     (0..difftest_support::ATOMICS as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect()
 }

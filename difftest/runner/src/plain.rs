@@ -1,17 +1,17 @@
-//! A generated kernel as plain Rust: step by step, for all threads of a block.
+//! Generated kernels as plain Rust: step by step, for all threads of a block.
 
 use difftest_support::{Atomic, Input, State, WORDS};
 
 use crate::case::Step;
 
-/// The words of all threads, and the atomics.
+/// Output words of all threads, and the atomics.
 pub fn run(threads: usize, grid: usize, steps: &[Step]) -> Vec<u64> {
     let data = crate::data();
     let mut atomics = crate::atomics();
-    // SAFETY: an `Atomic` has the layout of its value, and nothing else uses the memory while the slice does.
+    // SAFETY: an `Atomic` has the layout of its value, and nothing else uses the memory while the slice is in use.
     let shared =
         unsafe { std::slice::from_raw_parts(atomics.as_mut_ptr().cast::<Atomic<u64>>(), atomics.len()) };
-    // The kernel's zero is no constant.
+    // The kernel's zero is not a constant, either.
     let zero = std::hint::black_box(0);
     let mut words = vec![0; threads * grid * WORDS];
     for block in 0..grid {

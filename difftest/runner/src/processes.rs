@@ -1,4 +1,4 @@
-//! [`main`]: each case in a process that goes on to the next, until one is lost.
+//! [`main`]: runs the cases in a child process until one is lost, then continues in a new one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -20,7 +20,7 @@ DIFFTEST_JOBS is how many processes run side by side, 4 by default, and DIFFTEST
 the first of a module takes the time of compiling it on a device for which there is no machine code.
 ";
 
-/// The outcome of a case.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Same,
@@ -28,7 +28,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// Runs the cases as the command line says. The seed is for reports.
+/// Runs the cases selected by the command line. The seed is for reports.
 pub fn main(seed: u64, images: &Images, cases: &[Case]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -42,7 +42,7 @@ pub fn main(seed: u64, images: &Images, cases: &[Case]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs some cases, a line before and after each.
+/// Runs some cases, and prints a line before and after each.
 fn child(device: &str, images: &Images, cases: &[Case], indices: &[&str]) -> ExitCode {
     let session = match Session::open(device, images) {
         Ok(session) => session,
@@ -64,7 +64,7 @@ fn child(device: &str, images: &Images, cases: &[Case], indices: &[&str]) -> Exi
                 }
             },
             Err(error) => {
-                // The device may be lost: the next case has a new process.
+                // The device may be lost: the next case gets a new process.
                 say(&format!("failed {index} {}", one_line(&error.to_string())));
                 return ExitCode::FAILURE;
             }
@@ -75,7 +75,7 @@ fn child(device: &str, images: &Images, cases: &[Case], indices: &[&str]) -> Exi
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A parent that is gone wants no lines.
+    // If the parent is gone, nobody reads the lines.
     _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -102,7 +102,7 @@ fn parent(seed: u64, device: &str, cases: &[Case], names: &[&str]) -> ExitCode {
         show(&cases[index], &outcome);
         outcomes[index] = Some(outcome);
     };
-    // Neighbours share a module, which each process loads.
+    // Adjacent cases share a module, which each process loads.
     std::thread::scope(|scope| {
         for share in chosen.chunks(chosen.len().div_ceil(jobs)) {
             scope.spawn(move || run_share(device, share, limit, report));
@@ -184,7 +184,7 @@ fn run_child(
             Err(RecvTimeoutError::Disconnected) => break None,
         }
     };
-    // It is gone already, or must go.
+    // The child has ended already, or must be ended.
     _ = child.kill();
     let status = child.wait();
     _ = reader.join();
@@ -202,7 +202,7 @@ fn spawn(device: &str, cases: &[usize]) -> std::io::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
 }
 
-/// The outcome that a line of a child gives.
+/// Parses the outcome in a line of a child.
 fn parse(line: &str) -> Option<(usize, Outcome)> {
     let (verb, rest) = line.split_once(' ')?;
     let (index, rest) = rest.split_once(' ').unwrap_or((rest, ""));

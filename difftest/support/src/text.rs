@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::mix;
 
-/// What is written, up to 160 bytes; more is an error.
+/// Written text, up to 160 bytes; more is an error.
 pub struct Text {
     bytes: [u8; 160],
     len: usize,
@@ -17,17 +17,17 @@ impl Default for Text {
 }
 
 impl Text {
-    /// Nothing yet.
+    /// Creates an empty text.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The text, or nothing when its end was cut off in a character.
+    /// Returns the text; empty if its end was cut off within a character.
     pub fn as_str(&self) -> &str {
         self.bytes.get(..self.len).and_then(|bytes| core::str::from_utf8(bytes).ok()).unwrap_or("")
     }
 
-    /// A hash of the bytes.
+    /// Hash of the bytes.
     pub fn hash(&self) -> u64 {
         self.bytes.iter().take(self.len).fold(self.len as u64, |hash, byte| mix(hash, u64::from(*byte)))
     }

@@ -1,4 +1,4 @@
-//! The operation of a task or a node of a graph: a copy, a memset, a launch, a call of the host.
+//! Operation of a task or a graph node: a copy, a memset, a launch, a host function call.
 //!
 //! An action owns its arguments, so it can run later and more than once. It stops its context when its kernel fails.
 
@@ -13,7 +13,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::host_function::HostCall;
 use warpsmith_driver::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
-/// See the [module's documentation](self).
+/// An operation. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) enum Action {
     Copy {
@@ -29,9 +29,9 @@ pub(super) enum Action {
     },
     Rows(Rows),
     Launch(KernelCall),
-    /// A function that the code which captured or added it keeps alive, as the driver's contract requires.
+    /// A function kept alive by the code that captured or added it, as the driver's contract requires.
     Host(Weak<GraphFunction>),
-    /// The work of a library on a GPU.
+    /// Host work that stands for a GPU library.
     HostWork(Arc<HostWork>),
 }
 
@@ -40,7 +40,7 @@ impl Action {
         Self::Host(Arc::downgrade(function))
     }
 
-    /// Does it, for a context that has not been stopped.
+    /// Runs the action on a context that has not been stopped.
     ///
     /// # Safety
     /// The memory that it names is valid, and the two sides of a copy do not overlap.
@@ -62,7 +62,7 @@ impl Action {
             // SAFETY: as above, for each row.
             Self::Rows(rows) => unsafe { rows.copy() },
             Self::Launch(call) => {
-                // SAFETY: as above, for what the arguments point to.
+                // SAFETY: as above, for memory that the arguments point to.
                 let result = unsafe { call.run(context.stack_limit()) };
                 context.kernel_ran(call.symbol());
                 if let Err(fault) = result {
@@ -91,7 +91,7 @@ impl Action {
         freeze();
     }
 
-    /// The kind and the bytes of a copy or memset.
+    /// Kind and number of bytes of a copy or memset.
     pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
         match self {
             Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),
@@ -101,7 +101,7 @@ impl Action {
         }
     }
 
-    /// The operation of a node with this action.
+    /// Node information for a node with this action.
     pub(super) fn info(&self) -> NodeInfo {
         match self {
             Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },
@@ -113,20 +113,20 @@ impl Action {
     }
 }
 
-/// Gives every byte that an action has written a value.
+/// Freezes every byte written by an action.
 ///
-/// Values with padding are stored by kernels and copied from the host, and padding may be uninitialised for Rust. The block
-/// of memory may become a buffer of bytes later, which safe code reads. A bound on element types that forbids padding
-/// (`NoUninit`) would refuse structs that GPUs take as they are, on each of the ways into device memory. Assembly that may
-/// write all memory whose address was exposed, as that of device memory is, costs nothing instead: for the compiler it has
-/// written to each of these bytes whatever value is there.
+/// Values with padding are stored by kernels and copied from the host, and padding may be uninitialized for Rust. The
+/// memory block may later become a buffer of bytes, which safe code reads. A bound on element types that forbids
+/// padding (`NoUninit`) would refuse structs that GPUs accept, on every path into device memory. An empty assembly
+/// statement costs nothing instead. It may write all memory whose address was exposed, which includes device memory.
+/// The compiler must assume that it has written each of these bytes with their current value.
 fn freeze() {
-    // SAFETY: it does nothing. By its operands it may only write memory of the action that has just run, whose caller
-    // promises that nothing else uses it.
+    // SAFETY: it does nothing. By its operands it may only write memory of the action that has just run, and that
+    // action's caller promises that nothing else uses it.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// A fault that is of no kernel.
+/// Builds a fault that belongs to no kernel.
 pub(super) fn fault(kind: FaultKind, message: impl Into<String>) -> Fault {
     Fault { kind, message: message.into(), location: None, kernel: None, block: None, thread: None }
 }

@@ -1,8 +1,9 @@
-//! What emulated devices did and when.
+//! Activity recording of emulated devices.
 //!
-//! Calls are recorded on the thread that makes them, work when it has run, on the thread of its stream.
+//! Calls are recorded on the thread that makes them. Work is recorded after it has run, on the thread of its stream.
 //!
-//! With simulated time the records have that time. Host calls take none of it, so equal programs make equal records.
+//! With simulated time the records have that time. Host calls take no simulated time, so equal programs produce equal
+//! records.
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use warpsmith_driver::activity::{
 };
 use warpsmith_driver::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// A call that is recorded. It ends when this is dropped.
+/// A recorded call in progress. It ends when this is dropped.
 #[must_use]
 pub(super) struct Begun<'a> {
     driver: &'a EmulatedDriver,
     trail: Trail,
     call: Call,
     start: u64,
-    /// The correlation of the call around it; 0 for none.
+    /// Correlation ID of the enclosing call; 0 for none.
     around: u64,
 }
 
@@ -37,25 +38,26 @@ impl Drop for Begun<'_> {
 }
 
 impl Begun<'_> {
-    /// Work of the call on a stream.
+    /// Recording context for work of the call on a stream.
     fn ran(&self, stream: StreamHandle) -> Ran<'_> {
         Ran::new(Some(&self.trail), stream.0 as u32)
     }
 }
 
 impl EmulatedDriver {
-    /// Nanoseconds on the clock of the records.
+    /// Clock of the records in nanoseconds.
     fn activity_clock(&self) -> u64 {
         self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
     }
 
-    /// A call that enqueues work or waits: recorded, if anything records, when the result is dropped.
+    /// Begins a call that enqueues work or waits. If a recording is active, the call is recorded when the result is
+    /// dropped.
     #[inline]
     pub(super) fn called(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() { self.called_recorded(call) } else { None }
     }
 
-    /// As [`Self::called`], of a call that neither enqueues work nor waits.
+    /// Begins a call as [`Self::called`] does, for calls that neither enqueue work nor wait.
     #[inline]
     pub(super) fn called_aside(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() && self.recorder.has_all_calls() { self.called_recorded(call) } else { None }
@@ -68,14 +70,14 @@ impl EmulatedDriver {
         Some(Begun { driver: self, trail, call, start: self.activity_clock(), around })
     }
 
-    /// The host has waited for what was done at this simulated time.
+    /// Advances the host's simulated clock after a wait for work that finished at this time.
     pub(super) fn waited_until(&self, us: f64) {
         if let Some(time) = &self.time {
             time.host_waited_until(us);
         }
     }
 
-    /// Records that the host waits while `wait` runs.
+    /// Records a host wait while `wait` runs.
     pub(super) fn host_waits<R>(
         &self,
         kind: ActivityWait,
@@ -93,7 +95,7 @@ impl EmulatedDriver {
         result
     }
 
-    /// Records a launch that a driver without time accepts and does not run.
+    /// Records a launch that an idle driver without simulated time accepts and does not run.
     pub(super) fn launched_idly(
         &self,
         called: &Begun<'_>,
@@ -106,7 +108,7 @@ impl EmulatedDriver {
         called.ran(place.1).kernel(place.0, kernel, config, (called.start, called.start));
     }
 
-    /// As [`Self::launched_idly`], of a graph.
+    /// Records a graph launch as [`Self::launched_idly`] does.
     pub(super) fn graph_launched_idly(
         &self,
         called: &Begun<'_>,
@@ -118,7 +120,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Records nodes of a graph that take no time, but for those of conditional nodes.
+/// Records graph nodes with zero duration, except nodes inside conditional nodes.
 fn nodes(plan: &Plan, ran: Ran<'_>, device: u32, now: u64) {
     for node in &plan.nodes {
         match &node.step {

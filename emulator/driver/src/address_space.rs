@@ -1,9 +1,9 @@
-//! Reserved addresses of an emulated device and the memory mapped into them, as strict as a GPU and stricter.
+//! Reserved addresses of an emulated device and the memory mapped into them. The checks are at least as strict as a
+//! GPU's.
 //!
-//! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped,
-//! in either order; imported memory counts where it was created. Mapped memory starts filled with `0xFF`, and addresses
-//! without memory fault when touched.
-//! A refused call changes nothing.
+//! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped, in
+//! either order. Imported memory counts where it was created. Mapped memory starts filled with `0xFF`, and addresses
+//! without memory fault when touched. A refused call changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use super::shared_pages::SharedPages;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{DevicePtr, ExportedMemory, PhysicalHandle};
 
-/// The reserved addresses of one context.
+/// Reserved addresses of one context.
 #[derive(Debug)]
 pub(super) struct AddressSpace {
     backing: Backing,
@@ -26,30 +26,30 @@ pub(super) struct AddressSpace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By first address, as are the mappings.
+    /// Reservations by first address; mappings likewise.
     reservations: BTreeMap<u64, Reserved>,
     mappings: BTreeMap<u64, Mapping>,
     physical: HashMap<u64, Physical>,
 }
 
-/// Memory at addresses.
+/// Memory mapped at an address.
 #[derive(Debug)]
 struct Mapping {
     bytes: usize,
     handle: u64,
-    /// The devices that may use it.
+    /// Ordinals of the devices with access.
     ordinals: BTreeSet<u32>,
 }
 
-/// Memory with or without an address.
+/// Physical memory, mapped or unmapped.
 #[derive(Debug)]
 struct Physical {
     bytes: usize,
-    /// Whether it counts against the heap's capacity: not that of other processes and drivers.
+    /// True if it counts against the heap's capacity; memory of other processes and drivers does not.
     counts: bool,
-    /// Where it lies, if it can be exported or was imported.
+    /// Shared pages, if the memory can be exported or was imported.
     shared: Option<SharedPages>,
-    /// Whether its handle was not released yet.
+    /// True until the handle is released.
     held: bool,
     mapped: bool,
 }
@@ -58,7 +58,7 @@ fn invalid(call: Call, text: String) -> DriverError {
     driver_error(call.name(), code::INVALID_VALUE, text)
 }
 
-/// Checks that a size is one of whole units.
+/// Checks that a size is a multiple of the granularity.
 fn whole_units(call: Call, bytes: usize) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
         let text = format!("{bytes} bytes are not a multiple of the granularity of {GRANULARITY}, or zero");
@@ -68,19 +68,19 @@ fn whole_units(call: Call, bytes: usize) -> Result<()> {
 }
 
 impl State {
-    /// The reservation that a range lies in.
+    /// Reservation that contains a range.
     fn reservation(&self, ptr: DevicePtr, bytes: usize) -> Option<&Reserved> {
         let (_, reserved) = self.reservations.range(..=ptr.0).next_back()?;
         reserved.contains(ptr.0, bytes).then_some(reserved)
     }
 
-    /// The mapping that an address lies in, with its first address.
+    /// Mapping that contains an address, with its first address.
     fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address < start + mapping.bytes as u64).then_some((start, mapping))
     }
 
-    /// Checks that a range is in one reservation and consists of whole mappings, and returns their addresses.
+    /// Checks that a range lies in one reservation and consists of whole mappings, and returns their addresses.
     fn whole_mappings(&self, call: Call, ptr: DevicePtr, bytes: usize) -> Result<Vec<u64>> {
         whole_units(call, bytes)?;
         let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));
@@ -123,7 +123,7 @@ impl AddressSpace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The unit of mapped memory, where addresses can be reserved.
+    /// Granularity of mapped memory, if addresses can be reserved.
     pub(super) fn granularity(&self) -> Option<usize> {
         self.backing.can_reserve().then_some(GRANULARITY)
     }
@@ -133,7 +133,7 @@ impl AddressSpace {
         self.state().reservations.len()
     }
 
-    /// Number of pieces of memory that still count.
+    /// Number of physical allocations that still count.
     pub(super) fn live(&self) -> usize {
         self.state().physical.len()
     }
@@ -251,7 +251,7 @@ impl AddressSpace {
         if state.mapping(ptr.0).is_some() || state.mappings.range(ptr.0..end).next().is_some() {
             return Err(refused("have memory mapped already"));
         }
-        // SAFETY: nothing is mapped in the range, and the caller vouches that nothing uses it.
+        // SAFETY: nothing is mapped in the range, and the caller promises that nothing uses it.
         let is_there = unsafe {
             match &physical.shared {
                 Some(shared) => reserved.map(ptr.0, bytes, shared),
@@ -268,7 +268,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Unmaps whole mappings; `busy` says whether work that uses a range of addresses has not run yet.
+    /// Unmaps whole mappings. `busy` returns true if pending work uses a range of addresses.
     ///
     /// # Safety
     /// Nothing uses the range.
@@ -286,7 +286,7 @@ impl AddressSpace {
             let text = format!("{bytes} bytes at {:#x} are still used by enqueued work", ptr.0);
             return Err(invalid(call, text));
         }
-        // SAFETY: the caller vouches that nothing uses the range.
+        // SAFETY: the caller promises that nothing uses the range.
         let gone = state.reservation(ptr, bytes).is_some_and(|r| unsafe { r.decommit(ptr.0, bytes) });
         if !gone {
             return Err(driver_error(call.name(), code::UNKNOWN, "the system does not take the memory back"));
@@ -312,7 +312,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The devices that may use an address; `None` if nothing is mapped there.
+    /// Devices with access to an address; `None` if nothing is mapped there.
     pub(super) fn accessible_from(&self, ptr: DevicePtr) -> Option<Vec<u32>> {
         self.state().mapping(ptr.0).map(|(_, mapping)| mapping.ordinals.iter().copied().collect())
     }

@@ -1,4 +1,4 @@
-//! [`EmulatedDriverBuilder`]: the options of an emulated driver.
+//! [`EmulatedDriverBuilder`]: options of an emulated driver.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ use warpsmith_driver::error::code;
 
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
-/// The options of an [`EmulatedDriver`].
+/// Options of an [`EmulatedDriver`].
 #[derive(Debug, Clone)]
 pub struct EmulatedDriverBuilder {
     devices: u32,
@@ -41,7 +41,7 @@ pub struct EmulatedDriverBuilder {
 }
 
 impl EmulatedDriverBuilder {
-    /// The number of devices; 1 by default.
+    /// Number of devices; 1 by default.
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
@@ -53,7 +53,7 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Runs GPU threads in an order drawn from `seed`, instead of one after the other.
+    /// Runs GPU threads in a random order drawn from `seed`, instead of one after the other.
     pub fn seed(mut self, seed: u64) -> Self {
         self.order = Order::Seeded(seed);
         self
@@ -64,48 +64,48 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Allocates addresses of device memory with nothing behind them, so that more can be allocated than the
-    /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
-    /// are accepted, and write nothing.
+    /// Allocates device addresses without backing memory, so that allocations can exceed the machine's memory. Copies,
+    /// fills and launches that name such memory are refused. With [`Self::idle`], fills and launches are accepted and
+    /// write nothing.
     pub fn unbacked(mut self) -> Self {
         self.unbacked = true;
         self
     }
 
-    /// Has devices that cannot map memory behind reserved addresses.
+    /// Disables virtual memory management: the devices cannot map memory into reserved addresses.
     pub fn without_mapping(mut self) -> Self {
         self.maps = false;
         self
     }
 
-    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host. With
-    /// [`Self::simulated_time`] they still take their time; bodies of `while` nodes run once then.
+    /// Accepts launches, including graph launches, and runs none of them: for benchmarks of the host's enqueue cost.
+    /// With [`Self::simulated_time`] launches still take their time; bodies of `while` nodes then run once.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
     }
 
-    /// Has devices that cannot reach each other's memory. Copies between them work all the same.
+    /// Disables peer access between the devices. Copies between them still work.
     pub fn without_peer_access(mut self) -> Self {
         self.peers = false;
         self
     }
 
-    /// Takes any PTX, cubin or fatbin for a module of these kernels, which are found by their symbols. Otherwise there are
-    /// none on the emulated device. Every module has one global, `module_memory` of 256 bytes. Unloading a module that work still
-    /// uses stops the context.
+    /// Accepts any PTX, cubin or fatbin as a module of these kernels, which are found by symbol. By default the
+    /// emulated device accepts no such code. Every module has one global, `module_memory` of 256 bytes. Unloading a
+    /// module that pending work still uses stops the context.
     pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
         self.code.extend(kernels);
         self
     }
 
-    /// Starts no worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
-    /// destroys a stream: one task at a time, in the order that the schedule decides among all streams of all devices,
-    /// until the wait is over. Of several threads that wait, one runs tasks at a time.
+    /// Runs without worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
+    /// destroys a stream. One task runs at a time, in the order that the schedule chooses among all streams of all
+    /// devices, until the wait is over. If several threads wait, only one of them runs tasks at a time.
     ///
     /// Nothing runs otherwise: [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
-    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only look, so a loop around them never ends. Holds and
-    /// delays have no effect, because a waiting thread would hang.
+    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only check, so a loop around them never
+    /// ends. Holds and delays have no effect, because a waiting thread would hang.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, Schedule};
@@ -130,32 +130,34 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Looks for races: two tasks of different streams, or two nodes of a graph, that touch a common byte, of which
-    /// one or the other writes, and that no event, no stream, no edge and no wait of the host orders.
-    /// [`EmulatedDriver::take_races`] has them; those within a graph come with its first launch, which is one task.
+    /// Enables the race check. A race is two tasks of different streams, or two nodes of a graph, that touch a common
+    /// byte. At least one of them writes it, and no event, stream, edge or host wait orders them.
+    /// [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch, which
+    /// is one task.
     ///
-    /// A copy reads its source and writes its target, on the host too; a kernel reads its slices and writes its
-    /// views and slices of atomics, while what its raw pointers reach is not known. An allocation and a free in
-    /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
-    /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
-    /// or a context.
+    /// A copy reads its source and writes its destination, on the host too. A kernel reads its slices, and writes its
+    /// views and slices of atomics; accesses through raw pointers are unknown. Stream-ordered allocations and frees are
+    /// writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not observed that
+    /// work using it has finished. The host observes it by waiting for a stream, an event or a context, or by a query
+    /// that reports completion.
     ///
-    /// Under `warpsmith check` every driver that was not built with this looks for races by what kernels were seen to touch, and
-    /// reports them as findings.
+    /// Under `warpsmith check`, every driver built without this option checks for races by the recorded accesses of
+    /// kernels, and reports them as findings.
     #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
         self.races = true;
         self
     }
 
-    /// Takes time from a model instead of the machine: events measure simulated time, for tests of code that measures.
+    /// Takes time from a model instead of the machine: events measure simulated time, for tests of measuring code.
     ///
-    /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
-    /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
-    /// after the other. The host has a clock too: its own work takes no time, and what it waits for moves the clock on to
-    /// the time at which that was done. Work begins no earlier than it was enqueued on that clock. Work still
-    /// runs, but with [`Self::idle`] kernels do not. The model is called when the work has run, on the thread that ran
-    /// it; it must not call the driver, and stops the context when it panics.
+    /// The model returns the microseconds that a piece of work takes on the device. Every stream has its own clock,
+    /// which work advances. A wait for an event takes the later of both times. Nodes of a graph take their time one
+    /// after the other. The host also has a clock. Its own work takes no time, and a wait advances the clock to the
+    /// time at which the awaited work finished. Work starts no earlier than its enqueue time on that clock.
+    ///
+    /// Work still runs, except kernels with [`Self::idle`]. The model is called after the work has run, on the thread
+    /// that ran it. It must not call the driver, and stops the context if it panics.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, SimulatedWork};
@@ -187,7 +189,7 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Makes the driver.
+    /// Builds the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
         let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
         let time = self.time.map(|time| time.started(self.idle));
@@ -225,7 +227,7 @@ impl EmulatedDriverBuilder {
 }
 
 impl EmulatedDriver {
-    /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
+    /// Returns a builder with one device of 8 GiB, or half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
         let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
         EmulatedDriverBuilder {
@@ -244,7 +246,7 @@ impl EmulatedDriver {
     }
 }
 
-/// The machine's memory in bytes, where the system reports it.
+/// Memory of the machine in bytes, where the system reports it.
 fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

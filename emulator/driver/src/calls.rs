@@ -1,7 +1,7 @@
-//! The emulated driver's calls about devices, contexts and copies. Those about a subject are in files of their own.
+//! Driver calls for devices, contexts and copies. Calls for other subjects have their own files.
 //!
-//! Each is counted and can be made to fail before it does anything; those that wait do so first, so that when
-//! they return nothing runs any more, whatever the result.
+//! Each call is counted and can be made to fail before it does anything. Waiting calls wait first, so that no work runs
+//! after they return, whatever the result.
 
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError};
@@ -23,9 +23,9 @@ use warpsmith_driver::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, RowsCopy, StreamHandle,
 };
 
-// SAFETY: blocks are of the process's heap or reserved pages, which are freed by the calls that say so only; without memory behind
-// them, work that names them is refused. Handles are never used again. Streams run their tasks in order, a wait blocks until
-// its mark is reached, and calls that wait return when the tasks have run.
+// SAFETY: blocks belong to the process's heap or to reserved pages, and are freed only by the calls documented to free
+// them. Without backing memory, work that names them is refused. Handles are never reused. Streams run their tasks in
+// order, a wait blocks until its mark is reached, and waiting calls return when the tasks have run.
 unsafe impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
         "emulated"
@@ -51,7 +51,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        // There is no way to report that it failed. A host function can release nothing: it would wait for itself.
+        // A failure cannot be reported. A host function can release nothing: it would wait for itself.
         if self.control.enter_to_wait(Call::ContextRelease).is_err() {
             return;
         }
@@ -258,7 +258,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 }
 
-/// The emulator's scope.
+/// Finding scope of the emulator.
 struct Scope(check::FindingScope);
 
 impl FindingScope for Scope {

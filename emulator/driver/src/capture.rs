@@ -1,8 +1,8 @@
 //! Captures: streams whose work becomes part of a graph instead of running.
 //!
-//! The rules are CUDA's. A stream joins a capture by waiting for an event that was recorded in it. A query whether
-//! captured work has run invalidates the capture: from then on every call on its streams and events fails until it is
-//! ended, which fails too and leaves all streams as they were before. Captured work is not enqueued.
+//! The rules are CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether captured
+//! work has run invalidates the capture. From then on, every call on its streams and events fails until the capture is
+//! ended. Ending it fails too, and returns all streams to normal. Captured work is not enqueued.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,35 +21,35 @@ use warpsmith_driver::{CaptureMode, CaptureStatus, EventHandle, GraphHandle, Nod
 #[derive(Debug)]
 struct Capture {
     origin: u64,
-    /// The graph that it makes.
+    /// Graph that the capture creates.
     graph: GraphHandle,
     mode: CaptureMode,
     thread: ThreadId,
-    /// The call that invalidated it.
+    /// Call that invalidated the capture.
     invalidated_by: Option<Call>,
     nodes: Vec<Node<Arc<Plan>>>,
 }
 
-/// A stream that takes part.
+/// A stream in a capture.
 #[derive(Debug)]
 struct Member {
     capture: u64,
     context: Weak<EmulatedContext>,
-    /// The nodes that the next one comes after.
+    /// Nodes that the next node of the stream depends on.
     tips: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     captures: HashMap<u64, Capture>,
-    /// By stream.
+    /// Capturing streams, by handle.
     members: HashMap<u64, Member>,
 }
 
-/// The captures of a driver.
+/// Captures of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// How many streams take part in one, so that a driver without captures takes no lock.
+    /// Number of capturing streams, so that a driver without captures takes no lock.
     streams: AtomicUsize,
     state: Mutex<State>,
 }
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// The stream and its capture, which is not invalidated, if it is in one.
+    /// A stream and its valid capture, if the stream is in one.
     fn member(&mut self, call: Call, stream: u64) -> Result<Option<(&mut Member, &mut Capture)>> {
         let Self { captures, members } = self;
         let Some(member) = members.get_mut(&stream) else { return Ok(None) };
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Ends a capture. Gives it, and the streams that took part.
+    /// Removes a capture; returns it and its streams.
     fn remove(&mut self, capture: u64) -> Option<(Capture, HashMap<u64, Member>)> {
         let ended = self.captures.remove(&capture)?;
         let (members, others) =
@@ -107,12 +107,12 @@ impl Captures {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is any capture.
+    /// Returns true if any capture exists.
     pub(super) fn any(&self) -> bool {
         self.streams.load(Ordering::Acquire) > 0
     }
 
-    /// Does something with the state, then says how many streams are in captures.
+    /// Changes the state, then updates the number of capturing streams.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
         let result = change(&mut state);
@@ -120,7 +120,7 @@ impl Captures {
         result
     }
 
-    /// Begins a capture, which makes a graph of this handle.
+    /// Begins a capture that creates the graph with this handle.
     pub(super) fn begin(
         &self,
         stream: u64,
@@ -128,7 +128,7 @@ impl Captures {
         mode: CaptureMode,
         graph: GraphHandle,
     ) -> Result<()> {
-        /// Numbers differ in all captures of the process.
+        /// Capture IDs are unique in the process.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         self.change(|state| {
             if state.members.contains_key(&stream) {
@@ -157,12 +157,12 @@ impl Captures {
         }
     }
 
-    /// Whether a stream is in a capture.
+    /// Returns true if a stream is in a capture.
     pub(super) fn holds(&self, stream: u64) -> bool {
         self.any() && self.state().members.contains_key(&stream)
     }
 
-    /// Ends the capture that a stream is in, unless this is the wrong thread. Its graph, and what that does.
+    /// Ends a stream's capture, unless the thread is wrong. Returns the graph handle and its plan.
     pub(super) fn end(&self, stream: u64) -> Result<(GraphHandle, Plan)> {
         let call = Call::CaptureEnd;
         self.change(|state| {
@@ -188,7 +188,7 @@ impl Captures {
         })
     }
 
-    /// Fails a call that cannot be made on a stream in a capture, and invalidates that.
+    /// Fails a call that is not allowed on a capturing stream, and invalidates the capture.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -211,7 +211,8 @@ impl Captures {
         Ok(())
     }
 
-    /// Fails a call that concerns all streams of a context if one is in a capture, and invalidates those captures.
+    /// Fails a call that concerns all streams of a context if any of them is in a capture, and invalidates those
+    /// captures.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -229,7 +230,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// The error of a call that queries a captured event, which invalidates the capture.
+    /// Error of a call that queries a captured event, which invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
         if let Err(invalidated) = state.intact(call, event.capture) {
@@ -241,7 +242,7 @@ impl Captures {
         driver_error(call.name(), code::CAPTURED_EVENT, text)
     }
 
-    /// Adds a node of this handle to the capture of a stream.
+    /// Adds a node with this handle to the capture of a stream.
     pub(super) fn add(&self, call: Call, stream: u64, handle: NodeHandle, step: PlanStep) -> Result<()> {
         let mut state = self.state();
         let Some((member, capture)) = state.member(call, stream)? else {
@@ -257,7 +258,7 @@ impl Captures {
         Ok(())
     }
 
-    /// The nodes that the next one of a stream comes after.
+    /// Nodes that the next node of a stream depends on.
     pub(super) fn tips(&self, stream: u64) -> Vec<NodeHandle> {
         if !self.any() {
             return Vec::new();
@@ -269,7 +270,7 @@ impl Captures {
         member.tips.iter().map(|tip| NodeHandle(capture.nodes[*tip].handle)).collect()
     }
 
-    /// The nodes that an event recorded on a stream stands for, if the stream is in a capture.
+    /// Captured event recorded on a stream, if the stream is in a capture.
     pub(super) fn record(&self, call: Call, stream: u64) -> Result<Option<CapturedEvent>> {
         if !self.any() {
             return Ok(None);
@@ -318,7 +319,8 @@ impl Captures {
         })
     }
 
-    /// A stream goes. If it is the one that a capture began on, that can no longer be ended; any other invalidates it.
+    /// Handles the destruction of a stream. A capture that began on it can no longer be ended; any other capture is
+    /// invalidated.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         if !self.any() {
             return;
@@ -332,7 +334,7 @@ impl Captures {
         });
     }
 
-    /// A context goes, and so do the captures that its streams are in.
+    /// Removes the captures of a released context's streams.
     pub(super) fn context_released(&self, context: &Arc<EmulatedContext>) {
         if !self.any() {
             return;
@@ -346,12 +348,12 @@ impl Captures {
     }
 }
 
-/// Why captured work cannot be queried.
+/// Reason why captured work cannot be queried.
 pub(super) const NOTHING_RUNS: &str =
     "its work does not run, so nothing can be known or waited for; end the capture first";
 
 impl EmulatedDriver {
-    /// The newest record of an event, which must not be of a capture.
+    /// Newest record of an event, which must not belong to a capture.
     pub(super) fn newest_mark(&self, call: Call, event: EventHandle) -> Result<Option<Arc<Mark>>> {
         match self.events.get(call, event.0)?.newest() {
             Newest::Never => Ok(None),
@@ -360,7 +362,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Makes a stream wait for an event if one or the other is in a capture. Says whether that is so.
+    /// Makes a stream wait for an event if either is in a capture. Returns whether that is so.
     pub(super) fn captures_wait(&self, call: Call, stream: StreamHandle, event: &Newest) -> Result<bool> {
         if !self.captures.any() && !matches!(event, Newest::Captured(_)) {
             return Ok(false);
@@ -370,7 +372,7 @@ impl EmulatedDriver {
     }
 }
 
-/// The graph of an ended capture, if the work of all streams comes before the end of the one it began on.
+/// Graph of an ended capture, if the work of all streams was joined into the stream it began on.
 fn joined(capture: Capture, members: HashMap<u64, Member>) -> Result<Plan> {
     let mut before = vec![false; capture.nodes.len()];
     let mut open = members.get(&capture.origin).map_or_else(Vec::new, |origin| origin.tips.clone());

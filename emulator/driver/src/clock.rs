@@ -2,7 +2,7 @@
 
 use super::history::Use;
 
-/// For each slot how many of its tasks are meant. Those that are not listed have none.
+/// Task count per slot. Slots that are not listed have count 0.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(Vec<u64>);
 

@@ -1,4 +1,4 @@
-//! The emulated driver's calls about images, the kernels in them, and their launches.
+//! Driver calls for images, their kernels, and launches.
 
 use std::ffi::c_void;
 
@@ -16,7 +16,7 @@ use warpsmith_driver::{
     ModuleSource, StreamHandle,
 };
 
-/// The module of the kernels' host entries.
+/// Module of the kernels' host entries.
 const HOST_ENTRIES: ModuleHandle = ModuleHandle(0);
 
 // SAFETY: as for `Driver`.
@@ -37,7 +37,7 @@ unsafe impl CodeDriver for EmulatedDriver {
     }
 
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
-        // There is no way to report that it failed.
+        // A failure cannot be reported.
         if let Ok(context) = self.enter_to_free(Call::ModuleUnload, context)
             && module != HOST_ENTRIES
         {
@@ -162,11 +162,11 @@ unsafe impl CodeDriver for EmulatedDriver {
                 return Ok(());
             }
             let kernel = self.code.kernel_of(Call::Launch, function)?;
-            // SAFETY: the caller vouches for the arguments.
+            // SAFETY: the caller promises that the arguments are valid.
             let touched = unsafe { KernelCall::new(kernel, *config, self.order, args) }.touched();
             return self.push(Call::Launch, stream, Work::Idle(kernel.0, *config), touched);
         }
-        // SAFETY: the caller vouches for the arguments.
+        // SAFETY: the caller promises that the arguments are valid.
         let call = unsafe {
             KernelCall::new(self.code.kernel_of(Call::Launch, function)?, *config, self.order, args)
         };

@@ -1,4 +1,4 @@
-//! A context of an emulated device: its memory, its streams, and the fault that stopped it.
+//! A context of an emulated device: its memory, its streams, and its fault, if it was stopped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,30 +12,30 @@ use super::stream::Queue;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{ContextLimit, Fault, FaultKind};
 
-/// The stack limit of a new context in bytes per thread, and the largest that it can have: those of NVIDIA's GPUs.
+/// Default stack limit of a context in bytes per thread, and the maximum: the values of NVIDIA's GPUs.
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
 
-/// Kernels that are named when memory turns out to be damaged.
+/// Maximum number of kernels named when memory is found damaged.
 const NAMED_KERNELS: usize = 8;
 
-/// One life of a device's primary context.
+/// One lifetime of a device's primary context.
 #[derive(Debug)]
 pub(super) struct EmulatedContext {
     pub(super) ordinal: u32,
     pub(super) heap: Heap,
     pub(super) space: AddressSpace,
-    /// The contexts whose memory this one may use.
+    /// Contexts whose memory this one may use.
     peers: Mutex<Vec<Weak<EmulatedContext>>>,
-    /// The contexts whose work may name this one's memory.
+    /// Contexts whose work may name this one's memory.
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
     /// Some of the kernels that have run since all of the heap's blocks were last inspected, the latest last.
     ran: Mutex<Vec<&'static str>>,
-    /// In bytes per thread.
+    /// Stack limit in bytes per thread.
     stack_limit: AtomicUsize,
-    /// In bytes, as is the next.
+    /// Print buffer limit in bytes. The field below is the heap limit, also in bytes.
     print_limit: AtomicUsize,
     heap_limit: AtomicUsize,
 }
@@ -43,9 +43,9 @@ pub(super) struct EmulatedContext {
 #[derive(Debug)]
 struct Poison {
     code: u32,
-    /// The kernel's fault, until it is taken.
+    /// Fault of the kernel, until it is taken.
     fault: Option<Fault>,
-    /// Whether it is one of [`EmulatedContext::report_damage`].
+    /// True if the fault came from [`EmulatedContext::report_damage`].
     of_memory: bool,
 }
 
@@ -79,7 +79,7 @@ impl EmulatedContext {
         Ok(())
     }
 
-    /// The limits of what a kernel prints and allocates are kept, and limit nothing: the host has its own.
+    /// Limits of kernel printing and allocation are stored, but limit nothing: the host has its own.
     fn limit_cell(&self, call: Call, limit: ContextLimit) -> Result<&AtomicUsize> {
         match limit {
             ContextLimit::PrintBuffer => Ok(&self.print_limit),
@@ -104,7 +104,7 @@ impl EmulatedContext {
         self.poison.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the context; the first fault stays.
+    /// Stops the context; the first fault is kept.
     pub(super) fn poison(&self, fault: Fault) {
         self.stop(fault, false);
     }
@@ -122,7 +122,7 @@ impl EmulatedContext {
         self.poison_state().as_mut().and_then(|poison| poison.fault.take())
     }
 
-    /// A kernel has run.
+    /// Notes that a kernel has run.
     pub(super) fn kernel_ran(&self, symbol: &'static str) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         if ran.last().is_some_and(|last| std::ptr::eq(*last, symbol)) {
@@ -135,8 +135,7 @@ impl EmulatedContext {
         ran.push(symbol);
     }
 
-    /// If kernels have run, looks for what they have written around blocks of the heap, and stops the context if there is
-    /// anything.
+    /// If kernels have run, checks the red zones around blocks of the heap, and stops the context on damage.
     pub(super) fn inspect(&self) {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !ran.is_empty() {
@@ -151,7 +150,7 @@ impl EmulatedContext {
         }
     }
 
-    /// Stops the context if something was written around a block.
+    /// Stops the context if a red zone is damaged.
     pub(super) fn report_damage(&self, damage: Option<String>) {
         let Some(damage) = damage else { return };
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -180,29 +179,29 @@ impl EmulatedContext {
         streams.push(Arc::downgrade(queue));
     }
 
-    /// The streams that are alive.
+    /// Live streams of the context.
     pub(super) fn streams(&self) -> Vec<Arc<Queue>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets work of this context use the memory of another.
+    /// Allows work of this context to use the memory of another.
     pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
         add(&self.peers, peer);
         peer.add_visitor(self);
     }
 
-    /// The contexts that are alive and whose memory this one may use.
+    /// Live contexts whose memory this one may use.
     pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
         alive(&self.peers)
     }
 
-    /// Makes work of another context count as work that may name this one's memory.
+    /// Registers another context as one whose work may name this one's memory.
     pub(super) fn add_visitor(&self, visitor: &Arc<EmulatedContext>) {
         add(&self.visitors, visitor);
     }
 
-    /// Whether work of this context or of a visitor that has not run yet touches addresses from `start` to `end`.
+    /// Returns true if pending work of this context or of a visitor touches addresses from `start` to `end`.
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         let busy = |context: &EmulatedContext| context.streams().iter().any(|s| s.touches(start, end));
         busy(self) || alive(&self.visitors).iter().any(|visitor| busy(visitor))
@@ -210,7 +209,7 @@ impl EmulatedContext {
 }
 
 impl Drop for EmulatedContext {
-    /// What the last wait found, that of a device that is closed, has no other reader.
+    /// Prints damage found by the last wait: no call on a closed device can report it.
     fn drop(&mut self) {
         if let Some(Poison { fault: Some(fault), of_memory: true, .. }) = &*self.poison_state() {
             eprintln!("warpsmith: emulated device {}: {}", self.ordinal, fault.message);

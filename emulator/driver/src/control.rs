@@ -1,7 +1,7 @@
-//! Counts of driver calls and injected faults, for tests of everything above the driver.
+//! Call counts and fault injection, for tests of everything above the driver.
 //!
-//! Every method of [`Driver`](warpsmith_driver::Driver) that a program can observe is a [`Call`]: it is counted,
-//! and can be made to fail. Nothing here changes a driver without injected faults.
+//! Every method of [`Driver`](warpsmith_driver::Driver) that a program can observe is a [`Call`]: it is counted, and
+//! can be made to fail. Without injected faults, this module does not change the driver's behavior.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -12,16 +12,16 @@ use warpsmith_driver::host_function;
 
 macro_rules! calls {
     ($($name:ident = $text:literal,)*) => {
-        /// A method of the driver, by which calls are counted and made to fail.
+        /// A driver method, as the unit of counting and fault injection.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is the method of the same name")]
         pub enum Call { $($name,)* }
 
         impl Call {
-            /// Every call.
+            /// All calls.
             pub const ALL: &'static [Call] = &[$(Call::$name,)*];
 
-            /// The method's name.
+            /// Name of the method.
             pub const fn name(self) -> &'static str {
                 match self { $(Call::$name => $text,)* }
             }
@@ -124,30 +124,30 @@ calls! {
     GraphExecSet = "graph_exec_set",
 }
 
-/// A call that is to fail.
+/// An injected fault.
 #[derive(Debug)]
 struct Order {
     call: Call,
-    /// How many more calls succeed first.
+    /// Number of calls that succeed before the failure.
     after: u64,
     code: u32,
 }
 
-/// The counts and orders of one driver.
+/// Counts and injected faults of one driver.
 #[derive(Debug)]
 pub(super) struct Control {
     counts: Vec<AtomicU64>,
-    /// Whether there are orders, so that a call without any takes no lock.
+    /// True if faults are pending, so that calls without any take no lock.
     any_orders: AtomicBool,
     orders: Mutex<Vec<Order>>,
-    /// The calls that failed because that was ordered.
+    /// Calls that failed by fault injection.
     failed: Mutex<Vec<Call>>,
-    /// Microseconds that every task of every stream waits before it starts.
+    /// Delay in microseconds before every task of every stream.
     delay_us: AtomicU64,
-    /// How many holds keep streams from starting tasks.
+    /// Number of holds that keep streams from starting tasks.
     holds: Mutex<usize>,
     released: Condvar,
-    /// For each wait to skip, how many more waits come before it.
+    /// For each wait to skip, the number of waits before it.
     skips: Mutex<Vec<u64>>,
 }
 
@@ -170,8 +170,8 @@ impl Control {
         self.enter_to_wait(call)?
     }
 
-    /// Counts a call that is to wait before it does what was ordered. Fails only if it must not wait, because it
-    /// comes from a host function; the result within is the injected one.
+    /// Counts a call that waits before an injected fault takes effect. Fails only if it must not wait, because it comes
+    /// from a host function; the inner result is the injected one.
     pub(super) fn enter_to_wait(&self, call: Call) -> Result<Result<()>> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
         if host_function::is_running() {
@@ -180,7 +180,7 @@ impl Control {
         Ok(self.ordered(call))
     }
 
-    /// Fails a call if that was ordered.
+    /// Fails a call if a fault was injected.
     fn ordered(&self, call: Call) -> Result<()> {
         if !self.any_orders.load(Ordering::Relaxed) {
             return Ok(());
@@ -232,7 +232,7 @@ impl Control {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }
 
-    /// Whether to skip this wait of a stream for an event. Must be called once for each.
+    /// Returns true if this wait of a stream for an event is skipped. Must be called once per wait.
     pub(super) fn skips_wait(&self) -> bool {
         let mut skips = self.skips.lock().unwrap_or_else(PoisonError::into_inner);
         let due = skips.contains(&0);
@@ -255,7 +255,7 @@ impl Control {
         self.released.notify_all();
     }
 
-    /// Called by a stream before each task: waits out holds and delays.
+    /// Applies holds and delays; called by a stream before each task.
     pub(super) fn before_task(&self, stream_delay: Duration) {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         while *holds > 0 {
@@ -269,7 +269,7 @@ impl Control {
     }
 }
 
-/// An error in the form that CUDA's come in.
+/// Builds an error in the form of CUDA's.
 pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String>) -> DriverError {
     let name = match code {
         code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",

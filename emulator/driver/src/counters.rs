@@ -1,4 +1,4 @@
-//! The emulated device has no hardware that counts.
+//! The emulated device has no hardware counters.
 
 use super::EmulatedDriver;
 use warpsmith_driver::Context;

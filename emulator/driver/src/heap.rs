@@ -1,13 +1,12 @@
 //! Device memory of an emulated device: host allocations, counted against a capacity.
 //!
-//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), so that a kernel's read of
-//! uninitialised memory shows. A range is checked against the live blocks before it is copied or freed, so a foreign
-//! or stale pointer is an error here, not a crash. Memory that other modules own counts against the capacity
-//! too ([`Heap::take`]). A block freed in stream order may not be named any more, though it lives until its
-//! stream reaches the free.
+//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), which exposes a kernel's reads of
+//! uninitialized memory. A range is checked against the live blocks before it is copied or freed, so a foreign or stale
+//! pointer is an error, not a crash. Memory owned by other modules also counts against the capacity ([`Heap::take`]). A
+//! block freed in stream order must not be named any more, although it lives until its stream reaches the free.
 //!
-//! Around every block are [red zones](redzone). They are compared with their pattern when the block is freed, and some
-//! blocks' when the host waits ([`Heap::inspect`]). What was found is kept until [`Heap::take_damage`].
+//! [Red zones](redzone) surround every block. They are checked when the block is freed, and for some blocks when the
+//! host waits ([`Heap::inspect`]). Damage is kept until [`Heap::take_damage`].
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,10 +20,10 @@ use super::pages::{ALIGN, Backing};
 use warpsmith_driver::DevicePtr;
 use warpsmith_driver::error::{DriverError, Result, code};
 
-/// The memory of one context.
+/// Memory of one context.
 #[derive(Debug)]
 pub(super) struct Heap {
-    /// What its blocks are, in words.
+    /// Name of the kind of block, in words.
     of: &'static str,
     capacity: u64,
     backing: Backing,
@@ -34,13 +33,13 @@ pub(super) struct Heap {
 #[derive(Debug, Default)]
 struct Blocks {
     used: u64,
-    /// Bytes of them that were allocated in stream order.
+    /// Bytes of blocks allocated in stream order.
     pooled: u64,
-    /// Every live block, by address.
+    /// Live blocks, by address.
     live: BTreeMap<u64, Block>,
-    /// The block that is inspected next is the first from this address on.
+    /// Start address for the next inspection.
     inspected: u64,
-    /// What was found, until it is taken.
+    /// Damage found, until it is taken.
     damage: Option<String>,
 }
 
@@ -50,20 +49,20 @@ struct Block {
     kind: Kind,
 }
 
-/// How a block was allocated, and how it goes.
+/// Allocation kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
     /// Allocated in stream order.
     Pooled,
-    /// The same, freed, and its stream has not come to it.
+    /// Allocated in stream order and freed, but its stream has not reached the free.
     Leaving,
 }
 
-/// Blocks that one call of [`Heap::inspect`] looks at.
+/// Number of blocks that one call of [`Heap::inspect`] checks.
 const INSPECTED: usize = 16;
 
-/// What is allocated for a block, and where in it the block begins: between red zones.
+/// Layout of a block with its red zones, and the offset of the block in it.
 fn layout(bytes: usize) -> Option<(Layout, usize)> {
     let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
     if check::is_on() { check::with_red_zones(layout) } else { redzone::around(layout) }
@@ -83,15 +82,14 @@ fn still_used(call: Call, ptr: DevicePtr) -> DriverError {
 }
 
 impl Blocks {
-    /// Looks for writes around a block with host memory behind it.
+    /// Checks the red zones of a block that has host memory.
     fn compare(&mut self, of: &str, address: u64, bytes: usize) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: `host_block` has allocated the block with its zones and painted them.
+        // SAFETY: `host_block` allocated the block with its zones and painted them.
         if let Some(damage) = unsafe { redzone::damage(start, bytes) } {
             let text = damage.of(format_args!("{of} of {bytes} bytes at {address:#x}"));
             self.damage.get_or_insert(text);
-            // Reported once.
-            // SAFETY: as above; only kernels that leave their memory use the zones.
+            // Damage is reported once. SAFETY: as above; only kernels that access memory out of bounds touch the zones.
             unsafe { redzone::paint(start, bytes) };
         }
     }
@@ -111,7 +109,7 @@ impl Heap {
         (self.capacity - self.blocks().used, self.capacity)
     }
 
-    /// Bytes of blocks that were allocated in stream order.
+    /// Bytes of blocks allocated in stream order.
     pub(super) fn pooled(&self) -> u64 {
         self.blocks().pooled
     }
@@ -121,7 +119,7 @@ impl Heap {
         self.blocks().live.len()
     }
 
-    /// Counts bytes that are not a block against the capacity.
+    /// Counts non-block bytes against the capacity.
     pub(super) fn take(&self, call: Call, bytes: usize) -> Result<()> {
         let mut blocks = self.blocks();
         if bytes as u64 > self.capacity - blocks.used {
@@ -131,12 +129,12 @@ impl Heap {
         Ok(())
     }
 
-    /// Releases what was taken.
+    /// Releases bytes counted by [`Self::take`].
     pub(super) fn give(&self, bytes: usize) {
         self.blocks().used -= bytes as u64;
     }
 
-    /// Allocates a block. Those of [`Call::StreamAllocate`] can be freed in stream order.
+    /// Allocates a block. Blocks of [`Call::StreamAllocate`] can be freed in stream order.
     pub(super) fn allocate(&self, call: Call, bytes: usize) -> Result<DevicePtr> {
         if bytes == 0 {
             return Err(driver_error(call.name(), code::INVALID_VALUE, "zero bytes"));
@@ -165,7 +163,7 @@ impl Heap {
         Ok(DevicePtr(address))
     }
 
-    /// Frees a block; `busy` says whether work that uses a range of addresses has not run yet.
+    /// Frees a block. `busy` returns true if pending work uses a range of addresses.
     ///
     /// # Safety
     /// Nothing uses the block's memory any more.
@@ -186,7 +184,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Marks a block as freed in stream order: it cannot be named any more. Returns its size in bytes.
+    /// Marks a block as freed in stream order: it must not be named any more. Returns its size in bytes.
     pub(super) fn leave(&self, ptr: DevicePtr) -> Result<usize> {
         match self.blocks().live.get_mut(&ptr.0) {
             Some(block) if block.kind == Kind::Pooled => {
@@ -201,15 +199,15 @@ impl Heap {
         }
     }
 
-    /// Takes [`Self::leave`] back.
+    /// Undoes [`Self::leave`].
     pub(super) fn stay(&self, ptr: DevicePtr) {
         if let Some(block) = self.blocks().live.get_mut(&ptr.0) {
             block.kind = Kind::Pooled;
         }
     }
 
-    /// Frees a block that [`Self::leave`] marked, when its stream has reached it. A block that other work still
-    /// uses, by `busy`, stays until the heap goes.
+    /// Frees a block marked by [`Self::leave`], when its stream has reached the free. A block that other work still
+    /// uses, according to `busy`, stays until the heap is dropped.
     ///
     /// # Safety
     /// Nothing uses the block's memory any more.
@@ -235,12 +233,13 @@ impl Heap {
         }
         if matches!(self.backing, Backing::Host) {
             blocks.compare(self.of, address, block.bytes);
-            // SAFETY: the block was allocated with this size, and the caller vouches that nothing uses it.
+            // SAFETY: the block was allocated with this size, and the caller promises that nothing uses it.
             unsafe { release(address, block.bytes) };
         }
     }
 
-    /// Looks for writes around some of the blocks, others each time. Returns whether it has come to the last.
+    /// Checks the red zones of some of the blocks, different ones each time. Returns true if it has reached the last
+    /// block.
     pub(super) fn inspect(&self) -> bool {
         if matches!(self.backing, Backing::Numbers(_)) {
             return true;
@@ -257,12 +256,12 @@ impl Heap {
         false
     }
 
-    /// What was found around blocks since the last call, in words.
+    /// Damage found around blocks since the last call, in words.
     pub(super) fn take_damage(&self) -> Option<String> {
         self.blocks().damage.take()
     }
 
-    /// Whether a range lies in one live block.
+    /// Returns true if a range lies in one live block.
     pub(super) fn holds(&self, ptr: DevicePtr, bytes: usize) -> bool {
         let blocks = self.blocks();
         blocks.live.range(..=ptr.0).next_back().is_some_and(|(start, block)| {
@@ -272,7 +271,7 @@ impl Heap {
     }
 }
 
-/// A block of the process, filled with `0xFF`. `bytes` is not zero.
+/// Allocates a block in process memory, filled with `0xFF`. `bytes` is not zero.
 fn host_block(bytes: usize) -> Option<u64> {
     let (layout, before) = layout(bytes)?;
     // SAFETY: the layout's size is not zero.
@@ -280,8 +279,8 @@ fn host_block(bytes: usize) -> Option<u64> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the block was just allocated with this size, which is that of the red zones more than `bytes`. The layout of
-    // a program that is checked has larger ones.
+    // SAFETY: the block was just allocated with this size: `bytes` plus the red zones. The layout of a checked program
+    // has larger ones.
     unsafe {
         pointer.write_bytes(0xFF, layout.size());
         redzone::paint(pointer.add(before), bytes);
@@ -289,14 +288,14 @@ fn host_block(bytes: usize) -> Option<u64> {
     Some((pointer.expose_provenance() + before) as u64)
 }
 
-/// Freed blocks of programs that are checked, in the order in which they were freed, and their bytes: a kernel that still
-/// uses one is found.
+/// Freed blocks of checked programs, in the order of the frees, with their total bytes. They are kept so that a kernel
+/// that still uses one is detected.
 static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
-/// Bytes of them that are kept.
+/// Maximum bytes of freed blocks that are kept.
 const KEPT_FREED: usize = 64 << 20;
 
 /// # Safety
-/// `address` and `bytes` are of a block from [`host_block`] that is no longer used.
+/// `address` and `bytes` belong to a block from [`host_block`] that is no longer used.
 unsafe fn release(address: u64, bytes: usize) {
     if !check::is_on() {
         // SAFETY: passed on from the caller.
@@ -359,7 +358,7 @@ mod tests {
         for (offset, bytes) in [(999, 2), (1000, 1), (0, 1001), (0, usize::MAX)] {
             assert!(!heap.holds(block.offset(offset), bytes), "{bytes} bytes at {offset}");
         }
-        // SAFETY: nothing uses the block; all but the last are refused.
+        // SAFETY: nothing uses the block; all frees but the last are refused.
         unsafe {
             heap.free(Call::MemoryFree, block.offset(256), |_, _| false).unwrap_err();
             heap.free(Call::MemoryFree, DevicePtr::NULL, |_, _| false).unwrap_err();

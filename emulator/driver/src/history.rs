@@ -1,26 +1,26 @@
-//! Which work used which bytes of memory, as far as later work may still conflict with it.
+//! Uses of memory by work, as far as later work can still conflict with them.
 //!
-//! A use is forgotten when a later one stands for it: work that is ordered after the later one is ordered after
-//! the earlier one too. So a byte has at most a few uses for each stream, however long the program. Uses that the
-//! host knows to be done can be in no conflict with anything later, and go when there are many pieces.
+//! A use is forgotten when a later one stands for it: work ordered after the later use is also ordered after the
+//! earlier one. A byte thus has at most a few uses per stream, however long the program runs. Uses that the host knows
+//! to be complete cannot conflict with later work, and are removed when there are many pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-/// One task's use of a range of memory.
+/// A task's use of a memory range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Which clock, and what it said.
+    /// Slot of the clock, and its value at the use.
     pub(super) slot: usize,
     pub(super) tick: u64,
     pub(super) write: bool,
-    /// Every access is atomic.
+    /// True if every access is atomic.
     pub(super) atomic: bool,
-    /// The driver call or the kernel.
+    /// Name of the driver call or the kernel.
     pub(super) task: &'static str,
     pub(super) stream: u64,
-    /// The whole range, of which a piece may be a part.
+    /// Start of the whole range, of which a piece may be a part.
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -33,24 +33,24 @@ impl fmt::Display for Use {
     }
 }
 
-/// Bytes with the same uses.
+/// Contiguous bytes with the same uses.
 #[derive(Debug)]
 struct Piece {
     end: u64,
     uses: Vec<Use>,
 }
 
-/// The uses of all memory.
+/// Uses of all memory.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By first address; they do not overlap.
+    /// Disjoint pieces, by first address.
     pieces: BTreeMap<u64, Piece>,
-    /// The number of pieces after the last [`Self::prune`].
+    /// Number of pieces after the last [`Self::prune`].
     pruned: usize,
 }
 
 impl History {
-    /// Forgets the uses that are `done`, if there are enough pieces for that to be worth it.
+    /// Forgets uses that are `done`, if there are enough pieces to make it worthwhile.
     pub(super) fn prune(&mut self, done: impl Fn(&Use) -> bool) {
         if self.pieces.len() < 1024.max(2 * self.pruned) {
             return;
@@ -62,8 +62,8 @@ impl History {
         self.pruned = self.pieces.len();
     }
 
-    /// Adds a use. `ordered` says whether an earlier one comes before it; `conflict` is given each that does not
-    /// and of which one or the other writes, with the first address they have in common.
+    /// Adds a use. `ordered` returns true if an earlier use is ordered before it. `conflict` receives each unordered
+    /// earlier use if at least one of the two writes, with their first common address.
     pub(super) fn add(
         &mut self,
         new: Use,
@@ -90,12 +90,12 @@ impl History {
         self.put(at, new.end, vec![new]);
     }
 
-    /// Forgets the uses of a range, and returns those that there were, a use once for each piece.
+    /// Forgets and returns the uses of a range; a use occurs once per piece.
     pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
         self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
     }
 
-    /// The uses of a range, a use once for each piece.
+    /// Uses of a range; a use occurs once per piece.
     pub(super) fn uses(&self, range: Range<u64>) -> Vec<Use> {
         let before = self.pieces.range(..range.start).next_back();
         let within = self.pieces.range(range.start..range.end.max(range.start));
@@ -106,7 +106,7 @@ impl History {
             .collect()
     }
 
-    /// Takes the pieces of a range out, cut at its ends.
+    /// Removes and returns the pieces of a range, cut at its ends.
     fn take(&mut self, range: Range<u64>) -> Vec<(u64, Piece)> {
         if range.is_empty() {
             return Vec::new();
@@ -117,7 +117,7 @@ impl History {
         starts.into_iter().filter_map(|start| self.pieces.remove_entry(&start)).collect()
     }
 
-    /// Makes two of a piece that an address lies in.
+    /// Splits the piece that contains an address.
     fn cut(&mut self, at: u64) {
         if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
             && piece.end > at
@@ -128,7 +128,7 @@ impl History {
         }
     }
 
-    /// Puts a piece in where there is none, and makes it one with a piece before it that has the same uses.
+    /// Inserts a piece into a gap, and merges it with a preceding piece that has the same uses.
     fn put(&mut self, start: u64, end: u64, uses: Vec<Use>) {
         if start >= end {
             return;

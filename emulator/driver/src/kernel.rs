@@ -1,4 +1,4 @@
-//! A launch on the emulated device: a copy of its arguments, run later by a stream's worker.
+//! A launch on the emulated device: it copies its arguments, and a stream's worker runs it later.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use super::touched::{Access, Touched};
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{DevicePtr, Fault, FaultKind, FunctionHandle, LaunchConfig};
 
-/// The kernels that were given handles, which are their addresses.
+/// Kernels with handles, which are their addresses.
 static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
 
-/// The handle of a kernel.
+/// Handle of a kernel.
 pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
     let handle = std::ptr::from_ref(kernel).addr() as u64;
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).contains_key(&handle);
@@ -28,7 +28,7 @@ pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
     FunctionHandle(handle)
 }
 
-/// The kernel that a function handle stands for.
+/// Kernel of a function handle.
 pub(super) fn spec_of(call: Call, function: FunctionHandle) -> Result<&'static KernelSpec> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&function.0).copied();
     let text = || format!("function {:#x} is unknown", function.0);
@@ -42,13 +42,13 @@ pub(super) struct KernelCall {
     config: LaunchConfig,
     order: Order,
     args: ArgumentBlock,
-    /// The memory of its module, if that was loaded from code.
+    /// Memory of its module, if that was loaded from code.
     module: Option<DevicePtr>,
 }
 
 impl KernelCall {
     /// # Safety
-    /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size.
+    /// `args` has one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
     pub(super) unsafe fn new(
         (kernel, module): (&'static KernelSpec, Option<DevicePtr>),
         config: LaunchConfig,
@@ -59,7 +59,7 @@ impl KernelCall {
         Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) }, module }
     }
 
-    /// The kernel's symbol.
+    /// Symbol of the kernel.
     pub(super) fn symbol(&self) -> &'static str {
         self.kernel.symbol
     }
@@ -76,8 +76,8 @@ impl KernelCall {
         self.config
     }
 
-    /// The device memory that slices and views name. Memory behind raw pointers is unknown. Slices are read, but
-    /// those of atomics, which their written type shows.
+    /// Device memory that slices and views name. Memory behind raw pointers is unknown. Slices count as read, except
+    /// slices of atomics, which are recognized by their written type.
     pub(super) fn touched(&self) -> Touched {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
@@ -110,12 +110,12 @@ impl KernelCall {
         touched
     }
 
-    /// Whether any parameter is an address.
+    /// Returns true if any parameter is an address.
     pub(super) fn names_memory(&self) -> bool {
         self.kernel.params.iter().any(|param| !matches!(param.kind, ParamKind::Value | ParamKind::Shared))
     }
 
-    /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
+    /// Runs the kernel to completion. The kernel's declared stack must be within the context's limit.
     ///
     /// # Safety
     /// The memory that the arguments point to is valid.
@@ -144,11 +144,12 @@ impl KernelCall {
             args: &self.args.pointers(),
             order: self.order,
         };
-        // SAFETY: the arguments have the kernel's shape, and the caller vouches for what they point to.
+        // SAFETY: the arguments have the kernel's shape, and the caller promises that the memory they point to is
+        // valid.
         unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
     }
 
-    /// How to repeat the order in which the kernel failed, if it was drawn.
+    /// Note on how to repeat the thread order in which the kernel failed, if it was random.
     fn seed_note(&self, fault: &EmulatorFault) -> String {
         let depends =
             !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
@@ -165,7 +166,7 @@ impl KernelCall {
             },
             message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
-            // A kernel that this one launched is known by its name alone.
+            // Only the name is known of a kernel that this one launched.
             kernel: Some(match fault.kernel() {
                 name if name == self.kernel.name => self.kernel.symbol.to_owned(),
                 child => child.to_owned(),
@@ -176,15 +177,15 @@ impl KernelCall {
     }
 }
 
-/// The values of a kernel's machine parameters, one after the other, each aligned as its type requires.
+/// Values of a kernel's parameters (PTX `.param`), one after the other, each aligned as its type requires.
 #[derive(Debug)]
 struct ArgumentBlock {
     memory: Option<(NonNull<u8>, Layout)>,
     offsets: Vec<usize>,
 }
 
-// SAFETY: the block is plain bytes that only this value reaches; what pointers among them reach is the
-// launching side's promise.
+// SAFETY: the block is plain bytes that only this value reaches; the launching side is responsible for memory behind
+// pointers in it.
 unsafe impl Send for ArgumentBlock {}
 // SAFETY: as above; nothing writes through a shared reference.
 unsafe impl Sync for ArgumentBlock {}
@@ -211,7 +212,7 @@ impl ArgumentBlock {
         });
         let block = Self { memory, offsets: values.iter().map(|(offset, _)| *offset).collect() };
         for (&(offset, size), &arg) in values.iter().zip(args) {
-            // SAFETY: the caller vouches for `size` bytes at `arg`; the layout has room for them at `offset`.
+            // SAFETY: the caller promises `size` bytes at `arg`; the layout has room for them at `offset`.
             unsafe { block.base().add(offset).copy_from_nonoverlapping(arg.cast(), size) };
         }
         block
@@ -221,7 +222,7 @@ impl ArgumentBlock {
         self.memory.map_or(NonNull::dangling().as_ptr(), |(pointer, _)| pointer.as_ptr())
     }
 
-    /// The machine parameter `index`.
+    /// Value of kernel parameter `index`.
     ///
     /// # Safety
     /// The parameter is a `T`.

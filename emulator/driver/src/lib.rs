@@ -1,30 +1,29 @@
-//! The emulated driver: any number of devices on the CPU, asynchronous as a GPU is.
+//! The emulated driver: any number of devices on the CPU, asynchronous like a GPU.
 //!
-//! Work on streams is asynchronous: each stream has a worker thread that runs its tasks in order, and
-//! kernels run through `warpsmith_emulator`. A kernel that panics or deadlocks stops its context exactly as on
-//! a GPU: later calls fail, [`Driver::take_fault`] reports what happened, and retaining the
-//! primary context again after the last release gives a fresh one. Calls from inside a host function fail with
-//! `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
+//! Each stream has a worker thread that runs its tasks in order; `warpsmith_emulator` runs the kernels. A kernel that
+//! panics or deadlocks stops its context as on a GPU: later calls fail, and [`Driver::take_fault`] reports the fault.
+//! Retaining the primary context again after the last release gives a fresh one. Calls from inside a host function fail
+//! with `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
 //!
-//! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow
-//! ([`EmulatedDriver::set_delay`]), stall ([`EmulatedDriver::hold`]) or lose a context
-//! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
-//! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
-//! Streams keep their priorities, which change nothing. The stack
-//! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events of several processes lie in a file.
+//! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
+//! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
+//! ([`EmulatedDriver::calls`]). It refuses to free memory that enqueued work still names, and to copy to or from memory
+//! that is not allocated, mapped and accessible. Streams keep their priorities, which have no effect. The stack limit
+//! is compared with the declared stack of kernels (`stack = BYTES`), because a thread's stack use on a GPU is not
+//! visible here. Interprocess events are stored in a file.
 //!
-//! With the feature `testing`, for tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
-//! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
-//! ([`EmulatedDriverBuilder::check_races`]), and leave a wait out ([`EmulatedDriver::skip_wait`]).
+//! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
+//! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can detect unordered work
+//! ([`EmulatedDriverBuilder::check_races`]), and skip a wait ([`EmulatedDriver::skip_wait`]).
 //!
-//! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
-//! task of its stream, whose nodes run one after the other.
+//! Captures and graphs follow CUDA's rules and report violations with CUDA's codes. A graph launch is one task of its
+//! stream; the nodes run one after the other.
 //!
-//! With that feature, for tests of code that measures, its time can come from a model
-//! ([`EmulatedDriverBuilder::simulated_time`]), and it reports the clocks and temperatures that a test sets
+//! The same feature supports tests of measuring code. Time can come from a model
+//! ([`EmulatedDriverBuilder::simulated_time`]), and tests set the reported clocks and temperatures
 //! ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
-//! With [`EmulatedDriverBuilder::unbacked`] it allocates any amount of addresses without backing memory.
+//! With [`EmulatedDriverBuilder::unbacked`], it allocates any number of addresses without backing memory.
 
 mod action;
 mod activity;
@@ -93,11 +92,11 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{Context, DevicePtr, Driver, Fault, FunctionHandle, StreamHandle};
 
-/// Handles of one kind and what they stand for. No handle is given out twice.
+/// Handles of one kind and their objects. No handle is given out twice.
 #[derive(Debug)]
 struct Table<T> {
     kind: &'static str,
-    /// The error code for a handle that stands for nothing.
+    /// Error code for an unknown handle.
     unknown: u32,
     next: AtomicU64,
     entries: RwLock<HashMap<u64, Arc<T>>>,
@@ -129,14 +128,14 @@ impl<T> Table<T> {
     }
 }
 
-/// The primary context of a device while it is retained.
+/// Primary context of a device while it is retained.
 #[derive(Debug, Default)]
 struct Primary {
     retained: u32,
     context: Option<Context>,
 }
 
-/// See the [module's documentation](self).
+/// The emulated driver. See the [module's documentation](self).
 #[derive(Debug)]
 pub struct EmulatedDriver {
     devices: Vec<Mutex<Primary>>,
@@ -147,12 +146,12 @@ pub struct EmulatedDriver {
     peers: bool,
     idle: bool,
     control: Arc<Control>,
-    /// The model of how long work takes, if not the machine.
+    /// Time model; `None` if the machine's clock is used.
     time: Option<TimeModel>,
     #[cfg(feature = "testing")]
     sensors: Sensors,
     recorder: Arc<Recorder>,
-    /// The stepper that runs the tasks, if not worker threads.
+    /// Stepper that runs the tasks; `None` if worker threads do.
     stepper: Option<Stepping>,
     races: Arc<Races>,
     contexts: Table<EmulatedContext>,
@@ -161,16 +160,16 @@ pub struct EmulatedDriver {
     executables: Table<Executable>,
     graphs: Mutex<Store>,
     captures: Captures,
-    /// The kernels that can have clusters larger than those that every kernel can have.
+    /// Kernels that are allowed non-portable cluster sizes.
     large_clusters: Mutex<HashSet<FunctionHandle>>,
     code: LoadedCode,
     pinned: Heap,
     registered: Registered,
-    /// The argument of [`Self::set_process_memory`].
+    /// Argument of [`Self::set_process_memory`].
     processes: Mutex<Vec<(u32, u64)>>,
 }
 
-/// The driver of `Device::emulated`, made at its first use.
+/// Driver of `Device::emulated`, created at first use.
 #[linkme::distributed_slice(warpsmith_driver::EMULATED)]
 static REGISTERED: fn() -> Arc<dyn Driver> = || {
     static DRIVER: OnceLock<Arc<EmulatedDriver>> = OnceLock::new();
@@ -178,9 +177,9 @@ static REGISTERED: fn() -> Arc<dyn Driver> = || {
 };
 
 impl EmulatedDriver {
-    /// The driver that the environment selects: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
-    /// by default; a value that is no number counts as not set), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU
-    /// threads, or `off`. Without it each process draws a seed, which faults name.
+    /// Driver configured by the environment. `WARPSMITH_EMULATED_DEVICES` is the number of devices (1 by default, and
+    /// if the value is not a number). `WARPSMITH_EMULATOR_SEED` is a seed for the order of GPU threads, or `off`.
+    /// Without it, each process draws a seed, which faults report.
     pub fn from_environment() -> Arc<Self> {
         let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
         let mut builder = Self::builder().order(settings::order());
@@ -190,18 +189,18 @@ impl EmulatedDriver {
         builder.build()
     }
 
-    /// How often `call` was made since the driver was built or [`Self::reset_calls`].
+    /// Number of times `call` was made since the driver was built or [`Self::reset_calls`].
     pub fn calls(&self, call: Call) -> u64 {
         self.control.count(call)
     }
 
-    /// Sets every count to zero.
+    /// Resets every count to zero.
     pub fn reset_calls(&self) {
         self.control.reset_counts();
     }
 
-    /// Lets `after` more calls of `call` succeed and makes the next one fail with `CUDA_ERROR_UNKNOWN`
-    /// (allocations with `CUDA_ERROR_OUT_OF_MEMORY`). Calls that wait do so before they fail.
+    /// Lets `after` more calls of `call` succeed and makes the next one fail with `CUDA_ERROR_UNKNOWN` (allocations
+    /// with `CUDA_ERROR_OUT_OF_MEMORY`). Waiting calls wait before they fail.
     pub fn fail_call(&self, call: Call, after: u64) {
         let code = match call {
             Call::MemoryAllocate
@@ -215,27 +214,27 @@ impl EmulatedDriver {
         self.fail_call_with(call, after, code);
     }
 
-    /// As [`Self::fail_call`], with a code of CUDA's.
+    /// Injects a failure as [`Self::fail_call`] does, with a CUDA error code.
     pub fn fail_call_with(&self, call: Call, after: u64, code: u32) {
         self.control.fail(call, after, code);
     }
 
-    /// Cancels the failures that [`Self::fail_call`] ordered and that have not come.
+    /// Cancels pending failures of [`Self::fail_call`].
     pub fn cancel_failures(&self) {
         self.control.forget();
     }
 
-    /// The calls that failed because [`Self::fail_call`] ordered it, in order.
+    /// Calls that failed because of [`Self::fail_call`], in order.
     pub fn failed_calls(&self) -> Vec<Call> {
         self.control.failed()
     }
 
-    /// Makes every task of every stream wait this long before it starts.
+    /// Delays the start of every task of every stream.
     pub fn set_delay(&self, delay: Duration) {
         self.control.set_delay(delay);
     }
 
-    /// Makes every task of one stream wait this long before it starts.
+    /// Delays the start of every task of one stream.
     pub fn set_stream_delay(&self, stream: StreamHandle, delay: Duration) {
         if let Ok(queue) = self.streams.get(Call::StreamQuery, stream.0) {
             queue.set_delay(delay);
@@ -248,7 +247,7 @@ impl EmulatedDriver {
         Hold { control: Arc::clone(&self.control) }
     }
 
-    /// Goes on by another schedule, from its start. Nothing on a driver with worker threads.
+    /// Switches to another schedule, from its start. Has no effect on a driver with worker threads.
     #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
@@ -256,59 +255,61 @@ impl EmulatedDriver {
         }
     }
 
-    /// The races found since the last call, each with both uses: what it was, on which stream ([`StreamHandle`]),
-    /// and the range. None unless the driver was built to look for them
+    /// Races found since the last call. Each names both uses: the operation, its stream ([`StreamHandle`]), and the
+    /// range. Empty unless the driver was built to check for races
     /// ([`check_races`](EmulatedDriverBuilder::check_races)).
     #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
     }
 
-    /// Lets `after` more calls of [`Call::StreamWaitEvent`] do what they should, and makes the next one succeed
-    /// without doing anything: what a program that forgets this wait does.
+    /// Lets `after` more calls of [`Call::StreamWaitEvent`] take effect, and makes the next one succeed without doing
+    /// anything, like a program that forgets this wait.
     ///
     /// # Safety
-    /// The memory of work that the wait would have ordered is not freed before that work has run, and tasks run one at a
-    /// time ([`EmulatedDriverBuilder::stepped`]), or none of those on both sides of the wait touches what the other writes.
+    /// The memory of work that the wait would have ordered is not freed before that work has run. In addition, tasks
+    /// run one at a time ([`EmulatedDriverBuilder::stepped`]), or no task on one side of the wait touches memory that a
+    /// task on the other side writes.
     #[cfg(feature = "testing")]
     pub unsafe fn skip_wait(&self, after: u64) {
         self.control.skip_wait(after);
     }
 
-    /// Stops the primary context of a device as if a kernel had left `fault`. Nothing if it is not retained.
+    /// Stops the primary context of a device as if a kernel had left `fault`. Has no effect if the context is not
+    /// retained.
     pub fn poison(&self, ordinal: u32, fault: Fault) {
         if let Some(context) = self.primary_context(ordinal) {
             context.poison(fault);
         }
     }
 
-    /// The number of device allocations of a device that are not freed: blocks, and memory without an address
-    /// until it is neither held nor mapped.
+    /// Number of device allocations of a device that are not freed: blocks, and physical memory until it is neither
+    /// held nor mapped.
     pub fn live_allocations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.heap.live() + context.space.live())
     }
 
-    /// The number of page-locked host allocations, of any device, that are not freed.
+    /// Number of page-locked host allocations, of any device, that are not freed.
     pub fn live_pinned(&self) -> usize {
         self.pinned.live()
     }
 
-    /// The number of ranges of the process's memory that are registered.
+    /// Number of registered ranges of process memory.
     pub fn live_registered(&self) -> usize {
         self.registered.live()
     }
 
-    /// The number of address reservations of a device that are not released.
+    /// Number of address reservations of a device that are not released.
     pub fn live_reservations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.space.reservations())
     }
 
-    /// The devices that may use the memory mapped at an address, in rising order; none if nothing is mapped.
+    /// Devices with access to the memory mapped at an address, in ascending order; empty if nothing is mapped.
     pub fn accessible_from(&self, ptr: DevicePtr) -> Vec<u32> {
         self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
     }
 
-    /// Sets the result of [`Driver::process_memory`], of every device.
+    /// Sets the result of [`Driver::process_memory`] for every device.
     pub fn set_process_memory(&self, processes: Vec<(u32, u64)>) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
     }
@@ -336,13 +337,13 @@ impl EmulatedDriver {
         Ok(context)
     }
 
-    /// Counts a call that releases something and finds its context, which may have been stopped.
+    /// Counts a releasing call and finds its context, which may have been stopped.
     fn enter_to_free(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         self.contexts.get(call, context.0)
     }
 
-    /// A stream of a context.
+    /// Looks up a stream of a context.
     fn stream_of(
         &self,
         call: Call,
@@ -404,7 +405,7 @@ impl EmulatedDriver {
         stream
     }
 
-    /// Whether work that has not run yet keeps the host from freeing addresses from `start` to `end`.
+    /// Returns true if pending work keeps the host from freeing addresses from `start` to `end`.
     fn frees(&self, call: Call, start: u64, end: u64) -> bool {
         let busy = self.is_busy(start, end);
         self.races.host_frees(call, start..end, !busy);
@@ -412,7 +413,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Keeps an emulated driver's streams from starting tasks until it is dropped.
+/// Guard that keeps an emulated driver's streams from starting tasks until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     control: Arc<Control>,

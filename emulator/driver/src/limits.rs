@@ -1,7 +1,6 @@
-//! The properties and limits of an emulated device.
+//! Properties and limits of an emulated device.
 //!
-//! The figures are those of a GPU of compute capability 9.0; it has one multiprocessor for each hardware thread of the
-//! machine.
+//! The figures are those of a GPU of compute capability 9.0, with one SM per hardware thread of the machine.
 
 use std::sync::{LazyLock, PoisonError};
 
@@ -13,16 +12,16 @@ use warpsmith_driver::{DeviceProperties, FunctionHandle, LaunchConfig};
 
 const WARP: u32 = 32;
 pub(super) const MAX_THREADS: u32 = 1024;
-/// Shared memory of a block by default, and of one that a kernel is allowed: that of a multiprocessor.
+/// Default shared memory per block, and the opt-in maximum, which equals the shared memory of an SM.
 const SHARED_BYTES: u32 = 48 << 10;
 pub(super) const MAX_SHARED_BYTES: u32 = 227 << 10;
 const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
-/// Blocks of the largest cluster that every kernel can have, and of the largest that one can be allowed.
+/// Maximum portable cluster size in blocks, and the maximum non-portable size.
 const MAX_CLUSTER: u32 = 8;
 const LARGE_CLUSTER: u32 = 16;
 
-/// Those of a device with simulated time, which is the same on all machines.
+/// Number of SMs of a device with simulated time, the same on all machines.
 const SIMULATED_MULTIPROCESSORS: u32 = 2;
 
 fn host_threads() -> u32 {
@@ -31,7 +30,7 @@ fn host_threads() -> u32 {
     *THREADS
 }
 
-/// How many blocks fit on a multiprocessor at once.
+/// Number of blocks resident on an SM at once.
 pub(super) fn occupancy(block_threads: u32, shared_bytes: u32) -> u32 {
     let by_threads = THREADS_PER_MULTIPROCESSOR / block_threads.max(1);
     let by_shared = MAX_SHARED_BYTES.checked_div(shared_bytes).unwrap_or(u32::MAX);
@@ -47,7 +46,7 @@ impl EmulatedDriver {
         if self.time.is_some() { SIMULATED_MULTIPROCESSORS } else { host_threads() }
     }
 
-    /// How many blocks of a launch fit on the device at once.
+    /// Number of blocks of a launch resident on the device at once.
     fn resident(&self, config: &LaunchConfig) -> u64 {
         let threads = product(config.block).min(u64::from(u32::MAX)) as u32;
         u64::from(occupancy(threads, config.shared_bytes)) * u64::from(self.multiprocessors())
@@ -85,7 +84,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Blocks of the largest cluster that a kernel can have.
+    /// Maximum cluster size of a kernel in blocks.
     pub(super) fn largest_cluster(&self, function: FunctionHandle) -> u32 {
         let large = self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner);
         if large.contains(&function) { LARGE_CLUSTER } else { MAX_CLUSTER }
@@ -95,7 +94,8 @@ impl EmulatedDriver {
         self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
     }
 
-    /// How many clusters of a launch are on the device at once. One always is: its blocks share a thread of the host.
+    /// Number of clusters of a launch resident on the device at once. It is at least one: the blocks of a cluster share
+    /// a host thread.
     pub(super) fn resident_clusters(
         &self,
         call: Call,
@@ -121,7 +121,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Checks what a launch needs beyond a plain one.
+    /// Checks the requirements of a launch beyond those of a plain one.
     pub(super) fn check_config(
         &self,
         call: Call,

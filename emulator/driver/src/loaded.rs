@@ -1,5 +1,5 @@
-//! PTX, cubins and fatbins on the emulated device, which runs none: a driver can be set to take any code for a module
-//! of given kernels, so that what is above the driver is tested.
+//! PTX, cubins and fatbins on the emulated device, which runs none. A driver can be configured to accept any code as a
+//! module of given kernels, to test the layers above the driver.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -13,15 +13,16 @@ use super::kernel::spec_of;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{DevicePtr, FaultKind, FunctionHandle, ModuleHandle, ModuleSource};
 
-/// The global that every module has, which is its memory, and its size in bytes.
+/// Global variable of every module, which is its memory, and its size in bytes.
 const GLOBAL: &str = "module_memory";
 const MODULE_BYTES: usize = 256;
 
-/// The kernels that any code has, and the functions that were looked up.
+/// Kernels that any code contains, and the functions looked up.
 #[derive(Debug, Default)]
 pub(super) struct LoadedCode {
     kernels: Vec<&'static KernelSpec>,
-    /// Each with the memory of its module. A handle is its index, from 1: a small number, and no address of a kernel.
+    /// Functions, each with the memory of its module. A handle is its index, from 1: a small number that cannot be a
+    /// kernel's address.
     functions: RwLock<HashMap<FunctionHandle, (&'static KernelSpec, DevicePtr)>>,
 }
 
@@ -44,7 +45,7 @@ impl LoadedCode {
         Ok(())
     }
 
-    /// Links code: any code is like any other, so it is the first part.
+    /// Links code. All code is equivalent, so the result is the first part.
     pub(super) fn link(&self, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
         self.takes_code(Call::Link)?;
         match parts.first() {
@@ -53,7 +54,7 @@ impl LoadedCode {
         }
     }
 
-    /// The global of a module, [`GLOBAL`].
+    /// Global variable of a module: [`GLOBAL`].
     pub(super) fn global(&self, module: ModuleHandle, name: &str) -> Result<(DevicePtr, usize)> {
         match name {
             GLOBAL => Ok((DevicePtr(module.0), MODULE_BYTES)),
@@ -61,14 +62,14 @@ impl LoadedCode {
         }
     }
 
-    /// Unloads it. Work that still uses it is a fault of the layer above, which stops the context.
+    /// Unloads a module. If pending work still uses it, that is a fault of the layer above, which stops the context.
     ///
     /// # Safety
     /// No function of the module is used again.
     pub(super) unsafe fn unload(&self, context: &EmulatedContext, module: ModuleHandle) {
         let memory = DevicePtr(module.0);
         let busy = |start, end| context.is_busy(start, end);
-        // SAFETY: the block is the module's; kernels only claim to read it.
+        // SAFETY: the block belongs to the module; kernels only claim to read it.
         if let Err(error) = unsafe { context.heap.free(Call::ModuleUnload, memory, busy) } {
             let text = format!("a module was unloaded before the work that uses it had run: {error}");
             context.poison(fault(FaultKind::Other, text));
@@ -89,7 +90,7 @@ impl LoadedCode {
         Ok(FunctionHandle(next))
     }
 
-    /// The kernel that a handle stands for, and the memory of its module if that was loaded from code.
+    /// Kernel of a handle, with the memory of its module if that was loaded from code.
     pub(super) fn kernel_of(
         &self,
         call: Call,

@@ -1,4 +1,4 @@
-//! The emulated driver's calls about memory of the device and page-locked memory of the host.
+//! Driver calls for device memory and page-locked host memory.
 
 use std::ffi::c_void;
 
@@ -225,7 +225,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn stream_pool_trim(&self, context: Context, _keep: u64) -> Result<()> {
-        // Freed memory goes back to the heap at once: there is nothing to trim.
+        // Freed memory returns to the heap at once: there is nothing to trim.
         self.enter(Call::StreamPoolTrim, context).map(|_| ())
     }
 }

@@ -1,32 +1,32 @@
-//! Addresses for emulated device memory: of the host, or numbers that nothing is behind.
+//! Addresses for emulated device memory: host addresses, or numbers without memory.
 //!
-//! Reserved host addresses fault when they are touched; only [`Reserved::commit`] puts memory there.
+//! Reserved host addresses fault when touched; only [`Reserved::commit`] maps memory there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared_pages::SharedPages;
 
-/// The unit in bytes of mapped memory.
+/// Granularity in bytes of mapped memory.
 pub(super) const GRANULARITY: usize = 2 << 20;
 
-/// The alignment of every block, as on a GPU.
+/// Alignment of every block, as on a GPU.
 pub(super) const ALIGN: usize = 512;
 
-/// Blocks of this many bytes and more are aligned to [`GRANULARITY`] when they are numbers.
+/// Minimum size in bytes of blocks that are aligned to [`GRANULARITY`] when addresses are numbers.
 const LARGE: usize = 1 << 20;
 
-/// The memory behind a driver's addresses.
+/// Backing of a driver's addresses.
 #[derive(Debug, Clone)]
 pub(super) enum Backing {
     /// Memory of the process.
     Host,
-    /// Nothing: only addresses are allocated.
+    /// No memory: only addresses are allocated.
     Numbers(Arc<Numbers>),
 }
 
 impl Backing {
-    /// Whether addresses can be reserved.
+    /// Returns true if addresses can be reserved.
     pub(super) fn can_reserve(&self) -> bool {
         match self {
             Backing::Host => host::SUPPORTED,
@@ -45,7 +45,7 @@ impl Backing {
     }
 }
 
-/// Allocates addresses one after the other, none of them twice.
+/// Allocates addresses in ascending order, none of them twice.
 #[derive(Debug)]
 pub(super) struct Numbers(AtomicU64);
 
@@ -54,7 +54,7 @@ impl Numbers {
         Self(AtomicU64::new(1 << 44))
     }
 
-    /// An address with `bytes` after it; `None` when they are exhausted.
+    /// Address followed by `bytes` addresses; `None` when they are exhausted.
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         let align = if bytes >= LARGE { GRANULARITY } else { ALIGN } as u64;
         let start = |at: u64| at.checked_next_multiple_of(align);
@@ -80,31 +80,33 @@ impl Reserved {
         self.bytes
     }
 
-    /// Whether a range lies in it.
+    /// Returns true if a range lies in the reservation.
     pub(super) fn contains(&self, address: u64, bytes: usize) -> bool {
         let end = self.address + self.bytes as u64;
         self.address <= address && address.checked_add(bytes as u64).is_some_and(|last| last <= end)
     }
 
-    /// Puts memory behind a range, filled with `0xFF`. False when the range is not in here or the system refuses.
+    /// Commits memory for a range, filled with `0xFF`. Returns false if the range is not in this reservation or the
+    /// system refuses.
     ///
     /// # Safety
     /// Nothing uses the range.
     pub(super) unsafe fn commit(&self, address: u64, bytes: usize) -> bool {
-        // SAFETY: the range is within a reservation of the host, and the caller vouches that it is not used.
+        // SAFETY: the range is within a reservation of the host, and the caller promises that it is not used.
         self.contains(address, bytes) && (!self.host || unsafe { host::commit(address, bytes) })
     }
 
-    /// Puts memory that may be another process's behind a range. False when the range is not in here or the system refuses.
+    /// Maps memory, possibly of another process, to a range. Returns false if the range is not in this reservation or
+    /// the system refuses.
     ///
     /// # Safety
-    /// Nothing uses the range, and there are as many bytes of the memory.
+    /// Nothing uses the range, and the memory has at least that many bytes.
     pub(super) unsafe fn map(&self, address: u64, bytes: usize, memory: &SharedPages) -> bool {
-        // SAFETY: the range is within a reservation of the host, and the caller vouches for the rest.
+        // SAFETY: the range is within a reservation of the host, and the caller promises the rest.
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Takes the memory behind a range away. False when the range is not in here or the system refuses.
+    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system refuses.
     ///
     /// # Safety
     /// Nothing uses the range.
@@ -131,7 +133,7 @@ mod host {
 
     pub(super) const SUPPORTED: bool = true;
 
-    /// Mapped memory counts only when it is written, where the system knows that.
+    /// Mapped memory counts only after it is written, where the system supports that.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
     #[cfg(not(target_os = "linux"))]
@@ -144,7 +146,7 @@ mod host {
     }
 
     pub(super) fn reserve(bytes: usize) -> Option<u64> {
-        // The system aligns to its pages, which are smaller: what lies before and after is released.
+        // The system aligns only to its pages, which are smaller; the excess before and after is released.
         let wanted = bytes.checked_add(GRANULARITY)?;
         // SAFETY: new addresses of the system's choice; nothing existing is touched.
         let raw = unsafe { libc::mmap(std::ptr::null_mut(), wanted, libc::PROT_NONE, FLAGS, -1, 0) };
@@ -154,7 +156,7 @@ mod host {
         let raw = raw.expose_provenance() as u64;
         let address = raw.next_multiple_of(GRANULARITY as u64);
         let before = (address - raw) as usize;
-        // SAFETY: both ranges are parts of the mapping above that lie outside of what is returned.
+        // SAFETY: both ranges are parts of the mapping above, outside the returned range.
         unsafe {
             if before > 0 {
                 release(raw, before);
@@ -168,7 +170,7 @@ mod host {
     /// The range is reserved and nothing uses it.
     pub(super) unsafe fn commit(address: u64, bytes: usize) -> bool {
         let pointer = pointer(address);
-        // SAFETY: the range is this reservation's, and was made writable when it is written.
+        // SAFETY: the range belongs to this reservation, and is made writable before it is written.
         unsafe {
             if libc::mprotect(pointer, bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
                 return false;
@@ -189,8 +191,8 @@ mod host {
     /// # Safety
     /// The range is reserved and nothing uses it, now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
-        // SAFETY: passed on from the caller. It fails only when the system can split no mapping more; the
-        // addresses stay reserved then.
+        // SAFETY: passed on from the caller. It fails only when the system cannot split any more mappings; the
+        // addresses then stay reserved.
         unsafe { libc::munmap(pointer(address), bytes) };
     }
 }

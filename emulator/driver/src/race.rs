@@ -1,13 +1,13 @@
-//! The race check: finds work of two streams that uses the same memory and that nothing orders.
+//! The race check: finds unordered work of two streams that uses the same memory.
 //!
-//! Every stream has a vector clock, which grows with its tasks and with the waits that are enqueued on it, and the
-//! host has one of what it knows to be done. So what is found depends only on the calls made, not on when tasks
+//! Every stream has a vector clock, which advances with its tasks and with the waits enqueued on it. The host has a
+//! clock of the work it knows to be complete. Findings therefore depend only on the calls made, not on when tasks
 //! happen to run.
 //!
-//! There are two ways. A test asks for the first ([`Way::Arguments`]): work touches the memory that its arguments name, and is
-//! compared when it is enqueued. A check of kernels has the second ([`Way::Accesses`]): a kernel touches what it was seen to
-//! touch, so work is compared when it has run, in an order that agrees with the clocks. What is found is a finding of the
-//! thread that enqueued the work.
+//! There are two modes. A test uses [`Way::Arguments`]: work touches the memory that its arguments name, and is
+//! compared at enqueue. The kernel check uses [`Way::Accesses`]: a kernel touches the memory it was observed to access,
+//! so work is compared after it has run, in an order consistent with the clocks. A race is a finding of the thread that
+//! enqueued the work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -22,12 +22,12 @@ use super::history::{History, Use};
 use super::stream::Work;
 use super::touched::{Access, Touched};
 
-/// A stream, or one that was destroyed.
+/// A live or destroyed stream.
 #[derive(Debug)]
 struct Slot {
     context: u64,
     alive: bool,
-    /// All that is ordered before the stream's next task, beyond what the host knows to be done.
+    /// Work ordered before the stream's next task, beyond the work that the host knows to be complete.
     clock: Clock,
 }
 
@@ -35,44 +35,44 @@ struct Slot {
 struct State {
     way: Way,
     slots: Vec<Slot>,
-    /// The slots of live streams, by handle.
+    /// Slots of live streams, by handle.
     by_handle: HashMap<u64, usize>,
-    /// The work that the host knows to be done. Everything that is enqueued later is ordered after it.
+    /// Work that the host knows to be complete. All work enqueued later is ordered after it.
     host: Clock,
     history: History,
     found: Vec<String>,
-    /// What the last launches have touched, by slot and tick.
+    /// Accesses of the last launches, by slot and tick.
     touches: BTreeMap<(u64, usize), Vec<Touch>>,
-    /// How often two tasks were found to race.
+    /// Number of races found per pair of tasks.
     reported: HashMap<[&'static str; 2], u32>,
 }
 
-/// What work touches, and when it is compared with others.
+/// Source of work's accesses, which also determines when work is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Arguments,
     Accesses,
 }
 
-/// Launches whose accesses are kept, to name the place of an earlier one.
+/// Number of launches whose accesses are kept, to report the source location of an earlier one.
 const KEPT_LAUNCHES: usize = 1024;
-/// Findings of the same two tasks.
+/// Maximum number of findings for the same two tasks.
 const MOST_REPORTED: u32 = 100;
 
-/// A task that will be compared when it has run: its place among the others.
+/// Position in the partial order of a task that is compared after it has run.
 #[derive(Debug)]
 pub(super) struct Place {
     stream: u64,
     task: &'static str,
     slot: usize,
     tick: u64,
-    /// The work that is ordered before it.
+    /// Work ordered before the task.
     before: Clock,
     touched: Touched,
 }
 
 impl State {
-    /// The slot of a stream and the time of its next task.
+    /// Slot of a stream and the time of its next task.
     fn tick(&mut self, stream: u64) -> Option<(usize, u64)> {
         let slot = *self.by_handle.get(&stream)?;
         let clock = &mut self.slots[slot].clock;
@@ -81,7 +81,7 @@ impl State {
         Some((slot, tick))
     }
 
-    /// A task of a stream touches memory. It is compared with others now, or at the place that is returned.
+    /// Adds a task that touches memory. It is compared with others now, or later at the returned place.
     fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
         let (slot, tick) = self.tick(stream)?;
         if self.way == Way::Accesses {
@@ -109,7 +109,7 @@ impl State {
         None
     }
 
-    /// A task has run, and launches in it have touched memory.
+    /// Compares a task that has run, with the accesses of its launches.
     fn ran(&mut self, place: Place, touches: Vec<Touch>) {
         let Place { stream, task, slot, tick, before, touched } = place;
         let Self { host, history, touches: kept, reported, .. } = self;
@@ -157,7 +157,7 @@ impl State {
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
         if self.way == Way::Accesses {
-            // The driver refuses what work still uses, and a check of kernels knows freed buffers.
+            // The driver refuses to free memory that work still uses, and a kernel check knows freed buffers.
             if goes {
                 self.history.forget(range);
             }
@@ -177,12 +177,12 @@ impl State {
     }
 }
 
-/// The access to a byte.
+/// Access to a byte.
 fn touch_of(touches: &[Touch], at: u64, write: bool) -> Option<&Touch> {
     touches.iter().find(|touch| touch.write == write && touch.range.contains(&(at as usize)))
 }
 
-/// The race check of a driver, which may be off.
+/// Race check of a driver; may be disabled.
 #[derive(Debug)]
 pub(super) struct Races(Option<Mutex<State>>);
 
@@ -205,7 +205,7 @@ impl Races {
         self.0.as_ref().map(|state| state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The races found since the last call.
+    /// Races found since the last call.
     #[cfg(feature = "testing")]
     pub(super) fn take(&self) -> Vec<String> {
         self.state().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.found))
@@ -225,7 +225,7 @@ impl Races {
     pub(super) fn stream_created(&self, stream: u64, context: u64) {
         let Some(mut state) = self.state() else { return };
         let State { slots, by_handle, host, .. } = &mut *state;
-        // A slot can be used again when all its work is ordered before whatever comes.
+        // A slot can be reused when all its work is ordered before anything to come.
         let done = |slot: usize, old: &Slot| !old.alive && host.get(slot) >= old.clock.get(slot);
         let free = slots.iter().enumerate().position(|(slot, old)| done(slot, old));
         let slot = free.unwrap_or(slots.len());
@@ -239,7 +239,7 @@ impl Races {
         by_handle.insert(stream, slot);
     }
 
-    /// The host does not wait for a stream by destroying it.
+    /// Handles the destruction of a stream, for which the host does not wait.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         let Some(mut state) = self.state() else { return };
         if let Some(slot) = state.by_handle.remove(&stream) {
@@ -247,7 +247,7 @@ impl Races {
         }
     }
 
-    /// Checks a task and enqueues it by `push`, so that tasks are checked in the order in which they are enqueued.
+    /// Checks a task and enqueues it with `push`, so that tasks are checked in enqueue order.
     pub(super) fn enqueue<R>(
         &self,
         stream: u64,
@@ -271,13 +271,13 @@ impl Races {
                     }
                 }
                 Work::Act(Action::Launch(launch)) => {
-                    // A check sees what the kernel touches.
+                    // A kernel check observes the kernel's accesses.
                     let named = if state.way == Way::Arguments { &touched[..] } else { &[] };
                     place = state.enqueue(stream, launch.symbol(), named);
                 }
                 Work::Graph(launch) => {
                     let slot = state.by_handle.get(&stream).copied();
-                    // Launches of one executable come one after the other.
+                    // Launches of one executable are ordered one after the other.
                     if let (Some(slot), Some(clock)) = (slot, launch.before().and_then(|mark| mark.clock())) {
                         state.slots[slot].clock.join(clock);
                     }
@@ -292,7 +292,8 @@ impl Races {
         push(work, touched, place)
     }
 
-    /// The task at this place has run, on the calling thread, which marks no event before this returns.
+    /// Compares the task at this place, which has run on the calling thread. The thread marks no event before this
+    /// returns.
     pub(super) fn ran(&self, place: Option<Place>) {
         let touches = check::take_touched();
         if let (Some(mut state), Some(place)) = (self.state(), place) {
@@ -300,8 +301,8 @@ impl Races {
         }
     }
 
-    /// Memory is new: what was there before has nothing to do with it. If it comes in stream order, work on other
-    /// streams has to come after that.
+    /// Handles an allocation: earlier contents are unrelated. If it is stream-ordered, work on other streams must be
+    /// ordered after it.
     pub(super) fn allocated(&self, call: Call, start: u64, bytes: usize, stream: Option<u64>) {
         let Some(mut state) = self.state() else { return };
         let access = Access::write(start, bytes);
@@ -312,21 +313,21 @@ impl Races {
         }
     }
 
-    /// The host frees or unmaps memory; `goes` says whether it can.
+    /// Handles a free or unmap by the host; `goes` says whether it takes effect.
     pub(super) fn host_frees(&self, call: Call, range: Range<u64>, goes: bool) {
         if let Some(mut state) = self.state() {
             state.host_frees(call, range, goes);
         }
     }
 
-    /// The work enqueued on a stream.
+    /// Work enqueued on a stream.
     pub(super) fn of_stream(&self, stream: u64) -> Option<Clock> {
         let state = self.state()?;
         let slot = state.by_handle.get(&stream)?;
         Some(state.slots[*slot].clock.clone())
     }
 
-    /// The work enqueued on all streams of a context, also those that were destroyed.
+    /// Work enqueued on all streams of a context, including destroyed ones.
     pub(super) fn of_context(&self, context: u64) -> Option<Clock> {
         let state = self.state()?;
         let mut all = Clock::default();
@@ -334,7 +335,7 @@ impl Races {
         Some(all)
     }
 
-    /// The host has seen that work is done.
+    /// Notes that the host has observed the completion of work.
     pub(super) fn host_saw(&self, clock: Option<&Clock>) {
         if let (Some(mut state), Some(clock)) = (self.state(), clock) {
             state.host.join(clock);

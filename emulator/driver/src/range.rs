@@ -1,8 +1,8 @@
-//! Which memory work may name: blocks, and mapped memory, of its context or of one that it was let into, and page-locked
-//! memory.
+//! Checks of the memory that work may name: blocks and mapped memory of its context or of one with peer access, and
+//! page-locked memory.
 //!
-//! Copies and fills name ranges, which are checked when they are enqueued. Launches are checked for what lies in
-//! reserved addresses, where a wrong address would end the process, and for blocks of other devices.
+//! Ranges of copies and fills are checked at enqueue. Launches are checked for ranges in reserved addresses, where a
+//! wrong address would terminate the process, and for blocks of other devices.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl EmulatedDriver {
         self.check_held(call, context, ptr, bytes)
     }
 
-    /// Checks the range of a fill, and returns how many bytes to write: none where nothing is behind the addresses of
-    /// an idle driver.
+    /// Checks the range of a fill, and returns the number of bytes to write: zero for addresses without memory on an
+    /// idle driver.
     pub(super) fn check_fill(
         &self,
         call: Call,
@@ -63,7 +63,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
 
-    /// Checks the memory that work of the host names.
+    /// Checks the memory that host work names.
     pub(super) fn check_uses(
         &self,
         call: Call,
@@ -98,7 +98,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Refuses a range in a block of another device whose memory this one may not use.
+    /// Refuses a range in a block of another device without peer access.
     fn check_foreign(
         &self,
         called: Call,
@@ -121,7 +121,7 @@ impl EmulatedDriver {
         Err(driver_error(called.name(), code::INVALID_VALUE, text))
     }
 
-    /// Checks a range of reserved addresses, of whichever context. `None` if the range does not start at any.
+    /// Checks a range of reserved addresses of any context. `None` if the range does not start at any.
     fn check_mapped(
         &self,
         call: Call,
@@ -138,17 +138,17 @@ impl EmulatedDriver {
         })
     }
 
-    /// Whether a range lies in page-locked memory, which every device reaches.
+    /// Returns true if a range lies in page-locked memory, which every device can access.
     pub(super) fn is_page_locked(&self, ptr: DevicePtr, bytes: usize) -> bool {
         self.pinned.holds(ptr, bytes) || self.registered.holds(ptr.0, bytes)
     }
 
-    /// Whether work of any context that has not run yet touches addresses from `start` to `end`.
+    /// Returns true if pending work of any context touches addresses from `start` to `end`.
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         self.contexts.all().iter().any(|context| context.is_busy(start, end))
     }
 
-    /// Checks that one device can reach the memory of another.
+    /// Checks that one device can access the memory of another.
     pub(super) fn reaches(&self, call: Call, ordinal: u32, peer: u32) -> Result<()> {
         if self.peers || ordinal == peer {
             return Ok(());
@@ -157,7 +157,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::PEER_ACCESS_UNSUPPORTED, text))
     }
 
-    /// Checks that there is a device `ordinal`.
+    /// Checks that device `ordinal` exists.
     pub(super) fn known(&self, call: Call, ordinal: u32) -> Result<()> {
         if (ordinal as usize) < self.devices.len() {
             return Ok(());

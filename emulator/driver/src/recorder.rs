@@ -1,7 +1,7 @@
-//! [`Recorder`]: the records of a driver on their way to the sink.
+//! [`Recorder`]: passes the records of a driver to the sink.
 //!
-//! Every record goes to the sink at once, on the thread that makes it. Work that was enqueued before the recording began is not
-//! recorded.
+//! Every record goes to the sink at once, on the thread that creates it. Work enqueued before the recording began is
+//! not recorded.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,29 +15,29 @@ use warpsmith_driver::activity::{
 };
 
 thread_local! {
-    /// The correlation of the call that this thread makes; 0 outside of calls, and where nothing records.
+    /// Correlation ID of this thread's current call; 0 outside of calls, and when nothing is recorded.
     static CORRELATION: Cell<u64> = const { Cell::new(0) };
-    /// The parts of the program that this thread is in, the innermost last.
+    /// Ranges that this thread is in, innermost last.
     static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The recorder of a driver.
+/// Recorder of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     on: AtomicBool,
-    /// Of the last recording.
+    /// Option of the last recording.
     all_calls: AtomicBool,
     recording: RwLock<Option<Arc<Recording>>>,
 }
 
 impl Recorder {
-    /// One relaxed load.
+    /// Returns true if a recording is active; one relaxed load.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Whether calls that neither enqueue nor wait are recorded too, where something records.
+    /// Returns true if calls that neither enqueue nor wait are recorded too.
     pub(super) fn has_all_calls(&self) -> bool {
         self.all_calls.load(Ordering::Relaxed)
     }
@@ -61,20 +61,20 @@ impl Recorder {
         self.on.store(false, Ordering::Relaxed);
         let recording = self.recording.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(recording) = recording {
-            // Records that are being made hold the lock.
+            // Records in progress hold the lock.
             let sink = recording.sink.write().unwrap_or_else(PoisonError::into_inner).take();
             drop(sink);
         }
     }
 
-    /// Begins a call of this thread: what ties work to it, and the correlation of the call around it.
+    /// Begins a call of this thread. Returns the trail for its work, and the correlation ID of the enclosing call.
     pub(super) fn begin_call(&self) -> Option<(Trail, u64)> {
         let recording = self.recording()?;
         let correlation = recording.calls.fetch_add(1, Ordering::Relaxed) + 1;
         Some((Trail { recording, correlation }, CORRELATION.replace(correlation)))
     }
 
-    /// What ties the work that this thread enqueues now to its call.
+    /// Trail for work that this thread enqueues now.
     pub(super) fn trail(&self) -> Option<Trail> {
         let correlation = CORRELATION.get();
         if correlation == 0 { None } else { Some(Trail { recording: self.recording()?, correlation }) }
@@ -83,9 +83,9 @@ impl Recorder {
 
 /// One recording.
 struct Recording {
-    /// `None` after its end.
+    /// Sink; `None` after the end of the recording.
     sink: RwLock<Option<Arc<dyn ActivitySink>>>,
-    /// The last correlation.
+    /// Last correlation ID.
     calls: AtomicU64,
 }
 
@@ -97,12 +97,12 @@ impl Recording {
     }
 }
 
-/// This thread is in a part of the program from now on.
+/// Opens a range on this thread.
 pub(super) fn push_part(id: u64) {
     let _ = PARTS.try_with(|parts| parts.borrow_mut().push(id));
 }
 
-/// It left the part that it was in last.
+/// Closes the innermost range of this thread.
 pub(super) fn pop_part() {
     let _ = PARTS.try_with(|parts| parts.borrow_mut().pop());
 }
@@ -121,13 +121,13 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    /// Records the call, which has ended, within that with the correlation `around`.
+    /// Records a finished call, nested in the call with the correlation ID `around`.
     pub(super) fn end_call(&self, around: u64, (start, end): (u64, u64), function: &str) {
         CORRELATION.set(around);
         let Self { recording, correlation } = self;
         let correlation = *correlation;
         recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
-        // A call at the end of the process is outside of all parts: its thread has none any more.
+        // A call during process exit is outside all ranges: its thread has no list any more.
         let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
         if let Some(id) = part {
             recording.record(&Activity::Inside { correlation, id });
@@ -135,7 +135,7 @@ impl Trail {
     }
 }
 
-/// Where work runs that may be recorded.
+/// Execution context of work that may be recorded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ran<'a> {
     trail: Option<&'a Trail>,
@@ -145,12 +145,12 @@ pub(super) struct Ran<'a> {
 }
 
 impl<'a> Ran<'a> {
-    /// On a stream.
+    /// Context of work on a stream.
     pub(super) fn new(trail: Option<&'a Trail>, stream: u32) -> Self {
         Self { trail, stream, graph: 0, node: 0 }
     }
 
-    /// As a node of an executable.
+    /// Context of a node of an executable graph.
     pub(super) fn in_graph(self, graph: u32) -> Self {
         Self { graph, ..self }
     }
@@ -174,7 +174,7 @@ impl<'a> Ran<'a> {
         }
     }
 
-    /// A launch ran.
+    /// Records a launch.
     pub(super) fn kernel(
         self,
         device: u32,
@@ -196,7 +196,7 @@ impl<'a> Ran<'a> {
         });
     }
 
-    /// A copy or a memset ran.
+    /// Records a copy or a memset.
     pub(super) fn transfer(
         self,
         device: u32,
@@ -206,12 +206,12 @@ impl<'a> Ran<'a> {
         self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
     }
 
-    /// The host waited.
+    /// Records a host wait.
     pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
         self.record(&Activity::Wait { start, end, place: self.place(device), kind });
     }
 
-    /// A stream waited for an event.
+    /// Records a stream's wait for an event.
     pub(super) fn waited(self, device: u32, (start, end): (u64, u64)) {
         let (place, kind) = (self.place(device), ActivityWait::StreamForEvent);
         self.record(&Activity::Wait { start, end, place, kind });

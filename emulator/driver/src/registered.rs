@@ -1,4 +1,4 @@
-//! Memory of the process that was registered as page-locked.
+//! Page-locked memory registered by the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use super::Call;
 use super::control::driver_error;
 use warpsmith_driver::error::{Result, code};
 
-/// The registered ranges, none of which overlap: their lengths in bytes, by address.
+/// Disjoint registered ranges: lengths in bytes by address.
 #[derive(Debug, Default)]
 pub(super) struct Registered(Mutex<BTreeMap<u64, usize>>);
 
@@ -16,7 +16,7 @@ impl Registered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of ranges.
+    /// Number of ranges.
     pub(super) fn live(&self) -> usize {
         self.ranges().len()
     }
@@ -40,7 +40,7 @@ impl Registered {
         Ok(())
     }
 
-    /// `busy` says whether work that uses a range of addresses has not run yet.
+    /// Unregisters a range. `busy` returns true if pending work uses a range of addresses.
     pub(super) fn remove(&self, address: u64, busy: impl FnOnce(u64, u64) -> bool) -> Result<()> {
         let call = Call::HostUnregister.name();
         let mut ranges = self.ranges();
@@ -56,7 +56,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Whether a range lies in one registered range.
+    /// Returns true if a range lies in one registered range.
     pub(super) fn holds(&self, address: u64, bytes: usize) -> bool {
         let ranges = self.ranges();
         let Some((start, len)) = ranges.range(..=address).next_back() else { return false };

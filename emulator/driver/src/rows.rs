@@ -1,4 +1,4 @@
-//! Copies of rows that lie apart: which are valid, what they touch, and the copy itself.
+//! Pitched copies of rows: validity checks, touched memory, and the copy itself.
 //!
 //! Bytes between the rows are neither read nor written. Invalid copies are refused before anything runs.
 
@@ -11,7 +11,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{DevicePtr, Place, RowsCopy};
 
-/// A copy that was checked.
+/// A checked copy.
 #[derive(Debug)]
 pub(super) struct Rows {
     dst: Side,
@@ -20,7 +20,7 @@ pub(super) struct Rows {
     rows: usize,
 }
 
-/// Where the rows of one side are.
+/// Layout of the rows of one side.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     address: u64,
@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    /// Bytes from the first of the first row to the last of the last.
+    /// Bytes from the first byte of the first row to the last byte of the last row.
     fn span(&self, row_bytes: usize, rows: usize) -> Result<usize> {
         let span = self.pitch.checked_mul(rows - 1).and_then(|gaps| gaps.checked_add(row_bytes));
         let fits = span.filter(|span| self.address.checked_add(*span as u64).is_some());
@@ -53,7 +53,7 @@ impl Side {
 }
 
 impl Rows {
-    /// Checks the shape of a copy; `check_range` checks that the device memory of a side may be used.
+    /// Checks the shape of a copy; `check_range` checks access to the device memory of a side.
     pub(super) fn check(
         copy: RowsCopy,
         check_range: impl Fn(DevicePtr, usize) -> Result<()>,
@@ -76,7 +76,7 @@ impl Rows {
         Ok(checked)
     }
 
-    /// From where to where it copies.
+    /// Direction of the copy.
     pub(super) fn kind(&self) -> ActivityTransfer {
         ActivityTransfer::between(self.src.on_device, self.dst.on_device)
     }
@@ -86,12 +86,12 @@ impl Rows {
         self.row_bytes * self.rows
     }
 
-    /// The memory of its rows on the host.
+    /// Host memory of the rows.
     pub(super) fn on_host(&self) -> impl Iterator<Item = Range<u64>> {
         [self.dst, self.src].into_iter().filter(|side| !side.on_device).flat_map(|side| self.ranges(side))
     }
 
-    /// The memory of its rows, as one range where they lie without gaps.
+    /// Memory of the rows, as one range if there are no gaps.
     pub(super) fn touched(&self) -> Touched {
         let written = self.ranges(self.dst).map(|range| Access { range, write: true });
         let read = self.ranges(self.src).map(|range| Access { range, write: false });
@@ -111,7 +111,7 @@ impl Rows {
     /// Copies the rows, one after the other.
     ///
     /// # Safety
-    /// All rows are valid, and no row of the target overlaps another row of either side.
+    /// All rows are valid, and no row of the destination overlaps another row of either side.
     pub(super) unsafe fn copy(&self) {
         for row in 0..self.rows {
             let at = |side: Side| side.address as usize + row * side.pitch;

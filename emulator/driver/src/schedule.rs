@@ -1,7 +1,7 @@
 //! Running the tasks of an emulated driver without worker threads: the waiting host thread runs them one at a time.
 //!
-//! Nothing runs but in [`Stepper::run_until`]. The order depends only on the calls made and on the [`Schedule`], so
-//! a program of one host thread runs the same way every time.
+//! Tasks run only in [`Stepper::run_until`]. The order depends only on the calls made and on the [`Schedule`], so a
+//! program with one host thread runs the same way every time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,23 +14,22 @@ use super::testing::Testing;
 use warpsmith_driver::StreamHandle;
 use warpsmith_driver::error::{Result, code};
 
-/// Which of the tasks that can run is next, on a driver without worker threads
-/// ([`stepped`](super::EmulatedDriverBuilder::stepped)).
+/// Choice of the next task on a driver without worker threads ([`stepped`](super::EmulatedDriverBuilder::stepped)).
 ///
-/// A task can run when those before it on its stream have run, and what it waits for was reached.
+/// A task can run when the tasks before it on its stream have run and its awaited marks were reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// That of a stream drawn at random, each as likely as any other. The same seed draws the same streams.
+    /// The next task of a stream drawn uniformly at random. The same seed draws the same streams.
     Random(u64),
-    /// The one that was enqueued first.
+    /// The task enqueued first.
     Oldest,
-    /// The one that was enqueued last.
+    /// The task enqueued last.
     Newest,
-    /// The one that was enqueued first on any other stream. This stream continues only when no other can.
+    /// The task enqueued first on any other stream. This stream continues only when no other can.
     Starve(StreamHandle),
 }
 
-/// The schedule, and the state of what it draws from.
+/// A schedule and the state of its random generator.
 #[derive(Debug)]
 struct Chooser {
     schedule: Schedule,
@@ -43,9 +42,9 @@ impl Chooser {
         Self { schedule, random }
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Random number below `bound`, which is not zero.
     fn below(&mut self, bound: usize) -> usize {
-        // SplitMix64: every seed is as good as any other.
+        // SplitMix64: every seed is equally good.
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.random;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -73,23 +72,23 @@ impl Chooser {
 #[derive(Debug)]
 struct Ready {
     stream: u64,
-    /// The task's place in the order of enqueueing.
+    /// Position of the task in enqueue order.
     number: u64,
     queue: Arc<Queue>,
 }
 
-/// All streams of a driver, and which thread may run their tasks.
+/// All streams of a driver, with the lock for running their tasks.
 #[derive(Debug)]
 pub(super) struct Stepper {
     chooser: Mutex<Chooser>,
-    /// In the order in which they were made, with their handles.
+    /// Streams in creation order, with their handles.
     queues: Mutex<Vec<(u64, Weak<Queue>)>>,
-    /// Held by the thread that runs tasks.
+    /// Lock held by the thread that runs tasks.
     turn: Mutex<()>,
     numbers: AtomicU64,
 }
 
-/// A stepper that the driver and its streams share.
+/// A stepper shared by the driver and its streams.
 #[derive(Debug, Clone)]
 pub(super) struct Stepping(Arc<Stepper>, Testing);
 
@@ -121,27 +120,27 @@ impl Stepper {
         }
     }
 
-    /// Goes on by another schedule, from its start.
+    /// Switches to another schedule, from its start.
     #[cfg(feature = "testing")]
     pub(super) fn set_schedule(&self, schedule: Schedule) {
         *lock(&self.chooser) = Chooser::new(schedule);
     }
 
-    /// Adds a stream, which stays for as long as it lives.
+    /// Adds a stream for its lifetime.
     pub(super) fn add(&self, stream: StreamHandle, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((stream.0, Arc::downgrade(queue)));
     }
 
-    /// The place of the next task in the order of enqueueing.
+    /// Position of the next task in enqueue order.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs tasks until `reached`, and none after that. Other threads that wait have their turn afterwards.
+    /// Runs tasks until `reached` returns true, and none after that. Other waiting threads take their turn afterwards.
     ///
-    /// Fails when nothing can run any more: a stream waits for a record that was never enqueued.
+    /// Fails when no task can run any more: a stream waits for a record that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {
         if reached() {
             return Ok(());
@@ -158,7 +157,7 @@ impl Stepper {
         Ok(())
     }
 
-    /// The stream whose next task the schedule wants to run; `None` if no stream can make progress.
+    /// Stream whose next task the schedule chooses; `None` if no stream can make progress.
     fn next(&self) -> Option<Arc<Queue>> {
         let ready: Vec<Ready> = lock(&self.queues)
             .iter()

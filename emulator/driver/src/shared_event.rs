@@ -1,12 +1,12 @@
-//! [`SharedEvent`]: an event of several processes: how often it was recorded, and which record its stream has reached, in a
-//! file that they map.
+//! [`SharedEvent`]: an interprocess event, in a file that the processes map. The file holds the number of records, and
+//! the last record that its stream has reached.
 //!
-//! Guarantees: what waits for a record of a process that has ended goes on. The file is removed with the event of the process that
-//! made it.
+//! Guarantees: a wait for a record of a terminated process completes. The file is removed with the event of the process
+//! that created it.
 
 pub(super) use self::system::SharedEvent;
 
-/// Bytes of what names an event to another process.
+/// Size in bytes of an IPC event handle.
 const HANDLE: usize = warpsmith_driver::IPC_EVENT_BYTES;
 
 #[cfg(target_os = "linux")]
@@ -28,14 +28,14 @@ mod system {
     const PREFIX: &str = "warpsmith-event-";
     const BYTES: usize = 4096;
 
-    /// The words of the file.
+    /// Words of the file.
     #[derive(Debug, Clone, Copy)]
     enum Word {
-        /// The records so far.
+        /// Number of records so far.
         Recorded,
-        /// The last of them that was reached.
+        /// Last record that was reached.
         Reached,
-        /// The process that recorded last.
+        /// Process that recorded last.
         Process,
     }
 
@@ -43,7 +43,7 @@ mod system {
     pub(crate) struct SharedEvent {
         words: NonNull<AtomicU64>,
         name: String,
-        /// Whether this process made it.
+        /// True if this process created the event.
         is_own: bool,
     }
 
@@ -56,14 +56,14 @@ mod system {
         PathBuf::from(FOLDER).join(format!("{PREFIX}{name}"))
     }
 
-    /// Whether a process has ended: one that its parent has not waited for is still listed.
+    /// Returns true if a process has ended. A process that its parent has not reaped is still listed.
     fn has_ended(process: u64) -> bool {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-        // The name, in brackets, may hold anything.
+        // The name, in parentheses, may contain anything.
         stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
     }
 
-    /// Says that a record was reached, also when its stream skips it.
+    /// Signals on drop that a record was reached, also when its stream skips it.
     pub(crate) struct Reaching(std::sync::Arc<SharedEvent>, u64);
 
     impl Drop for Reaching {
@@ -84,14 +84,14 @@ mod system {
             made.inspect_err(|_| drop(std::fs::remove_file(path(&name))))
         }
 
-        /// What names it to another process.
+        /// IPC handle of the event.
         pub fn handle(&self) -> [u8; HANDLE] {
             let mut handle = [0; HANDLE];
             handle[..self.name.len()].copy_from_slice(self.name.as_bytes());
             handle
         }
 
-        /// The event of a handle, if it is one of this user's.
+        /// Opens the event of a handle, if this user owns it.
         pub fn open(handle: &[u8; HANDLE]) -> Result<Self> {
             let unknown = || Error::other("the handle is of no event of an emulated device");
             let len = handle.iter().position(|byte| *byte == 0).unwrap_or(HANDLE);
@@ -128,19 +128,19 @@ mod system {
             unsafe { self.words.add(word as usize).as_ref() }
         }
 
-        /// Counts a record. It was reached when the result is dropped.
+        /// Counts a record, which is reached when the result is dropped.
         pub fn record(self: &std::sync::Arc<Self>) -> Reaching {
             self.word(Word::Process).store(std::process::id().into(), Ordering::Relaxed);
             let number = self.word(Word::Recorded).fetch_add(1, Ordering::Release) + 1;
             Reaching(std::sync::Arc::clone(self), number)
         }
 
-        /// The last record; 0 if there is none.
+        /// Last record; 0 if there is none.
         pub fn last(&self) -> u64 {
             self.word(Word::Recorded).load(Ordering::Acquire)
         }
 
-        /// Whether a record was reached, or never will be.
+        /// Returns true if a record was reached, or never will be.
         pub fn is_reached(&self, record: u64) -> bool {
             if self.word(Word::Reached).load(Ordering::Acquire) >= record {
                 return true;
@@ -159,7 +159,7 @@ mod system {
 
     impl Drop for SharedEvent {
         fn drop(&mut self) {
-            // SAFETY: the mapping is this value's. An error leaves it mapped.
+            // SAFETY: the mapping belongs to this value. An error leaves it mapped.
             unsafe { libc::munmap(self.words.as_ptr().cast::<c_void>(), BYTES) };
             if self.is_own {
                 let _ = std::fs::remove_file(path(&self.name));
@@ -174,7 +174,7 @@ mod system {
 
     use super::HANDLE;
 
-    /// There are none.
+    /// Interprocess events do not exist on this system.
     #[derive(Debug)]
     pub(crate) enum SharedEvent {}
 

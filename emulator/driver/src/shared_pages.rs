@@ -1,6 +1,6 @@
 //! [`SharedPages`]: memory of emulated devices that several processes map, in anonymous files.
 //!
-//! Guarantees: a file keeps its length, by a seal that an import checks, so that no mapping of it can fault.
+//! Guarantees: a seal, which an import checks, fixes the length of a file, so that no mapping of it can fault.
 
 pub(super) use self::system::SharedPages;
 
@@ -12,7 +12,7 @@ mod system {
 
     use warpsmith_driver::ExportedMemory;
 
-    /// The length stays, and so does that.
+    /// Seals that fix the length and the seals themselves.
     const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
     /// An anonymous file.
@@ -24,10 +24,10 @@ mod system {
     }
 
     impl SharedPages {
-        /// A file of this number of bytes, filled with `0xFF` as new device memory is.
+        /// Creates a file of this number of bytes, filled with `0xFF` like new device memory.
         pub fn create(bytes: usize) -> Result<Self> {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            // SAFETY: the name is a C string; the result is checked, and is of this value alone.
+            // SAFETY: the name is a C string; the result is checked, and owned only by this value.
             let file = unsafe {
                 let descriptor = libc::memfd_create(c"warpsmith-device-memory".as_ptr(), flags);
                 OwnedFd::from_raw_fd(checked(descriptor)?)
@@ -53,7 +53,7 @@ mod system {
             self.0.try_clone().map(ExportedMemory)
         }
 
-        /// The memory that was exported, if it has this number of bytes and keeps them.
+        /// Imports exported memory, if it has this number of bytes and its length is sealed.
         pub fn import(memory: &ExportedMemory, bytes: usize) -> Result<Self> {
             let refused = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
             let descriptor = memory.0.as_raw_fd();
@@ -62,7 +62,7 @@ mod system {
             if seals < 0 || seals & SEALS != SEALS {
                 return refused("the file descriptor is not of an emulated device's memory".to_owned());
             }
-            // SAFETY: zeros are such a value, which the call overwrites.
+            // SAFETY: zeros are a valid value, which the call overwrites.
             let mut status: libc::stat = unsafe { std::mem::zeroed() };
             // SAFETY: the file is open; the pointer is to a local variable.
             checked(unsafe { libc::fstat(descriptor, &mut status) })?;
@@ -72,7 +72,7 @@ mod system {
             memory.0.try_clone().map(Self)
         }
 
-        /// Maps the memory at an address. False when the system refuses.
+        /// Maps the memory at an address. Returns false if the system refuses.
         ///
         /// # Safety
         /// The range is reserved and nothing uses it; `bytes` is the file's length.
@@ -80,7 +80,7 @@ mod system {
             let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            // SAFETY: it replaces addresses of a reservation that nothing uses; the file is as long.
+            // SAFETY: it replaces unused addresses of a reservation; the file has the same length.
             let mapped = unsafe { libc::mmap(pointer, bytes, protection, flags, self.0.as_raw_fd(), 0) };
             mapped != libc::MAP_FAILED
         }
@@ -93,7 +93,7 @@ mod system {
 
     use warpsmith_driver::ExportedMemory;
 
-    /// There are none.
+    /// Shared pages do not exist on this system.
     #[derive(Debug)]
     pub(crate) enum SharedPages {}
 

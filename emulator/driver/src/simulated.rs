@@ -1,10 +1,10 @@
-//! Simulated time: a model says how long work takes, whatever it takes on the machine.
+//! Simulated time: a model returns the duration of work, independent of the machine.
 //!
-//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that the
-//! model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
+//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that
+//! the model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
 //!
-//! The host has a clock too. Its work takes no time; what it waits for sets the clock to the time at which that was done, if
-//! it is later. Work begins no earlier than it was enqueued on that clock.
+//! The host also has a clock. Its work takes no time. A wait sets the clock to the time at which the awaited work
+//! finished, if that is later. Work starts no earlier than its enqueue time on that clock.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,24 +25,24 @@ use warpsmith_driver::{FaultKind, LaunchConfig};
 pub enum SimulatedWork<'a> {
     /// A launch of a kernel.
     Kernel {
-        /// The kernel.
+        /// Kernel that is launched.
         spec: &'static KernelSpec,
-        /// Its shape.
+        /// Launch configuration.
         config: &'a LaunchConfig,
     },
-    /// A copy, of rows too.
+    /// A copy, including pitched copies.
     Copy {
-        /// Bytes that are copied.
+        /// Bytes copied.
         bytes: u64,
     },
-    /// Setting bytes to a value.
+    /// A memset.
     Set {
-        /// Bytes that are set.
+        /// Bytes set.
         bytes: u64,
     },
 }
 
-/// The configuration of work that no threads of the device do.
+/// Launch configuration of work without device threads.
 const NO_THREADS: LaunchConfig = LaunchConfig::new([0; 3], [0; 3], 0);
 
 /// Records that an action ran.
@@ -62,16 +62,16 @@ pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u6
     }
 }
 
-/// Says how many microseconds work takes.
+/// Model that returns the duration of work in microseconds.
 type TimeFn = dyn Fn(&SimulatedWork<'_>) -> f64 + Send + Sync;
 
-/// The model of a driver, and whether its kernels run.
+/// Time model of a driver, and whether its kernels run.
 #[derive(Clone)]
 pub(super) struct TimeModel {
     time: Arc<TimeFn>,
-    /// Whether kernels take their time without running.
+    /// True if kernels take their time without running.
     idle: bool,
-    /// The host's clock in microseconds, as bits: those of numbers that are not negative compare as the numbers do.
+    /// Host clock in microseconds, as bits: the bits of non-negative floats compare like the floats.
     host_us: Arc<AtomicU64>,
     _testing: Testing,
 }
@@ -82,7 +82,7 @@ impl TimeModel {
         Self { time: Arc::new(time), idle: false, host_us: Arc::default(), _testing: () }
     }
 
-    /// The model of a new driver, whose clocks are at 0.
+    /// Model of a new driver, with all clocks at 0.
     pub(super) fn started(self, idle: bool) -> Self {
         Self { idle, host_us: Arc::default(), ..self }
     }
@@ -91,12 +91,12 @@ impl TimeModel {
         f64::from_bits(self.host_us.load(Ordering::Acquire))
     }
 
-    /// The host's clock in nanoseconds.
+    /// Host clock in nanoseconds.
     pub(super) fn host_now_ns(&self) -> u64 {
         nanoseconds(self.host_now_us())
     }
 
-    /// The host has waited for what was done at this time.
+    /// Advances the host clock after a wait for work that finished at this time.
     pub(super) fn host_waited_until(&self, us: f64) {
         self.host_us.fetch_max(us.max(0.0).to_bits(), Ordering::AcqRel);
     }
@@ -112,7 +112,7 @@ fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// The clock of a stream, which does not move without a model, and the records of its work.
+/// Clock of a stream, which does not advance without a model, and the records of its work.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
@@ -125,17 +125,17 @@ impl Timeline {
         Self { model, now_us: Mutex::new(0.0), recorder }
     }
 
-    /// The host's clock in microseconds, and what ties work to its call, of work that is enqueued now.
+    /// Host clock in microseconds, and the trail of the call, for work that is enqueued now.
     pub(super) fn enqueued(&self) -> (f64, Option<Trail>) {
         (self.model.as_ref().map_or(0.0, TimeModel::host_now_us), self.recorder.trail())
     }
 
-    /// The time for records.
+    /// Time for records.
     pub(super) fn now_ns(&self) -> u64 {
         if self.model.is_some() { nanoseconds(self.now_us()) } else { now() }
     }
 
-    /// Whether kernels take their time without running.
+    /// Returns true if kernels take their time without running.
     pub(super) fn is_idle(&self) -> bool {
         self.model.as_ref().is_some_and(|model| model.idle)
     }
@@ -144,13 +144,14 @@ impl Timeline {
         *self.now_us.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time at which the target of a wait was reached.
+    /// Advances the clock to the time at which the awaited mark was reached.
     pub(super) fn wait_until(&self, us: f64) {
         let mut now = self.now_us.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.max(us);
     }
 
-    /// Work has run. A time that is negative or not a number counts as none; a model that panics stops the context.
+    /// Advances the clock by work that has run. A negative or NaN duration counts as zero; a model that panics stops
+    /// the context.
     pub(super) fn pass(&self, work: &SimulatedWork<'_>, context: &EmulatedContext) {
         let Some(model) = &self.model else { return };
         match catch_unwind(AssertUnwindSafe(|| (model.time)(work))) {
@@ -162,7 +163,7 @@ impl Timeline {
         }
     }
 
-    /// Does what an action does, and takes its time; of a kernel that is not to run, only its time.
+    /// Runs an action and takes its time; a kernel of an idle driver only takes its time.
     ///
     /// # Safety
     /// As for [`Action::run`].
@@ -175,7 +176,7 @@ impl Timeline {
         }
     }
 
-    /// A launch that does not run takes its time.
+    /// Takes the time of a launch that does not run.
     pub(super) fn run_idly(
         &self,
         spec: &'static KernelSpec,

@@ -1,9 +1,8 @@
-//! Streams and events of the emulated device: one worker thread per stream, started with its first task, or none and
-//! a [`Stepper`] for all.
+//! Streams and events of the emulated device. Each stream has a worker thread, started with its first task, or one
+//! [`Stepper`] runs all streams.
 //!
-//! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, except
-//! that events are still marked, so no wait hangs. When [`Queue::wait`] returns, nothing enqueued before
-//! the call runs any more.
+//! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, but events are
+//! still marked, so no wait hangs. When [`Queue::wait`] returns, no work enqueued before the call runs any more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,22 +29,22 @@ use warpsmith_driver::error::Result;
 use warpsmith_driver::host_function::{self, HostCall};
 use warpsmith_driver::{DevicePtr, FaultKind, LaunchConfig};
 
-/// An event: its newest record, if it has one.
+/// An event with its newest record, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
-    /// Of an event of several processes, which has no [`Newest`].
+    /// Shared state of an interprocess event, which has no [`Newest`].
     shared: Option<Arc<SharedEvent>>,
 }
 
-/// An event that was recorded in a capture: what had been captured on its stream.
+/// An event recorded in a capture: the captured nodes of its stream.
 #[derive(Debug, Clone)]
 pub(super) struct CapturedEvent {
     pub(super) capture: u64,
     pub(super) tips: Vec<usize>,
 }
 
-/// Where an event was recorded last.
+/// Location of an event's last record.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Newest {
     #[default]
@@ -55,7 +54,7 @@ pub(super) enum Newest {
 }
 
 impl EventState {
-    /// An event of several processes.
+    /// Creates an interprocess event.
     pub(super) fn of_processes(shared: SharedEvent) -> Self {
         Self { shared: Some(Arc::new(shared)), ..Self::default() }
     }
@@ -68,13 +67,13 @@ impl EventState {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a new record, whose [`Work::Record`] is enqueued. Waits for an older one are unaffected.
+    /// Sets a new record, whose [`Work::Record`] is enqueued. Waits for an older one are unaffected.
     pub(super) fn set_newest(&self, newest: Newest) {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
     }
 }
 
-/// When a stream came to a place, on the machine's clock and on that of its [`Timeline`].
+/// Time at which a stream reached a mark, on the machine's clock and on that of its [`Timeline`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
     at: Instant,
@@ -82,7 +81,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Microseconds from `earlier` to this on the machine's clock.
+    /// Microseconds from `earlier` to this time on the machine's clock.
     pub(super) fn us_since(self, earlier: Self) -> f64 {
         match self.at.checked_duration_since(earlier.at) {
             Some(after) => after.as_secs_f64() * 1e6,
@@ -91,20 +90,20 @@ impl Reached {
     }
 }
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Debug, Default)]
 pub(super) struct Mark {
-    /// When the stream came to it.
+    /// Time at which the stream reached the mark.
     at: Mutex<Option<Reached>>,
     reached: Condvar,
-    /// The work ordered before it, if races are checked.
+    /// Work ordered before the mark, if races are checked.
     clock: OnceLock<Clock>,
-    /// The stream's number in records; 0 if it is of no event.
+    /// Stream ID in records; 0 if the mark belongs to no event.
     stream: u32,
 }
 
 impl Mark {
-    /// Of an event that is recorded on the stream with this number.
+    /// Creates the mark of an event recorded on the stream with this ID.
     pub(super) fn of_stream(stream: u32) -> Self {
         Self { stream, ..Self::default() }
     }
@@ -113,7 +112,7 @@ impl Mark {
         self.stream
     }
 
-    /// When the stream came to it; `None` if it has not.
+    /// Time at which the stream reached the mark; `None` if it has not.
     pub(super) fn time(&self) -> Option<Reached> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,19 +121,19 @@ impl Mark {
         self.clock.get()
     }
 
-    /// Has an effect once, when it is enqueued.
+    /// Sets the clock at enqueue; only the first call has an effect.
     pub(super) fn set_clock(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
     }
 
-    /// The stream has reached it, at this time on its [`Timeline`].
+    /// Signals that the stream has reached the mark, at this time on its [`Timeline`].
     pub(super) fn reach(&self, simulated_us: f64) {
         let reached = Reached { at: Instant::now(), simulated_us };
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
         self.reached.notify_all();
     }
 
-    /// Waits until the stream has reached it.
+    /// Waits until the stream has reached the mark.
     pub(super) fn wait(&self) -> Reached {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -146,7 +145,7 @@ impl Mark {
     }
 }
 
-/// The operation of a task.
+/// Operation of a task.
 #[derive(Debug)]
 pub(super) enum Work {
     Act(Action),
@@ -163,23 +162,23 @@ pub(super) enum Work {
 #[derive(Debug)]
 struct Task {
     work: Work,
-    /// What a check of kernels keeps of the moment at which it was enqueued.
+    /// State that a kernel check keeps from the time of enqueue.
     enqueued: Option<Enqueued>,
-    /// Its place among all, if it is compared with others when it has run.
+    /// Place in the race check, if the task is compared after it has run.
     place: Option<Place>,
     touched: Touched,
-    /// The time on the host's simulated clock at which it was enqueued.
+    /// Simulated host time at enqueue.
     enqueued_us: f64,
-    /// What ties it to the call that enqueued it, if that is recorded.
+    /// Trail to the enqueuing call, if that is recorded.
     trail: Option<Trail>,
-    /// The place in the order in which tasks of all streams were enqueued, if it is needed.
+    /// Position in the enqueue order of all streams, if it is needed.
     number: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     tasks: VecDeque<Task>,
-    /// The memory that the running task touches.
+    /// Memory that the running task touches.
     running: Touched,
     pushed: u64,
     done: u64,
@@ -189,7 +188,7 @@ struct State {
 }
 
 impl State {
-    /// Takes the next task, which is the running one from now on.
+    /// Takes the next task, which becomes the running one.
     fn begin(&mut self) -> Option<Task> {
         let mut task = self.tasks.pop_front()?;
         let touched = std::mem::take(&mut task.touched);
@@ -206,12 +205,12 @@ pub(super) struct Queue {
     control: Arc<Control>,
     priority: i32,
     timeline: Timeline,
-    /// The stepper that runs the tasks, if not a worker.
+    /// Stepper that runs the tasks; `None` if a worker does.
     stepper: Option<Stepping>,
     races: Arc<Races>,
     state: Mutex<State>,
     changed: Condvar,
-    /// The stream's number in records.
+    /// Stream ID in records.
     number: AtomicU32,
 }
 
@@ -237,7 +236,7 @@ impl Queue {
         })
     }
 
-    /// Sets the stream's number in records.
+    /// Sets the stream ID in records.
     pub(super) fn set_number(&self, number: u32) {
         self.number.store(number, Ordering::Relaxed);
     }
@@ -246,12 +245,12 @@ impl Queue {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// The simulated time at which what was enqueued so far is done, if that has run.
+    /// Simulated time at which the work enqueued so far is done, if it has run.
     pub(super) fn simulated_us(&self) -> f64 {
         self.timeline.now_us()
     }
 
-    /// The priority it was made with. It changes nothing about what runs when.
+    /// Priority at creation. It does not affect the order of execution.
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }
@@ -268,9 +267,9 @@ impl Queue {
         self.state().delay = delay;
     }
 
-    /// Enqueues a task, starting the worker, if there is one, with the first.
+    /// Enqueues a task. The first task starts the worker, if there is one.
     ///
-    /// Errors with the system's text when the thread cannot be started.
+    /// Fails with the system's text if the thread cannot be started.
     pub(super) fn push(
         self: &Arc<Self>,
         work: Work,
@@ -292,15 +291,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether everything enqueued so far has run.
+    /// Returns true if all work enqueued so far has run.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         state.done == state.pushed
     }
 
-    /// Waits until everything enqueued so far has run. Without a worker, runs it.
+    /// Waits until all work enqueued so far has run. Without a worker, runs it.
     ///
-    /// Fails as [`Stepper::run_until`](super::schedule::Stepper::run_until).
+    /// Fails as [`Stepper::run_until`](super::schedule::Stepper::run_until) does.
     pub(super) fn wait(&self, call: Call) -> Result<()> {
         let mut state = self.state();
         let target = state.pushed;
@@ -314,8 +313,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a task that has not run to its end touches addresses from `start` to `end`. A free in stream order
-    /// does not count.
+    /// Returns true if an unfinished task touches addresses from `start` to `end`. A stream-ordered free does not
+    /// count.
     pub(super) fn touches(&self, start: u64, end: u64) -> bool {
         let state = self.state();
         let enqueued = state.tasks.iter().filter(|task| !matches!(task.work, Work::Free(_)));
@@ -323,7 +322,7 @@ impl Queue {
         accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
     }
 
-    /// The number of the next task, if there is one and it does not wait for a mark that is not reached.
+    /// Number of the next task, if there is one and it does not wait for an unreached mark.
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;
@@ -335,17 +334,17 @@ impl Queue {
         awaited.is_none_or(|mark| mark.time().is_some()).then_some(next.number)
     }
 
-    /// Runs the next task, which is ready, on this thread.
+    /// Runs the next task, which must be ready, on this thread.
     pub(super) fn step(&self) {
         let Some(task) = self.state().begin() else { return };
         let reached = self.run_as(task);
         self.finish(reached);
     }
 
-    /// Runs what is enqueued, then ends the worker.
+    /// Runs all enqueued work, then ends the worker.
     pub(super) fn close(&self) {
         if self.stepper.is_some() {
-            // Tasks that wait for what was never enqueued can no longer run.
+            // Tasks that wait for a record that was never enqueued can no longer run.
             let _ = self.wait(Call::StreamDestroy);
             return;
         }
@@ -355,9 +354,9 @@ impl Queue {
             self.changed.notify_all();
             state.worker.take()
         };
-        // A host function, which can be the last owner of the driver, would wait for itself; the workers end anyway.
+        // A host function can be the last owner of the driver; it would wait for itself. The workers end anyway.
         if let Some(worker) = worker.filter(|_| !host_function::is_running()) {
-            // The worker catches nothing and panics nowhere; if it did, its work is lost with it.
+            // The worker catches no panic and does not panic; if it did, its work is lost with it.
             let _ = worker.join();
         }
     }
@@ -383,8 +382,8 @@ impl Queue {
         }
     }
 
-    /// The running task has run. Its mark is reached in the same step: a thread that sees it sees the stream's
-    /// progress.
+    /// Marks the running task as complete. Its mark is reached in the same step: a thread that sees the mark also sees
+    /// the stream's progress.
     fn finish(&self, reached: Option<Arc<Mark>>) {
         let mut state = self.state();
         state.running.clear();
@@ -395,7 +394,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Runs a task for who enqueued it.
+    /// Runs a task on behalf of the thread that enqueued it.
     fn run_as(&self, task: Task) -> Option<Arc<Mark>> {
         let Task { work, enqueued, place, enqueued_us, trail, .. } = task;
         self.timeline.wait_until(enqueued_us);
@@ -408,7 +407,7 @@ impl Queue {
         })
     }
 
-    /// Runs a task. Returns the mark that is reached by it.
+    /// Runs a task. Returns the mark that it reaches.
     fn run(&self, work: Work, ran: Ran<'_>) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),
@@ -422,23 +421,23 @@ impl Queue {
             Work::Free(ptr) => self.free(ptr),
             Work::Host(function) if self.context.is_poisoned() => function.skip(),
             Work::Host(function) => function.call(),
-            // A graph that does not run keeps its place among the launches of its executable all the same.
+            // A graph that does not run still keeps its position among the launches of its executable.
             Work::Graph(launch) => launch.run(&self.context, &self.timeline, ran),
             Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
-            // SAFETY: its caller promised that the memory it names is valid until it has run, and that
-            // the two sides of a copy do not overlap.
+            // SAFETY: the caller promised that the memory named by the work is valid until it has run, and that the two
+            // sides of a copy do not overlap.
             Work::Act(action) => unsafe { self.timeline.run(&action, &self.context, ran) },
             Work::Idle(spec, config) => self.timeline.run_idly(spec, &config, &self.context, ran),
         }
         None
     }
 
-    /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait,
-    /// which on a GPU corrupts memory: it stops the context here.
+    /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait. On a
+    /// GPU this corrupts memory; here it stops the context.
     fn free(&self, ptr: DevicePtr) {
         let context = &self.context;
-        // SAFETY: the caller of the free promised that the work which uses the memory comes before it, and
-        // what the streams know of is checked.
+        // SAFETY: the caller of the free promised that work using the memory is ordered before it, and the work known
+        // to the streams is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
             let text = format!("{error}; the stream that frees it did not wait for that work");
             context.poison(fault(FaultKind::Other, text));

@@ -1,4 +1,4 @@
-//! The emulated driver's calls about streams, events, and functions that streams call on the host.
+//! Driver calls for streams, events and host functions.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use warpsmith_driver::{
     Context, EventHandle, HostFunction, HostWork, IPC_EVENT_BYTES, StreamDriver, StreamHandle,
 };
 
-/// The ends of the range of priorities, as GPUs of today have them.
+/// Bounds of the priority range, as on current GPUs.
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
 
-/// Why an event of several processes has no place in a capture.
+/// Reason why an interprocess event cannot be captured.
 const OF_PROCESSES: &str = "the event is one of several processes, which no graph records or waits for";
 
 impl EmulatedDriver {
-    /// An event of several processes, if there is one; a stepped driver, which waits for nothing, has none.
+    /// Registers an interprocess event, if there is one; a stepped driver, which waits for nothing, has none.
     fn shared_event(&self, call: Call, event: std::io::Result<SharedEvent>) -> Result<EventHandle> {
         let refused = |code, text: String| Err(driver_error(call.name(), code, text));
         match event {
@@ -73,7 +73,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     unsafe fn stream_destroy(&self, _context: Context, stream: StreamHandle) {
-        // There is no way to report that it failed. A host function can destroy nothing: it would wait for itself.
+        // A failure cannot be reported. A host function can destroy nothing: it would wait for itself.
         if self.control.enter_to_wait(Call::StreamDestroy).is_err() {
             return;
         }
@@ -92,7 +92,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
         self.races.host_saw(enqueued.as_ref().filter(|_| idle));
         if idle {
-            // A kernel may have stopped the context since the call began: then the rest was skipped.
+            // A kernel may have stopped the context since the call began; the rest was skipped then.
             context.check(Call::StreamQuery.name())?;
         }
         Ok(idle)
@@ -158,7 +158,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
-        // There is no way to report that it failed. A host function can destroy nothing.
+        // A failure cannot be reported. A host function can destroy nothing.
         if self.control.enter_to_wait(Call::EventDestroy).is_err() {
             return;
         }
@@ -172,7 +172,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         if let Some(shared) = event.shared() {
             self.captures.refuse(Call::EventRecord, stream.0, OF_PROCESSES)?;
             let reaching = shared.record();
-            // Also a stream that skips the work, or refuses it, has come to the record.
+            // A stream that skips or refuses the work has also reached the record.
             let reach = Work::Host(HostCall::new(Box::new(move || drop(reaching))));
             return self.push(Call::EventRecord, stream, reach, Touched::new());
         }
@@ -185,7 +185,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let (queue, record) =
             (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
         self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
-        // Not before: nothing can wait for what is not enqueued.
+        // Not earlier: nothing can wait for work that is not enqueued.
         event.set_newest(Newest::Mark(mark));
         Ok(())
     }

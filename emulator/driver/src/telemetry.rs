@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::EmulatedDriver;
 use warpsmith_driver::Telemetry;
 
-/// Returns the clock of the multiprocessors at each query.
+/// Callback that returns the SM clock at each query.
 type ClockFn = Arc<dyn Fn() -> Option<u32> + Send + Sync>;
 
-/// The telemetry of a driver's devices.
+/// Telemetry of a driver's devices.
 pub(super) struct Sensors(Mutex<Vec<Sensor>>);
 
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ impl Sensors {
         let all = self.all();
         let sensor = all.get(ordinal as usize)?;
         let Some(clock) = sensor.sm_clock.clone() else { return sensor.told.sm_clock_mhz };
-        // Without the lock: the function may do what it likes.
+        // Called without the lock: the function may do anything.
         drop(all);
         clock()
     }
@@ -55,13 +55,14 @@ impl fmt::Debug for Sensors {
 }
 
 impl EmulatedDriver {
-    /// Sets what a device reports from now on; ignored if the device does not exist. By default, everything is `None`.
+    /// Sets the telemetry that a device reports; ignored if the device does not exist. By default, every value is
+    /// `None`.
     pub fn set_telemetry(&self, ordinal: u32, telemetry: Telemetry) {
         self.sensors.set(ordinal, |sensor| sensor.told = telemetry);
     }
 
-    /// Calls `clock` at each query of a device's multiprocessor clock, in the place of what
-    /// [`Self::set_telemetry`] set: for programs during which it changes.
+    /// Calls `clock` at each query of a device's SM clock, in place of the value of [`Self::set_telemetry`]: for
+    /// programs during which the clock changes.
     pub fn on_sm_clock(&self, ordinal: u32, clock: impl Fn() -> Option<u32> + Send + Sync + 'static) {
         self.sensors.set(ordinal, |sensor| sensor.sm_clock = Some(Arc::new(clock)));
     }

@@ -1,7 +1,7 @@
 //! [`Testing`]: state that exists only with the feature `testing`.
 
-/// A member of the parts of the driver that only tests use. Without the feature `testing` there is no value of it, so the
-/// compiler leaves those parts out of the program.
+/// Member of the driver parts that only tests use. Without the feature `testing` the type has no value, so the compiler
+/// removes those parts from the program.
 #[cfg(feature = "testing")]
 pub(super) type Testing = ();
 #[cfg(not(feature = "testing"))]

@@ -1,8 +1,8 @@
-//! [`Touched`]: the memory that a piece of work reads and writes.
+//! [`Touched`]: memory that a piece of work reads and writes.
 
 use std::ops::Range;
 
-/// The access of a task to a range of memory, of a device or of the host.
+/// A task's access to a range of device or host memory.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
     pub(super) range: Range<u64>,
@@ -19,5 +19,5 @@ impl Access {
     }
 }
 
-/// The memory that a task touches.
+/// Memory that a task touches.
 pub(super) type Touched = Vec<Access>;

@@ -1,7 +1,7 @@
-//! What orders the accesses of a launch: a clock for each thread, and what each thread knows of the others' clocks.
+//! Happens-before order of a launch's accesses: a clock per thread, and each thread's knowledge of the other clocks.
 //!
-//! A thread's clock advances when it releases: at barriers, releasing atomics and fences. An access happens before another
-//! if the thread of the second knows a clock of the first's thread that is not less than the one the first was made at.
+//! A thread's clock advances when it releases: at barriers, releasing atomics and fences. Access A happens before
+//! access B if B's thread knows a clock of A's thread that is at least the clock at which A was made.
 //!
 //! | ordered by | known as |
 //! | --- | --- |
@@ -13,22 +13,22 @@
 
 use std::collections::HashMap;
 
-/// Stands for all threads of a block.
+/// Thread index that stands for all threads of a block.
 const ALL: u16 = u16::MAX;
 
-/// A thread of the grid: the linear index of its block, and its own.
+/// A thread of the grid: the linear index of its block, and its linear index in the block.
 type Id = (u32, u16);
 
-/// Clocks that were released, in the order in which they were: to an address, or by the barrier of a cluster. A thread
-/// that acquires knows the log as it is then, a prefix; so to acquire copies nothing.
+/// Released clocks in release order, either to one address or by a cluster barrier. A thread that acquires knows the
+/// log as it is then, a prefix, so acquiring copies nothing.
 #[derive(Default)]
 struct Log {
     entries: Vec<(Id, u32)>,
-    /// Positions in `entries`, ascending; clocks ascend with them.
+    /// Ascending positions in `entries` per thread; the clocks also ascend.
     of: HashMap<Id, Vec<u32>>,
     /// Entries of other logs that this one contains.
     contains: HashMap<u32, u32>,
-    /// What the threads of a block knew of others when they released, by the block.
+    /// Knowledge about other blocks that a block's threads had when they released, by block.
     known_by: HashMap<u32, Vec<Prefix>>,
 }
 
@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    /// The clock of `id` in the first `upto` entries, 0 for none.
+    /// Clock of `id` in the first `upto` entries; 0 if there is none.
     fn clock(&self, id: Id, upto: u32) -> u32 {
         let Some(positions) = self.of.get(&id) else { return 0 };
         let count = match positions.last() {
@@ -53,16 +53,16 @@ impl Log {
     }
 }
 
-/// The first entries of a log.
+/// First entries of a log.
 #[derive(Clone, Copy)]
 struct Prefix {
     log: u32,
     upto: u32,
-    /// Only what it says of the thread's own block: acquired in the scope of a block.
+    /// True if only entries of the thread's own block count: acquired at block scope.
     own_block: bool,
 }
 
-/// Adds a prefix to those that a thread knows.
+/// Adds a prefix to a thread's known prefixes.
 fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     match known.iter_mut().find(|old| old.log == new.log && old.own_block == new.own_block) {
         Some(old) => old.upto = old.upto.max(new.upto),
@@ -70,7 +70,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// What a thread knows at a moment, itself included.
+/// Knowledge of a thread at one moment, including itself.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -84,42 +84,42 @@ struct Snapshot {
 #[derive(Default)]
 struct Thread {
     known: Vec<Prefix>,
-    /// What relaxed loads saw, which a later fence acquires, and the scope of the load.
+    /// Logs seen by relaxed loads, which a later fence acquires, with the scope of the load.
     seen: Vec<(Prefix, Scope)>,
-    /// What the last releasing fence released, and to whom.
+    /// Knowledge released by the last releasing fence, and its scope.
     fenced: Option<(Snapshot, Scope)>,
-    /// The clock at which it has arrived at the barrier of the cluster, which is not complete, and whether it waits there.
+    /// Clock of the arrival at the incomplete cluster barrier, and whether the thread waits there.
     arrived: Option<(u32, bool)>,
 }
 
-/// The barrier of a cluster.
+/// Barrier of a cluster.
 #[derive(Default)]
 struct ClusterBarrier {
-    /// Threads have arrived that do something else before they wait: what these knew then.
+    /// Log of the knowledge of threads that have arrived and do other work before they wait.
     arriving: Option<u32>,
-    /// What the last phase released to each thread that waits for it, if it was such a one.
+    /// Knowledge that the last phase released to each thread that waits for it, if threads arrived without waiting.
     released: Option<Prefix>,
 }
 
-/// The threads among which an atomic operation or a fence orders.
+/// Scope of an atomic operation or a fence: the threads that it orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Those of the block.
+    /// Threads of the block.
     Block,
-    /// Those of the launch, and more.
+    /// Threads of the launch, and wider scopes.
     Device,
 }
 
-/// Which side of an atomic operation orders.
+/// Memory ordering of an atomic operation or a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ordering {
-    /// Accesses before it come before it for those that acquire.
+    /// Release: earlier accesses become visible to acquiring threads.
     pub release: bool,
-    /// It sees what was released.
+    /// Acquire: released accesses become visible.
     pub acquire: bool,
 }
 
-/// What an atomic operation does to memory.
+/// Memory effect of an atomic operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads.
@@ -130,51 +130,51 @@ pub enum Operation {
     Update,
 }
 
-/// The clocks of a block that runs.
+/// Clocks of a running block.
 #[derive(Default)]
 pub(super) struct Block {
-    /// Its linear index in the grid.
+    /// Linear index in the grid.
     pub linear: u32,
-    /// Its index in the grid.
+    /// Index in the grid.
     pub index: [u32; 3],
     threads: Vec<Thread>,
-    /// By thread: its clock.
+    /// Clock of each thread.
     clocks: Vec<u32>,
-    /// The clock up to which every thread of the block knows the others.
+    /// Clock up to which every thread of the block knows the others.
     base: u32,
-    /// The clock up to which every thread of the block had a releasing fence before the last barrier: a relaxed atomic of any
-    /// of them releases that much.
+    /// Clock up to which every thread of the block had a releasing fence before the last barrier. A relaxed atomic of
+    /// any of them releases that much.
     fenced: u32,
-    /// What every thread of the block knows of other blocks.
+    /// Knowledge about other blocks that every thread of the block has.
     known: Vec<Prefix>,
-    /// The warps that have synchronised, for which `lanes` is valid.
+    /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,
-    /// By thread: the clocks that it knows of the lanes of its warp.
+    /// Known clocks of the warp's lanes, by thread.
     lanes: Vec<[u32; 32]>,
 }
 
 impl Block {
-    /// The thread's clock.
+    /// Clock of a thread.
     #[inline(always)]
     pub fn clock(&self, thread: u32) -> u32 {
         self.clocks[thread as usize]
     }
 
-    /// Whether a barrier of the block has come since an access by a thread of block `linear` at this clock.
+    /// Returns true if the block has had a barrier since an access by a thread of block `linear` at this clock.
     #[inline(always)]
     pub fn is_past(&self, linear: u32, clock: u32) -> bool {
         linear == self.linear && clock <= self.base
     }
 }
 
-/// The clocks of the blocks that run at once.
+/// Clocks of the concurrently running blocks.
 #[derive(Default)]
 pub(super) struct Clocks {
     pub blocks: Vec<Block>,
     logs: Vec<Log>,
-    /// The log that was released to an address, and the block if in its scope.
+    /// Logs released to addresses; with a block if released at its scope.
     released: HashMap<(usize, Option<u32>), u32>,
-    /// By the place of the cluster's first block.
+    /// Cluster barriers, by the index of the cluster's first block.
     clusters: HashMap<u32, ClusterBarrier>,
 }
 
@@ -187,7 +187,7 @@ impl Clocks {
         self.clusters.clear();
     }
 
-    /// Prepares for a block at place `number` of those that run at once.
+    /// Prepares for a block at index `number` of the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u32, index: [u32; 3], threads: u32) {
         let at = number as usize;
         if self.blocks.len() <= at {
@@ -207,7 +207,7 @@ impl Clocks {
         }
     }
 
-    /// Every thread of the block has arrived at a barrier of the block.
+    /// Handles a completed block barrier.
     pub fn block_barrier(&mut self, number: u32) {
         let block = &mut self.blocks[number as usize];
         let fenced = |thread: &Thread| match &thread.fenced {
@@ -224,7 +224,7 @@ impl Clocks {
         }
     }
 
-    /// These lanes of a warp have synchronised.
+    /// Handles the synchronization of these lanes of a warp.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         let block = &mut self.blocks[number as usize];
         let first = warp as usize * 32;
@@ -249,8 +249,8 @@ impl Clocks {
         }
     }
 
-    /// A thread has arrived at the barrier of its cluster, whose blocks begin at place `first`. What it does from now on is not
-    /// ordered by the barrier, unless it waits at once.
+    /// Handles a thread's arrival at the barrier of its cluster, whose blocks start at index `first`. The barrier does
+    /// not order the thread's later accesses, unless it waits at once.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         let block = &mut self.blocks[number as usize];
         let own = &mut block.threads[thread as usize];
@@ -269,7 +269,7 @@ impl Clocks {
         self.include(log, &known, linear);
     }
 
-    /// A thread has waited for the barrier of its cluster, which is complete.
+    /// Handles a thread's completed wait for its cluster barrier.
     pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
         let Some(released) = self.clusters.get(&first).and_then(|barrier| barrier.released) else { return };
         let contains = &self.logs[released.log as usize].contains;
@@ -284,7 +284,7 @@ impl Clocks {
         self.logs.len() as u32 - 1
     }
 
-    /// Every thread of the blocks of a cluster has arrived, or exited.
+    /// Handles a completed cluster barrier: every thread of the cluster's blocks has arrived or exited.
     pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
         let barrier = self.clusters.entry(numbers.start).or_default();
         barrier.released = None;
@@ -306,15 +306,15 @@ impl Clocks {
         }
     }
 
-    /// The same when some have arrived without waiting: a thread learns of the others when it waits, and what each did before it
-    /// arrived.
+    /// Handles a completed cluster barrier at which some threads arrived without waiting. A thread learns about the
+    /// others when it waits: about the accesses that each made before it arrived.
     fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
         for number in numbers.clone() {
             let block = &mut self.blocks[number as usize];
             let (linear, mut known) = (block.linear, Vec::new());
             let mut clocks = Vec::with_capacity(block.threads.len());
             for (thread, clock) in block.threads.iter_mut().zip(&block.clocks) {
-                // One that has exited has arrived.
+                // An exited thread counts as arrived.
                 let (clock, waits) = thread.arrived.take().unwrap_or((*clock, true));
                 if waits {
                     thread.known.iter().chain(&block.known).for_each(|prefix| learn(&mut known, *prefix));
@@ -333,8 +333,8 @@ impl Clocks {
             Some(Prefix { log, upto, own_block: false });
     }
 
-    /// Whether an access by a thread (of block `linear` of the grid) at this clock happens before what the thread `now` of
-    /// this block does.
+    /// Returns true if an access by a thread (of block `linear` of the grid) at this clock happens before the current
+    /// access of thread `now` of this block.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
         if block.is_past(linear, clock) {
@@ -355,7 +355,7 @@ impl Clocks {
         (!own.is_empty() || !block.known.is_empty()) && self.is_known(block, own, linear, thread, clock)
     }
 
-    /// Whether logs that a thread of this block knows say so.
+    /// Returns true if logs known to a thread of this block establish the order.
     fn is_known(&self, block: &Block, own: &[Prefix], linear: u32, thread: u32, clock: u32) -> bool {
         let is_own = linear == block.linear;
         own.iter().chain(&block.known).filter(|prefix| is_own || !prefix.own_block).any(|prefix| {
@@ -365,7 +365,7 @@ impl Clocks {
         })
     }
 
-    /// Adds what prefixes say to a log; `linear` is the block of the thread that knows them.
+    /// Adds the contents of prefixes to a log; `linear` is the block of the thread that knows them.
     fn include(&mut self, log: u32, known: &[Prefix], linear: u32) {
         for prefix in known {
             if prefix.log == log {
@@ -400,12 +400,12 @@ impl Clocks {
         }
     }
 
-    /// A thread learns what was released to a log.
+    /// Makes a thread acquire a log prefix.
     fn acquire(&mut self, number: u32, thread: u32, prefix: Prefix) {
         let block = &mut self.blocks[number as usize];
         let known = &mut block.threads[thread as usize].known;
         learn(known, prefix);
-        // Of other blocks it learns what the threads of its own knew when they released.
+        // About other blocks, it learns what the threads of its own block knew when they released.
         if prefix.own_block
             && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
         {
@@ -432,7 +432,7 @@ impl Clocks {
         into.push((snapshot.block, snapshot.thread), snapshot.clock);
     }
 
-    /// An atomic operation, after it was checked as an access.
+    /// Handles an atomic operation, after it was checked as an access.
     pub fn atomic(
         &mut self,
         number: u32,
@@ -496,12 +496,12 @@ impl Clocks {
         }
     }
 
-    /// A store ends what was released to the address before, except to what the store itself releases.
+    /// Ends the release sequence of the address at a store, except for the log that the store itself releases.
     fn overwrite(&mut self, address: usize, linear: u32, given: Option<&Snapshot>) {
         for key in [None, Some(linear)] {
             let Some(&log) = self.released.get(&(address, key)) else { continue };
             let all = self.logs[log as usize].entries.len() as u32;
-            // A thread that knows all of the log releases all of it: the log goes on, as in a lock.
+            // A thread that knows the whole log releases all of it: the log continues, as in a lock.
             let knows = |snapshot: &Snapshot| snapshot.known.iter().any(|p| (p.log, p.upto) == (log, all));
             if !given.is_some_and(knows) {
                 self.released.remove(&(address, key));
@@ -509,7 +509,7 @@ impl Clocks {
         }
     }
 
-    /// A fence.
+    /// Handles a fence.
     pub fn fence(&mut self, number: u32, thread: u32, order: Ordering, scope: Scope) {
         if order.acquire {
             let own = &mut self.blocks[number as usize].threads[thread as usize];

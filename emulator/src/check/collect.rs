@@ -1,7 +1,7 @@
-//! Who gets the findings of a launch: the host thread that enqueued it, or a [`Scope`] of that thread's work.
+//! Recipients of a launch's findings: the host thread that enqueued it, or a [`Scope`] of that thread's work.
 //!
-//! A stream runs a launch later and on another host thread. So [`enqueued`] keeps what belongs to the moment at which work
-//! is enqueued: who gets the findings, and which buffers there are.
+//! A stream runs a launch later and on another host thread. [`enqueued`] therefore keeps the state of the enqueue time:
+//! the recipient of findings, and the existing buffers.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -14,10 +14,10 @@ use gpu_spec::finding::{Finding, Findings};
 use super::memory::Buffers;
 use super::{is_on, memory, settings};
 
-/// The findings of launches of one host thread, or of a scope.
+/// Findings of the launches of one host thread, or of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// What holds the scope; `None` for that of a thread.
+    /// Enclosing collector of a scope; `None` for a thread's own.
     outer: Option<Arc<Collector>>,
     state: Mutex<Collected>,
 }
@@ -25,14 +25,14 @@ pub(super) struct Collector {
 #[derive(Debug, Default)]
 struct Collected {
     found: Findings,
-    /// The scope has ended: what comes late is for the outer one.
+    /// True after the scope has ended: late findings go to the outer collector.
     has_ended: bool,
 }
 
 thread_local! {
-    /// Gets the findings of what this thread enqueues.
+    /// Collector for the work that this thread enqueues.
     static OWN: RefCell<Arc<Collector>> = RefCell::default();
-    /// Of the work that this thread runs.
+    /// Enqueue-time state of the work that this thread runs.
     static RUNNING: RefCell<Option<Enqueued>> = const { RefCell::new(None) };
 }
 
@@ -41,7 +41,7 @@ impl Collector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a scope decides what becomes of findings, so that they are not reported before it ends.
+    /// Returns true if a scope handles the findings, so that they are not reported before it ends.
     pub fn is_scope(&self) -> bool {
         match &self.outer {
             Some(outer) => !self.state().has_ended || outer.is_scope(),
@@ -49,7 +49,7 @@ impl Collector {
         }
     }
 
-    /// Adds findings, and reports them unless they are `reported` or a scope decides.
+    /// Adds findings, and reports them unless they are `reported` or a scope handles them.
     pub fn add(&self, found: Findings, reported: bool) {
         if found.is_empty() {
             return;
@@ -70,18 +70,19 @@ impl Collector {
     }
 }
 
-/// Appends a finding to the file that the settings name, if they do.
+/// Appends a finding to the report file, if the settings name one.
 pub(super) fn report(finding: &Finding) {
     if let Ok(Some(settings)) = settings()
         && let Some(path) = &settings.report
     {
-        // The launch has the finding, whether the file can be written or not.
+        // The launch keeps the finding even if the file cannot be written.
         let file = OpenOptions::new().create(true).append(true).open(path);
         let _ = file.and_then(|mut file| file.write_all(format!("{}\n", finding.json()).as_bytes()));
     }
 }
 
-/// Adds findings that are of no launch alone to those of the thread whose work the calling thread runs, or of the calling one.
+/// Adds findings that do not belong to a single launch. They go to the thread whose work the calling thread runs,
+/// otherwise to the calling thread.
 pub fn found(findings: Findings) {
     match running() {
         Some(enqueued) => enqueued.collector.add(findings, false),
@@ -89,7 +90,7 @@ pub fn found(findings: Findings) {
     }
 }
 
-/// Takes the findings in launches that the calling thread has enqueued and that have run, but those of a scope that has not
+/// Takes the findings of completed launches that the calling thread enqueued, except those of a scope that has not
 /// ended.
 pub fn take_findings() -> Findings {
     if !is_on() {
@@ -102,20 +103,20 @@ pub fn take_findings() -> Findings {
     .unwrap_or_default()
 }
 
-/// What belongs to the moment at which work is enqueued.
+/// State captured when work is enqueued.
 #[derive(Debug, Clone)]
 pub struct Enqueued {
     pub(super) collector: Arc<Collector>,
     pub(super) buffers: Arc<Buffers>,
 }
 
-/// The state of the calling thread, for work that it enqueues now; `None` when launches are not checked.
+/// Captures the calling thread's state for work that it enqueues now; `None` when launches are not checked.
 pub fn enqueued() -> Option<Enqueued> {
     is_on().then(|| Enqueued { collector: OWN.with_borrow(Arc::clone), buffers: memory::buffers_now() })
 }
 
 impl Enqueued {
-    /// Runs the work.
+    /// Runs the work with the captured state.
     pub fn run<R>(self, work: impl FnOnce() -> R) -> R {
         struct Restore(Option<Enqueued>);
         impl Drop for Restore {
@@ -128,18 +129,19 @@ impl Enqueued {
     }
 }
 
-/// What belongs to the work that this thread runs, if it was enqueued.
+/// Captured state of the work that this thread runs, if it was enqueued.
 pub(super) fn running() -> Option<Enqueued> {
     RUNNING.with_borrow(Clone::clone)
 }
 
-/// While it lives, it has the findings in launches that its thread enqueues: they are no errors, and are not reported. What
-/// was not taken when it is dropped is an error and reported, as without it.
+/// Scope that collects the findings of launches that its thread enqueues during its lifetime. Collected findings are
+/// not errors and are not reported. Findings not taken when it is dropped become errors and are reported, as without a
+/// scope.
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {
     own: Arc<Collector>,
-    /// It is dropped on its thread.
+    /// Keeps the scope on its thread.
     _of_thread: PhantomData<Cell<*const ()>>,
 }
 
@@ -156,7 +158,7 @@ impl Scope {
         })
     }
 
-    /// Takes the findings in the launches that have run.
+    /// Takes the findings of the launches that have run.
     pub fn take(&self) -> Findings {
         std::mem::take(&mut self.own.state().found)
     }
@@ -171,7 +173,7 @@ impl Drop for Scope {
         };
         let Some(outer) = &self.own.outer else { return };
         outer.add(found, false);
-        // Scopes that began later and are still there are ended by their own drop.
+        // Scopes that began later and still exist are ended by their own drop.
         let _ = OWN.try_with(|current| {
             let mut current = current.borrow_mut();
             if Arc::ptr_eq(&current, &self.own) {

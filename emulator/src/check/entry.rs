@@ -1,7 +1,8 @@
-//! What instrumented code calls: the functions of LLVM's `tsan` pass, and those of the device library's atomics.
+//! Entry points for instrumented code: the functions of LLVM's `tsan` pass, and those of the device library's atomics.
 //!
-//! Each takes the address of an access. The return address is the access's place in the source, so each is a few lines of
-//! assembly that pass it on. They are weak: in a program with ThreadSanitizer's own runtime that one's are used.
+//! Each takes the address of an access. The return address identifies the access's place in the source, so each entry
+//! point is a few lines of assembly that pass it on. They are weak symbols: in a program with ThreadSanitizer's own
+//! runtime, that runtime's functions are used.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -12,8 +13,8 @@ use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
-/// Whether an access is one to check: a launch is checked on this host thread, and the memory is not the thread's own stack.
-/// Most is, so this comes first.
+/// Returns true if an access must be checked: a launch is checked on this host thread, and the memory is not the
+/// thread's own stack. Most accesses are to the stack, so this test comes first.
 #[inline(always)]
 fn is_checked(address: usize) -> bool {
     let registers = registers();
@@ -21,7 +22,7 @@ fn is_checked(address: usize) -> bool {
     if checker.is_null() {
         return false;
     }
-    // SAFETY: as in `with_checker`; nothing here runs code of the program, which could make a second reference.
+    // SAFETY: as in `with_checker`; no code of the program runs here that could create a second reference.
     let checker = unsafe { &mut *checker };
     checker.has_accesses = true;
     // The stack lies below the yielder, which is at its top.
@@ -29,7 +30,7 @@ fn is_checked(address: usize) -> bool {
     above >= checker.stack_bytes && registers.in_kernel()
 }
 
-/// Gives the checker the access, if it is one to check.
+/// Passes an access to the checker, if it must be checked.
 #[inline(always)]
 fn accessed(address: usize, access: Accessed) {
     if is_checked(address) {
@@ -37,12 +38,12 @@ fn accessed(address: usize, access: Accessed) {
     }
 }
 
-/// Gives the checker an access that [`is_checked`].
+/// Passes an access to the checker, for which [`is_checked`] returned true.
 #[inline(always)]
 fn check(address: usize, access: Accessed) {
     let registers = registers();
     let (number, thread) = (registers.block().number, registers.linear.get());
-    // SAFETY: as in `is_checked`, which found that it is not null.
+    // SAFETY: as in `is_checked`, which found that the pointer is not null.
     let checker = unsafe { &mut *registers.checker.get() };
     if !checker.access_at_once(number, thread, address, &access) {
         check_slowly(registers, address, access);
@@ -52,7 +53,7 @@ fn check(address: usize, access: Accessed) {
 #[cold]
 #[inline(never)]
 fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
-    // The emulator's registers are no memory of a GPU.
+    // The emulator's registers are not GPU memory.
     if address.wrapping_sub(std::ptr::from_ref(registers) as usize) < size_of::<Registers>() {
         return;
     }
@@ -71,7 +72,7 @@ fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
             _ => None,
         }
     });
-    // Ends the launch when the thread next waits or exits: it cannot be unwound from here.
+    // The launch ends when the thread next waits or exits: it cannot be unwound from here.
     if let Some(fault) = fault.flatten() {
         registers.set().fail(fault);
     }
@@ -81,7 +82,7 @@ macro_rules! accesses {
     ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
         $(
             extern "C" fn $function(address: usize, pc: usize) {
-                /// A function of its own, so that the rest needs no stack.
+                /// Checks an access, as a separate function, so that the caller needs no stack.
                 #[inline(never)]
                 extern "C" fn check_it(address: usize, pc: usize) {
                     check(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
@@ -95,7 +96,7 @@ macro_rules! accesses {
     };
 }
 
-/// Defines a symbol that calls `$function` with the return address as one argument more than the caller's.
+/// Defines a symbol that calls `$function` with the return address as an additional argument.
 macro_rules! forward {
     ($symbol:literal, $arguments:tt, $function:ident) => {
         #[cfg(all(target_arch = "x86_64", not(target_vendor = "apple"), not(windows)))]
@@ -164,7 +165,7 @@ forward!("__tsan_func_exit", 1, nothing);
 
 extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: usize) -> *mut u8 {
     if bytes != 0 {
-        // Bytes that nothing wrote, such as padding, may be copied.
+        // Uninitialized bytes, such as padding, may be copied.
         accessed(from as usize, Accessed { reads: true, any_value: true, ..Accessed::new(bytes, pc) });
         accessed(to as usize, Accessed { writes: true, ..Accessed::new(bytes, pc) });
     }
@@ -185,7 +186,7 @@ extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 
 }
 forward!("__tsan_memset", 3, fill);
 
-/// An atomic operation: its address and bytes, and the rest as `unpacked` returns it.
+/// Handles an atomic operation: its address and size, and the remaining properties packed as for `unpacked`.
 extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
     if is_checked(address) {
         match bytes {
@@ -219,11 +220,11 @@ unsafe extern "C" {
     fn __warpsmith_check_atomic(address: usize, bytes: usize, packed: u32);
 }
 
-/// An atomic operation of the device library, before it is done. The place is that of the call.
+/// Reports an atomic operation of the device library, before it is performed. The place is the call site.
 #[inline(always)]
 pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, scope: Scope) {
     let packed = operation as u32 | order_bits(order) << 2 | (scope as u32) << 4;
-    // SAFETY: the function takes numbers alone.
+    // SAFETY: the function takes only numbers.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     unsafe {
         __warpsmith_check_atomic(address as usize, size_of::<T>(), packed);
@@ -232,10 +233,10 @@ pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, sc
     let _ = (address, packed);
 }
 
-/// Copies the value of a machine argument of a launch to `to`.
+/// Copies the value of a launch's kernel parameter to `to`.
 ///
 /// # Safety
-/// `args` has more than `index` pointers, that one points to as many bytes, and `to` has place for them.
+/// `args` has more than `index` pointers, the one at `index` points to `bytes` bytes, and `to` has room for them.
 #[inline(never)]
 pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
@@ -249,7 +250,7 @@ pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u
     }
 }
 
-/// Runs code of the host that stands for a function of the GPU: what it does to memory is not checked.
+/// Runs host code that stands for a GPU function, without checking its memory accesses.
 pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(*mut Checker);
     impl Drop for Restore {
@@ -261,7 +262,7 @@ pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// A fence of the device library.
+/// Reports a fence of the device library.
 pub fn fence(order: Memory, scope: Scope) {
     let registers = registers();
     if !registers.checker.get().is_null() && registers.in_kernel() {

@@ -1,8 +1,8 @@
-//! The memory that is checked for bounds and for bytes that were never written: the device's buffers, and shared arrays.
+//! Memory checked for bounds and for uninitialized reads: the device's buffers, and shared arrays.
 //!
-//! The driver says which memory it has allocated, and the allocator above it which buffers lie in that. The buffers of a
-//! launch are those of the moment at which it was enqueued: a buffer that is freed later may still be in use, and one that
-//! was freed before may not, whenever the launch runs. A block that the allocator uses again is a new buffer.
+//! The driver reports the memory it has allocated, and the allocator above it reports the buffers in that memory. A
+//! launch uses the set of buffers at its enqueue time, whenever it runs. A buffer freed later may still be in use; one
+//! freed earlier may not. A block that the allocator reuses is a new buffer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,33 +15,33 @@ use super::shadow::PAGE;
 /// Bytes on either side of a region that no kernel may touch.
 pub const RED_ZONE: usize = 4096;
 
-/// What a region is.
+/// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Buffer,
     Shared,
-    /// A buffer that was freed.
+    /// A freed buffer.
     Freed,
-    /// Memory of the device in which no buffer was.
+    /// Device memory that belongs to no buffer.
     Unused,
 }
 
 impl Of {
-    /// Whether no kernel may touch it.
+    /// Returns true if no kernel may touch the region.
     pub fn is_forbidden(self) -> bool {
         matches!(self, Of::Freed | Of::Unused)
     }
 }
 
-/// Memory that is one thing. It begins at a multiple of [`PAGE`], and the rest of its last page is nothing else's.
+/// Memory of one buffer or array. It begins at a multiple of [`PAGE`], and nothing else uses the rest of its last page.
 #[derive(Debug)]
 pub(super) struct Region {
     pub start: usize,
     pub end: usize,
     pub of: Of,
-    /// Whether no buffer was here before, so that what nothing has written holds what it was filled with.
+    /// True if there was no buffer here before, so that unwritten bytes hold the fill value.
     pub is_new: bool,
-    /// One bit for each byte; none for memory that no kernel may touch.
+    /// Initialization bits, one per byte; empty for memory that no kernel may touch.
     written: Box<[AtomicU64]>,
 }
 
@@ -53,22 +53,23 @@ impl Region {
         Self { start, end: start + bytes, of, is_new: of != Of::Freed, written }
     }
 
-    /// Whether an address is in it or in its red zones.
+    /// Returns true if an address is in the region or in its red zones.
     pub fn is_near(&self, address: usize) -> bool {
         address >= self.start - RED_ZONE && address < self.last() + RED_ZONE
     }
 
-    /// The end of its last page.
+    /// End of the region's last page.
     fn last(&self) -> usize {
         self.end.next_multiple_of(PAGE)
     }
 
-    /// The words of the page at this address, which the region contains in part. Kernels may touch it.
+    /// Initialization words of the page at this address, which the region contains at least in part. Kernels may touch
+    /// the region.
     pub fn written_from(&self, page: usize) -> *const AtomicU64 {
         self.written[(page - self.start) / 64..].as_ptr()
     }
 
-    /// Marks bytes, or all, as written or not.
+    /// Marks a range, or the whole region, as written or not.
     pub fn mark(&self, offset: usize, bytes: usize, written: bool) {
         let end = (offset + bytes).min(self.written.len() * 64);
         let mut at = offset;
@@ -88,36 +89,36 @@ impl Region {
     }
 }
 
-/// Regions by their start; none overlaps another.
+/// Disjoint regions, by start address.
 pub(super) type Buffers = BTreeMap<usize, Arc<Region>>;
 
-/// Work that was enqueued shares the map as it was then.
+/// Enqueued work shares the map of its enqueue time.
 static BUFFERS: LazyLock<Mutex<Arc<Buffers>>> = LazyLock::new(Mutex::default);
 
 fn lock() -> MutexGuard<'static, Arc<Buffers>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What new buffers are filled with: floating-point numbers are NaN.
+/// Fill value of new buffers: floating-point numbers are NaN.
 pub const FILL: u8 = 0xff;
 
-/// The buffers there are.
+/// Current buffers.
 pub(super) fn buffers_now() -> Arc<Buffers> {
     Arc::clone(&lock())
 }
 
-/// The buffers for the work that this thread runs.
+/// Buffers for the work that this thread runs.
 fn buffers() -> Arc<Buffers> {
     collect::running().map_or_else(buffers_now, |enqueued| enqueued.buffers)
 }
 
-/// The region that an address is in.
+/// Region that contains an address.
 fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
     buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
 }
 
-/// Cuts a range, of whole pages, out of the regions there are. What is left of a buffer is unused. Returns whether the range is
-/// new.
+/// Cuts a range of whole pages out of the existing regions. The rest of a cut buffer becomes unused. Returns true if
+/// the range is new.
 fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     let mut is_new = true;
     while let Some((_, old)) = buffers.range(..end).next_back()
@@ -140,8 +141,8 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     is_new
 }
 
-/// Memory of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
-/// end rounded up to 512; or a buffer in such memory. Nothing in it counts as written; it is filled with [`FILL`].
+/// Reports new device memory at a multiple of 512, with [`RED_ZONE`] unused bytes before it and after its end rounded
+/// up to 512; or a buffer in such memory. Nothing in it counts as written; it is filled with [`FILL`].
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();
@@ -151,7 +152,7 @@ pub fn allocated(start: usize, bytes: usize) {
     }
 }
 
-/// No kernel that is enqueued from now on may touch the buffers in this memory.
+/// Reports that kernels enqueued from now on may not touch the buffers in this memory.
 pub fn freed(start: usize, bytes: usize) {
     if !is_on() {
         return;
@@ -164,14 +165,14 @@ pub fn freed(start: usize, bytes: usize) {
     }
 }
 
-/// The memory is no longer the device's.
+/// Reports that the memory no longer belongs to the device.
 pub fn released(start: usize, bytes: usize) {
     if is_on() {
         Arc::make_mut(&mut lock()).retain(|at, _| !(start..start + bytes).contains(at));
     }
 }
 
-/// Something other than a kernel has written bytes, which may be in a buffer.
+/// Reports that something other than a kernel has written bytes, which may be in a buffer.
 pub fn written(start: usize, bytes: usize) {
     if is_on()
         && let Some(region) = find(&buffers(), start)
@@ -180,14 +181,14 @@ pub fn written(start: usize, bytes: usize) {
     }
 }
 
-/// Something other than a kernel may have written any buffer.
+/// Reports that something other than a kernel may have written any buffer.
 pub fn all_written() {
     if is_on() {
         buffers().values().for_each(|region| region.mark(0, region.end - region.start, true));
     }
 }
 
-/// Something other than a kernel has copied bytes from one place to another, which may be in buffers.
+/// Reports that something other than a kernel has copied bytes, which may be in buffers.
 pub fn copied(to: usize, from: usize, bytes: usize) {
     if !is_on() {
         return;
@@ -202,7 +203,7 @@ pub fn copied(to: usize, from: usize, bytes: usize) {
     }
 }
 
-/// The regions of a launch.
+/// Regions of a launch.
 #[derive(Default)]
 pub(super) struct Regions {
     buffers: Arc<Buffers>,
@@ -219,12 +220,12 @@ impl Regions {
         *self = Self::default();
     }
 
-    /// Whether an address is in a buffer, freed or not.
+    /// Returns true if an address is in a buffer, freed or not.
     pub fn is_in_buffer(&self, address: usize) -> bool {
         find(&self.buffers, address).is_some_and(|region| region.of != Of::Unused)
     }
 
-    /// The buffer, of those that kernels may touch, nearest below an address in the same memory of the device.
+    /// Nearest accessible buffer below an address in the same device memory.
     pub fn buffer_below(&self, address: usize) -> Option<&Region> {
         let mut end = address;
         for (_, region) in self.buffers.range(..=address).rev() {
@@ -239,9 +240,9 @@ impl Regions {
         None
     }
 
-    /// The region in which an address is, or in whose red zone.
+    /// Region that contains an address, or has it in its red zone.
     pub fn find(&self, address: usize) -> Option<&Region> {
-        // A page that a region begins or ends in counts as that region's, so the nearest below comes first.
+        // A page in which a region begins or ends counts as that region's, so the nearest region below comes first.
         let below = self.buffers.range(..=address).next_back();
         let above = self.buffers.range(address + 1..).next();
         let mut near = below.into_iter().chain(above).map(|(_, region)| &**region);
@@ -249,7 +250,7 @@ impl Regions {
         buffer.or_else(|| self.shared.iter().find(|region| region.is_near(address)))
     }
 
-    /// The shared array at this address begins a new life.
+    /// Starts a new lifetime of the shared array at this address.
     pub fn fresh(&mut self, start: usize, bytes: usize) {
         match self.shared.iter().find(|region| region.start == start) {
             Some(region) => region.mark(0, bytes, false),
@@ -257,7 +258,7 @@ impl Regions {
         }
     }
 
-    /// The shared array is gone.
+    /// Ends the lifetime of the shared array at this address.
     pub fn gone(&mut self, start: usize) {
         self.shared.retain(|region| region.start != start);
     }

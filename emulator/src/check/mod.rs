@@ -1,20 +1,24 @@
-//! Checks what kernels do to memory: finds races, accesses out of bounds, and reads of memory that nothing wrote.
+//! Memory checker for kernels: finds races, out-of-bounds accesses, and reads of uninitialized memory.
 //!
-//! `warpsmith check` compiles the crates of a program that contain kernels with LLVM's `tsan` pass, which puts a call before
-//! every access to memory. The calls come here (`entry`). While a launch is checked, which `WARPSMITH_CHECK` decides
-//! (`settings`), each is compared with the accesses before it to the same bytes (`shadow`), by what is known to order the
-//! threads (`clocks`), and with the bounds of the buffer or shared array (`memory`). What is wrong becomes a [`Finding`];
-//! the launch runs on. Then it fails with [`Fault::Check`](crate::Fault), or, if a stream runs it for a thread that
-//! [`enqueued`] it, ends as if nothing was wrong, and the thread takes ([`take_findings`]) the findings (`collect`).
+//! `warpsmith check` compiles a program's kernel crates with LLVM's `tsan` pass, which inserts a call before every
+//! memory access. The calls arrive in `entry`. A launch is checked if `WARPSMITH_CHECK` says so (`settings`). Each
+//! access is compared with earlier accesses to the same bytes (`shadow`), using the known order of the threads
+//! (`clocks`). It is also compared with the bounds of the buffer or shared array (`memory`).
 //!
-//! Of a launch that was enqueued, the checker also notes which bytes it has touched (`touched`), so that the driver can compare
-//! launches on streams that nothing orders.
+//! An error becomes a [`Finding`], and the launch continues. At its end, the launch fails with
+//! [`Fault::Check`](crate::Fault). If a stream runs it for a thread that [`enqueued`] it, it ends as if successful, and
+//! that thread takes ([`take_findings`]) the findings (`collect`).
 //!
-//! A checked launch runs on one host thread. One that is not checked pays for a test of one pointer at each barrier.
+//! For an enqueued launch, the checker also records the bytes it has touched (`touched`), so that the driver can
+//! compare launches on unordered streams.
 //!
-//! What is not found: accesses of crates that were not instrumented; a race with one of many earlier accesses to the same
-//! four bytes, of which three are kept; races with threads whose clock exceeds 65534, that is after as many barriers and
-//! releases; whatever the run did not execute.
+//! A checked launch runs on one host thread. An unchecked launch pays for testing one pointer at each barrier.
+//!
+//! Not detected:
+//! - accesses of uninstrumented crates;
+//! - a race with one of many earlier accesses to the same four bytes, of which three are kept;
+//! - races with threads whose clock exceeds 65534, that is, after as many barriers and releases;
+//! - code that the run did not execute.
 
 mod clocks;
 mod collect;
@@ -53,8 +57,8 @@ use place::Places;
 use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
 
-/// The layout of an allocation with red zones around memory of `layout`, and how far the memory is from its start.
-/// `None` for a size that no allocation can have.
+/// Layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it. `None` for a
+/// size that no allocation can have.
 pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(PAGE);
     let before = RED_ZONE.next_multiple_of(align);
@@ -62,10 +66,11 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which a checker frees them after a launch, if that is less than a part of what there may be.
+/// Bytes of shadow memory above which a checker frees it after a launch, unless a fraction of the permitted amount is
+/// lower.
 const KEPT_BYTES: usize = 256 << 20;
 
-/// What the checker has to know of a launch.
+/// Description of a launch for the checker.
 pub(crate) struct Subject<'a> {
     pub kernel: &'static KernelSpec,
     pub grid: [u32; 3],
@@ -74,19 +79,19 @@ pub(crate) struct Subject<'a> {
     pub stack_bytes: usize,
 }
 
-/// An access as instrumented code reports it.
+/// An access as reported by instrumented code.
 #[derive(Clone, Copy)]
 struct Accessed {
     bytes: usize,
-    /// The address behind the call.
+    /// Return address of the call.
     pc: usize,
     reads: bool,
     writes: bool,
     atomic: bool,
     narrow: bool,
-    /// The address has to be a multiple of the size.
+    /// True if the address must be a multiple of the size.
     aligned: bool,
-    /// The value may be one that nothing wrote.
+    /// True if the value may be uninitialized.
     any_value: bool,
 }
 
@@ -122,33 +127,33 @@ pub(crate) struct Checker {
     kernel: &'static KernelSpec,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Bytes of a thread's stack, which is its own.
+    /// Bytes of a thread's private stack.
     stack_bytes: usize,
     clocks: Clocks,
     pages: Pages,
     regions: Regions,
     places: Places,
-    /// The places of other kernels.
+    /// Places of other kernels.
     other_places: HashMap<*const KernelSpec, Places>,
-    /// The pointers among the launch's arguments.
+    /// Pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
-    /// Whether the launch has made an access.
+    /// True if the launch has made an access.
     has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
-    /// Findings beyond the limit.
+    /// Number of findings beyond the limit.
     more: u64,
-    /// Who gets them, if the launch was enqueued.
+    /// Recipient of the findings, if the launch was enqueued.
     collector: Option<Arc<Collector>>,
-    /// Findings are reported at once.
+    /// True if findings are reported at once.
     reports: bool,
-    /// There are as many findings as there may be.
+    /// True if the maximum number of findings is reached.
     full: bool,
-    /// There was no memory for another page.
+    /// True if there was no memory for another page.
     out_of_memory: bool,
 }
 
-// SAFETY: the pointers among its keys are compared, and never followed; see `Pages` for those there.
+// SAFETY: pointers among its keys are compared, and never dereferenced; see `Pages` for the pointers there.
 unsafe impl Send for Checker {}
 
 /// Checkers between launches.
@@ -156,7 +161,7 @@ unsafe impl Send for Checker {}
 static IDLE: Mutex<Vec<Box<Checker>>> = Mutex::new(Vec::new());
 
 impl Checker {
-    /// A checker for a launch, if launches are checked.
+    /// Returns a checker for a launch, if launches are checked.
     pub fn begin_launch(launch: &Subject<'_>) -> Result<Option<Box<Checker>>, String> {
         let Some(settings) = settings()? else { return Ok(None) };
         let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -206,9 +211,9 @@ impl Checker {
         self.reports = self.collector.as_ref().is_none_or(|collector| !collector.is_scope());
     }
 
-    /// Ends the launch, which has ended with `result`. What was found is an error of it, or goes to who enqueued it.
+    /// Ends a launch with `result`. Its findings become its error, or go to the thread that enqueued it.
     pub fn end_launch<T: Default>(mut self: Box<Self>, result: Result<T, Fault>) -> Result<T, Fault> {
-        // A kernel without memory has nothing to access.
+        // A kernel without memory arguments has nothing to access.
         if result.is_ok() && !self.has_accesses && self.arguments.iter().any(report::Argument::has_memory) {
             self.report_missing();
         }
@@ -228,7 +233,7 @@ impl Checker {
             return result;
         }
         let then = match result {
-            // What was to be launched next is not, if the launch was stopped.
+            // Dependent work is not launched if the launch was stopped.
             Ok(_) | Err(Fault::Check { .. }) if self.collector.is_some() => {
                 let collector = self.collector.take();
                 collector.inspect(|collector| collector.add(found, self.reports));
@@ -244,49 +249,49 @@ impl Checker {
         Err(Fault::Check { kernel: self.kernel.name, findings, more, then })
     }
 
-    /// Whether anything was found.
+    /// Returns true if there are findings.
     pub fn has_findings(&self) -> bool {
         !self.findings.is_empty()
     }
 
-    /// A block is about to run, at place `number` of those that run at once.
+    /// Prepares for a block that is about to run, at index `number` of the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
         self.clocks.begin_block(number, linear as u32, index, threads);
     }
 
-    /// A barrier of the block is complete.
+    /// Handles a completed block barrier.
     pub fn block_barrier(&mut self, number: u32) {
         self.clocks.block_barrier(number);
     }
 
-    /// These lanes of a warp have synchronised.
+    /// Handles the synchronization of these lanes of a warp.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         self.clocks.warp_barrier(number, warp, lanes);
     }
 
-    /// A thread has arrived at the barrier of the cluster whose blocks begin at place `first`; it `waits` at once, or does
-    /// something else before.
+    /// Handles a thread's arrival at the barrier of the cluster whose blocks start at index `first`. `waits` is false
+    /// if it does other work before it waits.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         self.clocks.cluster_arrive(first, number, thread, waits);
     }
 
-    /// The barrier has let the thread through.
+    /// Handles a thread's completed wait for the barrier.
     pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
         self.clocks.cluster_wait(first, number, thread);
     }
 
-    /// The barrier of a cluster of these blocks is complete.
+    /// Handles a completed barrier of a cluster with these blocks.
     pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
         self.clocks.cluster_barrier(numbers);
     }
 
-    /// The barrier of the grid is complete.
+    /// Handles a completed grid barrier.
     pub fn grid_barrier(&mut self) {
         self.note_touched();
         self.pages.begin_phase();
     }
 
-    /// A copy that no thread makes has written these bytes.
+    /// Marks bytes written by a copy that no thread performs.
     pub fn copied_to(&mut self, start: usize, bytes: usize) {
         if let Some(region) = self.regions.find(start)
             && let Some(offset) = start.checked_sub(region.start)
@@ -296,20 +301,20 @@ impl Checker {
         }
     }
 
-    /// The shared array at this address, with red zones around it, begins a new life.
+    /// Starts a new lifetime of the shared array at this address, with red zones around it.
     pub fn fresh(&mut self, start: usize, bytes: usize) {
         self.regions.fresh(start, bytes);
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
-    /// The shared array at this address is gone.
+    /// Ends the lifetime of the shared array at this address.
     pub fn gone(&mut self, start: usize, bytes: usize) {
         self.regions.gone(start);
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
-    /// An access by a thread of the block at place `number`, if it is a common one, with which nothing is wrong. `false`
-    /// for others, which [`Self::access`] checks from the start.
+    /// Fast path for a common, correct access by a thread of the block at index `number`. Returns `false` for all
+    /// others, which [`Self::access`] checks from the start.
     #[inline(always)]
     fn access_at_once(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) -> bool {
         let (Some(page), Some(place)) = (self.pages.recent(address), self.places.recent(access.pc)) else {
@@ -339,7 +344,7 @@ impl Checker {
         true
     }
 
-    /// An access by a thread of the block at place `number`.
+    /// Checks an access by a thread of the block at index `number`.
     fn access(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) {
         let place = self.places.number(access.pc);
         let block = &self.clocks.blocks[number as usize];
@@ -356,7 +361,7 @@ impl Checker {
         }
     }
 
-    /// The part of an access in one page.
+    /// Checks the part of an access in one page.
     fn piece(
         &mut self,
         number: u32,
@@ -406,7 +411,7 @@ impl Checker {
     }
 }
 
-/// The grains of a page that bytes are in, each with a mask of them.
+/// Grains of a page that contain the bytes, each with a mask of them.
 #[inline(always)]
 fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     (offset / GRAIN..=(offset + bytes - 1) / GRAIN).map(move |grain| {
@@ -416,17 +421,17 @@ fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// What an access is to those before to the same bytes.
+/// Result of comparing an access with earlier ones to the same bytes.
 enum Compared {
-    /// One of them, as far as it matters.
+    /// Already covered by an earlier record.
     Known,
-    /// To be kept in this record.
+    /// To be stored in this record.
     Kept(usize),
-    /// The same, but it is in a race with this one.
+    /// To be stored in this record, and in a race with the given earlier access.
     Race(usize, Record),
 }
 
-/// Compares an access by a thread of `block` with those before to the same bytes.
+/// Compares an access by a thread of `block` with earlier accesses to the same bytes.
 #[inline(always)]
 fn compare(
     clocks: &Clocks,
@@ -443,7 +448,8 @@ fn compare(
     }
     let is_past = |old: &Record| old.clock().is_none_or(|clock| block.is_past(old.block(), clock));
     if Record::are_alike(records, now) && !records[..2].iter().any(is_past) {
-        // The first two are kept: they are of two threads, so what conflicts with this conflicts with one of them.
+        // The first two are kept: they belong to two threads, so an access that conflicts with this one conflicts with
+        // one of them.
         return Compared::Kept(RECORDS - 1);
     }
     let mut race = None;

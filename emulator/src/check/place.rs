@@ -1,7 +1,7 @@
-//! The places of instrumented accesses in the source: numbers in the shadow memory, call stacks in findings.
+//! Source places of instrumented accesses: numbers in shadow memory, call stacks in findings.
 //!
-//! The first access at a return address captures the call stack, without names; a finding looks the names up. The
-//! standard library reads the debug information, so nothing else has to.
+//! The first access at a return address captures the call stack, without names; a finding resolves the names. The
+//! standard library reads the debug information, so no other reader is needed.
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use gpu_spec::finding::Frame;
 
-/// Places that a kernel can have; the last stands for all that are more.
+/// Maximum number of places per kernel; the last one stands for all further places.
 pub(super) const MOST: usize = 1 << 15;
 
 const CACHED: usize = 1024;
 
-/// The places of one kernel.
+/// Places of one kernel.
 pub(super) struct Places {
-    /// Recent places by their return address.
+    /// Recent places by return address.
     cache: Box<[(usize, u16); CACHED]>,
     numbers: HashMap<usize, u16>,
     stacks: Vec<Arc<Backtrace>>,
@@ -30,14 +30,14 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The number of the place that returns to `pc`, if it is a recent one.
+    /// Number of the place with return address `pc`, if it is a recent one.
     #[inline(always)]
     pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
         (cached == pc).then_some(number)
     }
 
-    /// The number of the place that returns to `pc`, whose call is on the stack.
+    /// Number of the place with return address `pc`, whose call is on the stack.
     pub fn number(&mut self, pc: usize) -> u16 {
         if let Some(number) = self.recent(pc) {
             return number;
@@ -57,19 +57,18 @@ impl Places {
         number
     }
 
-    /// The frames of a place, innermost first, up to the kernel.
-    /// Files below `root` are named from there.
+    /// Frames of a place, innermost first, up to the kernel. Paths of files below `root` are relative to it.
     pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
         self.stacks.get(number as usize).map_or_else(Vec::new, |stack| frames_of(stack, root))
     }
 
-    /// The call stack of a place.
+    /// Call stack of a place.
     pub fn stack(&self, number: u16) -> Option<Arc<Backtrace>> {
         self.stacks.get(number as usize).cloned()
     }
 }
 
-/// The frames of a call stack, as [`Places::frames`].
+/// Frames of a call stack, in the form of [`Places::frames`].
 pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
     let mut frames = kernel_frames(&format!("{stack:?}"));
     for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
@@ -78,31 +77,31 @@ pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
     frames
 }
 
-/// The frames of a kernel that was interrupted, innermost first, from the stack of the handler.
+/// Frames of an interrupted kernel, innermost first, from the signal handler's stack.
 pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
     let text = format!("{stack:?}");
     let frames: Vec<Frame> = text.split("{ fn: ").skip(1).map(frame).collect();
     let handler = frames.iter().position(is_own).unwrap_or(0);
-    // The system's frame between the two has no file; the kernel may have been in a call of the check.
+    // The system's frame between the two has no file; the kernel may have been in a call of the checker.
     let is_kernel = |frame: &&Frame| !frame.file.is_empty() && !is_own(frame) && !is_of_std(frame);
     frames[handler..].iter().filter(is_kernel).cloned().collect()
 }
 
-/// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
+/// Parses the kernel's frames from a call stack, as the standard library prints it for debugging.
 fn kernel_frames(stack: &str) -> Vec<Frame> {
     let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();
-    // Without symbols nothing tells where the kernel's frames begin.
+    // Without symbols, the start of the kernel's frames is unknown.
     let Some(start) = frames.iter().position(is_own) else { return Vec::new() };
     let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
     let rest = &frames[start..];
-    // The kernel macro's function that calls the kernel, which the emulator calls.
+    // The function of the kernel macro that calls the kernel, and that the emulator calls.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
     rest[..end].iter().filter(|frame| !is_of_std(frame)).cloned().collect()
 }
 
-/// Whether a frame is of the standard library, whose files are in `/rustc/…/library` or, in a compiler of a distribution, in
-/// a folder such as `/usr/src/rustc-1.96.0/library`.
+/// Returns true if a frame belongs to the standard library. Its files are in `/rustc/…/library` or, for a
+/// distribution's compiler, in a folder such as `/usr/src/rustc-1.96.0/library`.
 fn is_of_std(frame: &Frame) -> bool {
     let of_crate = |name| frame.file.contains(&format!("/library/{name}/src/"));
     frame.file.starts_with("/rustc/")
@@ -110,7 +109,8 @@ fn is_of_std(frame: &Frame) -> bool {
         || ["core", "alloc", "std"].into_iter().any(of_crate)
 }
 
-/// A file's path from `root`, if it is below. The standard library names those below the current folder from there.
+/// Path of a file relative to `root`, if it is below it. The standard library prints paths below the current folder
+/// relative to that folder.
 fn from_root(file: &str, root: &Path) -> String {
     let absolute = match file.strip_prefix("./") {
         Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
@@ -122,13 +122,13 @@ fn from_root(file: &str, root: &Path) -> String {
     }
 }
 
-/// Whether a frame is of this crate. Functions that were inlined may lack their path.
+/// Returns true if a frame belongs to this crate. Inlined functions may lack their path.
 fn is_own(frame: &Frame) -> bool {
     let folder = file!().strip_suffix("check/place.rs").unwrap_or("emulator/src/");
     frame.function.contains("warpsmith_emulator::") || frame.file.contains(folder)
 }
 
-/// `"name", file: "path", line: 7 }`, of which all but the name may be missing.
+/// Parses a frame: `"name", file: "path", line: 7 }`, of which all but the name may be missing.
 fn frame(text: &str) -> Frame {
     let text = text.split(" }").next().unwrap_or(text);
     let quoted =

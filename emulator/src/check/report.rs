@@ -1,4 +1,4 @@
-//! Findings: once for each pair of places, with the memory and the remedy in words, unless the source allows them.
+//! Findings: one per pair of places, with the memory and the remedy in words, unless the source allows them.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -13,38 +13,39 @@ use super::touched::STREAM_ADVICE;
 use super::{Accessed, Checker, Subject, collect};
 use crate::shared::POISON;
 
-/// In a comment on the line of an access or the line before, followed by the reason: its findings are not reported.
+/// Marker that suppresses findings: in a comment on the line of an access or the line before it, followed by the
+/// reason.
 pub const ALLOW: &str = "warpsmith-check: allow";
 
-/// A pointer among the arguments of a launch.
+/// A pointer among a launch's arguments.
 pub(super) struct Argument {
     name: &'static str,
     start: usize,
-    /// `None` for a raw pointer.
+    /// Elements of a slice or view; `None` for a raw pointer.
     elements: Option<Elements>,
 }
 
 impl Argument {
-    /// Whether there is memory behind it, as far as is known.
+    /// Returns true if the pointer refers to memory, as far as is known.
     pub fn has_memory(&self) -> bool {
         self.elements.as_ref().is_none_or(|elements| elements.span != 0)
     }
 }
 
-/// The elements of a slice or view.
+/// Elements of a slice or view.
 struct Elements {
-    /// Bytes of one.
+    /// Bytes per element.
     size: usize,
-    /// From the first to the last, with those between rows.
+    /// Number of elements from the first to the last, including gaps between rows.
     span: usize,
-    /// Elements from row to row, of views in two and three dimensions.
+    /// Row pitch in elements, for views in two and three dimensions.
     pitch: Option<usize>,
-    /// Rows from plane to plane, of views in three dimensions.
+    /// Plane pitch in rows, for views in three dimensions.
     rows: Option<usize>,
 }
 
 impl Elements {
-    /// The element at a place of memory, by its indices, as the kernel's author counts.
+    /// Name of an element by its indices, as the kernel's author counts them.
     fn name(&self, argument: &str, index: usize) -> String {
         match (self.pitch, self.rows) {
             (Some(pitch), Some(rows)) if pitch * rows != 0 => {
@@ -61,22 +62,22 @@ impl Elements {
     }
 }
 
-/// The slices, views and pointers of a launch, also those in structs that point to one of its buffers.
+/// Slices, views and pointers of a launch, including pointers in structs that refer to one of its buffers.
 pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument> {
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
         let count = param.kind.machine_params();
         let (name, size) = (param.name, param.size);
-        // SAFETY: `run`'s caller promises values that fit the parameters: a word, or for a value its bytes. They may have
-        // padding, so they are copied as such.
+        // SAFETY: `run`'s caller promises values that fit the parameters: a word, or the bytes of a value. Values may
+        // have padding, so they are copied as possibly uninitialized.
         let word = |offset: usize| unsafe {
             launch.args[at].cast::<u8>().add(offset).cast::<MaybeUninit<usize>>().read_unaligned()
         };
-        // SAFETY: all kinds but values begin with an address.
+        // SAFETY: all kinds except values begin with an address.
         let start = || unsafe { word(0).assume_init() };
         let second = launch.args.get(at + 1).copied().unwrap_or_default();
-        // SAFETY: the second value of a slice is a length, of a view extents.
+        // SAFETY: the second field of a slice is a length; that of a view is its extents.
         let elements = unsafe {
             match param.kind {
                 ParamKind::Value
@@ -104,7 +105,8 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
             ParamKind::Shared => {}
             ParamKind::Value => {
                 let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
-                // An address of a buffer is taken for a pointer to it; another number would have to be one by chance.
+                // A word that is an address in a buffer counts as a pointer to it; another number would match only by
+                // chance.
                 let pointers =
                     words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
                 found.extend(pointers.map(|start| Argument { name, start, elements: None }));
@@ -122,10 +124,10 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
     found
 }
 
-/// A word of a value, which may be padding: some number then.
+/// Freezes a word of a value, which may be padding: it then has an arbitrary value.
 fn freeze(word: MaybeUninit<usize>) -> usize {
     let mut at = word;
-    // SAFETY: assembly that may write the word makes it initialized; it does nothing.
+    // SAFETY: the assembly may write the word, which makes it initialized for the compiler; it does nothing.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) &raw mut at, options(nostack, preserves_flags));
         at.assume_init()
@@ -133,7 +135,7 @@ fn freeze(word: MaybeUninit<usize>) -> usize {
 }
 
 impl Checker {
-    /// Nothing of the kernel was checked.
+    /// Reports that no access of the kernel was checked.
     #[cold]
     pub(super) fn report_missing(&mut self) {
         let package = self.kernel.package;
@@ -235,7 +237,7 @@ impl Checker {
         }
     }
 
-    /// Whether a comment at the place allows what happens there, with a reason.
+    /// Returns true if a comment at the place allows the finding, with a reason.
     fn is_allowed(&self, access: &Access) -> bool {
         let Some(place) = access.place().filter(|place| place.line != 0) else { return false };
         let read = |path: &Path| std::fs::read_to_string(path).ok();
@@ -250,7 +252,7 @@ impl Checker {
             .any(|(_, reason)| reason.chars().any(char::is_alphanumeric))
     }
 
-    /// The memory at an address, as the kernel's author knows it.
+    /// Description of the memory at an address, in the terms of the kernel's author.
     fn memory_at(&self, address: usize, bytes: usize) -> String {
         let access = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
         let named = self.arguments.iter().find_map(|argument| {
@@ -321,16 +323,16 @@ impl Checker {
     }
 }
 
-/// Whether memory of a buffer or a shared array that counts as unwritten holds anything but what it was filled with: then code
-/// wrote it that is not instrumented.
+/// Returns true if memory that counts as unwritten holds anything but its fill value: uninstrumented code has then
+/// written it. The memory belongs to a buffer or a shared array.
 fn has_value(address: usize, bytes: usize) -> bool {
-    // SAFETY: the memory is there, and the kernel is about to read it.
+    // SAFETY: the memory exists, and the kernel is about to read it.
     let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };
     let fill = byte(0);
     !matches!(fill, POISON | FILL) || (1..bytes).any(|at| byte(at) != fill)
 }
 
-/// What would be right.
+/// Remedy for a finding.
 fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool) -> &'static str {
     let atomics = now.kind().atomic || old.is_some_and(|old| old.kind().atomic);
     match kind {

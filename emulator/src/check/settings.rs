@@ -1,4 +1,4 @@
-//! Whether launches are checked, and how, from the environment: `warpsmith check` sets it.
+//! Settings of the checker from the environment, which `warpsmith check` sets.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
@@ -11,25 +11,25 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// How launches are checked.
+/// Settings of the checker.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub first: bool,
     pub limit: usize,
-    /// Bytes of shadow memory that there may be.
+    /// Maximum bytes of shadow memory.
     pub memory: usize,
     pub report: Option<PathBuf>,
     pub root: PathBuf,
 }
 
-/// The settings; `None` when launches are not checked. What is wrong with them is an error of every launch.
+/// Returns the settings; `None` when launches are not checked. Invalid settings are an error of every launch.
 pub(crate) fn settings() -> Result<Option<&'static Settings>, String> {
     static SETTINGS: OnceLock<Result<Option<Settings>, String>> = OnceLock::new();
     let settings = SETTINGS.get_or_init(|| read(|name| std::env::var(name).ok()));
     settings.as_ref().map(Option::as_ref).map_err(Clone::clone)
 }
 
-/// Whether launches are checked: the process was started by `warpsmith check`.
+/// Returns true if launches are checked: `warpsmith check` started the process.
 pub fn is_on() -> bool {
     matches!(settings(), Ok(Some(_)))
 }
@@ -58,7 +58,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
     }))
 }
 
-/// Bytes that programs can still allocate, as the operating system estimates.
+/// Bytes that programs can still allocate, as estimated by the operating system.
 fn available() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

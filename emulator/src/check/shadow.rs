@@ -1,10 +1,10 @@
 //! Shadow memory: for every four bytes that a kernel touches, the last accesses that can still be in a race.
 //!
-//! A page stands for 512 bytes. Its records are of one phase: a launch, or the part of one between two barriers of the
-//! grid. The first access in another phase clears them, as everything before is ordered.
+//! A page stands for 512 bytes. Its records belong to one phase: a launch, or the part of one between two grid
+//! barriers. The first access in another phase clears them, because everything earlier is ordered.
 //!
-//! A page lies in one region at most, a buffer or a shared array, whose bounds it keeps, with one bit for each byte that
-//! says whether it was written: regions begin at multiples of 512, and a page beside one belongs to its red zone.
+//! A page lies in at most one region, a buffer or a shared array. It keeps the bounds of the region and one
+//! initialization bit per byte. Regions begin at multiples of 512, and a page next to a region belongs to its red zone.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
@@ -13,23 +13,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::memory::Region;
 
-/// Bytes of a page.
+/// Bytes of memory per page.
 pub(super) const PAGE: usize = 512;
-/// Bytes that have records of their own.
+/// Bytes of memory per group of records.
 pub(super) const GRAIN: usize = 4;
-/// Accesses that are kept for each.
+/// Number of accesses kept per grain.
 pub(super) const RECORDS: usize = 3;
 
 const CACHED: usize = 512;
 
-/// An access: 10 bytes, as there are six for every 8 bytes of memory.
+/// Record of an access: 10 bytes, because there are six records per 8 bytes of memory.
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
-    /// From the top: the linear index of the block in the grid (32 bits), the thread's clock, at most [`u16::MAX`] (16), the
-    /// thread in its block (10), the bytes of the four (4), [`ATOMIC`], [`WRITE`].
+    /// Bit fields from the top: the linear index of the block in the grid (32 bits), the thread's clock, at most
+    /// [`u16::MAX`] (16), the thread in its block (10), the mask of the four bytes (4), [`ATOMIC`], [`WRITE`].
     key: u64,
-    /// The place in the source (15 bits), [`NARROW`].
+    /// Source place (15 bits), [`NARROW`].
     place: u16,
 }
 
@@ -49,7 +49,7 @@ impl Record {
         }
     }
 
-    /// The same access to other bytes of four.
+    /// Returns the same access for other bytes of the four.
     #[inline(always)]
     pub fn of_bytes(self, mask: u64) -> Self {
         Self { key: self.key & !MASK | mask << 2, ..self }
@@ -60,7 +60,7 @@ impl Record {
         self.key & MASK
     }
 
-    /// The bytes of the four.
+    /// Range of the accessed bytes within the four.
     pub fn bytes(&self) -> std::ops::Range<usize> {
         let mask = (self.mask() >> 2) as u32;
         mask.trailing_zeros() as usize..(u32::BITS - mask.leading_zeros()) as usize
@@ -81,7 +81,7 @@ impl Record {
         (self.key >> 6) as u32 & 1023
     }
 
-    /// The clock; `None` for one that is too large to be kept: the access counts as ordered.
+    /// Clock of the access; `None` if it is too large to be kept: the access then counts as ordered.
     #[inline(always)]
     pub fn clock(&self) -> Option<u32> {
         let clock = (self.key >> 16) as u16;
@@ -102,13 +102,13 @@ impl Record {
         }
     }
 
-    /// Whether the two are the same but for their place: of one thread, with nothing in between that orders.
+    /// Returns true if the two accesses differ only in place: same thread, with no ordering operation in between.
     #[inline(always)]
     pub fn repeats(&self, other: &Record) -> bool {
         self.key == other.key && (self.place ^ other.place) & NARROW == 0
     }
 
-    /// Whether the two may not happen at once.
+    /// Returns true if the two accesses conflict when unordered.
     #[inline(always)]
     pub fn conflicts(&self, other: &Record) -> bool {
         if self.mask() & other.mask() == 0 || (self.key | other.key) & WRITE == 0 {
@@ -118,18 +118,21 @@ impl Record {
         self.key & other.key & ATOMIC == 0 || (narrow && self.block() != other.block())
     }
 
-    /// Whether this need not be kept beside `later`, before which it happens: whatever races with it races with that.
+    /// Returns true if this access need not be kept in addition to `later`, before which it happens: any access that
+    /// races with it also races with `later`.
     #[inline(always)]
     pub fn is_covered_by(&self, later: &Record) -> bool {
         let (old, new) = (self.key, later.key);
-        // Fewer bytes, no write that a read replaces, nothing plain that an atomic replaces, no narrow one by a wide one.
+        // No bytes lost, no write replaced by a read, no plain access replaced by an atomic one, no narrow one by a
+        // wide one.
         (old & MASK & !new) == 0
             && (old & WRITE & !new) == 0
             && (new & ATOMIC & !old) == 0
             && (self.place & NARROW & !later.place) == 0
     }
 
-    /// Whether all do the same to at least the bytes of `now`, and no two of them conflict: they read, or are atomic.
+    /// Returns true if all records do the same to at least the bytes of `now`, and no two of them conflict: they read,
+    /// or are atomic.
     #[inline(always)]
     pub fn are_alike(records: &[Record; RECORDS], now: &Record) -> bool {
         let [a, b, c] = records;
@@ -141,34 +144,34 @@ impl Record {
     }
 }
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Kind {
     pub write: bool,
     pub atomic: bool,
-    /// Atomic for the threads of the block alone.
+    /// True if atomic only for threads of the block.
     pub narrow: bool,
 }
 
 pub(super) struct Page {
-    /// What the records are of; 0 for nothing.
+    /// Phase of the records; 0 for none.
     phase: u32,
-    /// Bytes of the page that may be touched: from, and to before.
+    /// Accessible bytes of the page: start, and the exclusive end in the field below.
     low: u16,
     high: u16,
-    /// One bit for each byte that was written, of the region's; null outside regions.
+    /// Initialization bits of the region, one per byte; null outside regions.
     written: *const AtomicU64,
     pub records: [[Record; RECORDS]; PAGE / GRAIN],
 }
 
 impl Page {
-    /// Whether bytes of the page, or from it on, may be touched.
+    /// Returns true if the bytes, which start in the page, may be touched.
     #[inline(always)]
     pub fn contains(&self, offset: usize, bytes: usize) -> bool {
         offset >= self.low.into() && offset + bytes <= self.high.into()
     }
 
-    /// Whether one of `bytes` bytes was written, or nothing is known.
+    /// Returns true if any of `bytes` bytes was written, or if nothing is known.
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         if self.written.is_null() {
@@ -197,15 +200,16 @@ impl Page {
         }
     }
 
-    /// The word that has the bit of the byte at `offset`, which is within the page; the page is in a region.
+    /// Word with the bit of the byte at `offset`, which is within the page; the page is in a region.
     #[inline(always)]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: a region has a word for every 64 bytes of its pages, and lives until the phase ends: the launch has it.
+        // SAFETY: a region has a word for every 64 bytes of its pages, and lives until the phase ends, because the
+        // launch holds it.
         unsafe { &*self.written.add(offset % PAGE / 64) }
     }
 }
 
-/// The bits of `bytes` bytes, 1 to 64, in the word of the first.
+/// Bits of `bytes` bytes, 1 to 64, in the word of the first byte.
 #[inline(always)]
 fn mask(offset: usize, bytes: usize) -> u64 {
     (u64::MAX >> (64 - bytes)) << (offset % 64)
@@ -213,22 +217,23 @@ fn mask(offset: usize, bytes: usize) -> u64 {
 
 /// Bytes of shadow memory of all launches.
 static SHADOW: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of a page, and of its place in the map.
+/// Bytes of a page and its map entry.
 const PAGE_BYTES: usize = size_of::<Page>() + size_of::<(usize, Box<Page>)>();
 
-/// The pages that were touched.
+/// Shadow pages of the touched memory.
 pub(super) struct Pages {
     pages: HashMap<usize, Box<Page>>,
-    /// Bytes that [`SHADOW`] may have.
+    /// Maximum value of [`SHADOW`] in bytes.
     limit: usize,
-    /// Recent ones by their number.
+    /// Recent pages by page number.
     cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
-    /// The numbers of those that were touched in the phase.
+    /// Numbers of the pages touched in the phase.
     touched: Vec<usize>,
 }
 
-// SAFETY: the pointers are to pages that it owns; those to regions are used during a launch, which keeps the regions.
+// SAFETY: the page pointers refer to pages that it owns; region pointers are used only during a launch, which keeps the
+// regions.
 unsafe impl Send for Pages {}
 
 impl Drop for Pages {
@@ -238,7 +243,7 @@ impl Drop for Pages {
 }
 
 impl Pages {
-    /// No pages. There are to be no more than `limit` bytes of all.
+    /// Creates an empty map. The shadow memory of all launches is limited to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             pages: HashMap::new(),
@@ -249,7 +254,7 @@ impl Pages {
         }
     }
 
-    /// Everything before is ordered with everything after, and regions are looked up again.
+    /// Starts a new phase: everything earlier is ordered before everything later, and regions are looked up again.
     pub fn begin_phase(&mut self) {
         if self.phase == u32::MAX {
             self.clear();
@@ -258,7 +263,7 @@ impl Pages {
         self.touched.clear();
     }
 
-    /// The addresses of the pages that were touched in the phase, ascending, each once.
+    /// Ascending, unique addresses of the pages touched in the phase.
     pub fn take_touched(&mut self) -> Vec<usize> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -267,7 +272,7 @@ impl Pages {
         touched
     }
 
-    /// The page at an address, as it was touched in the phase.
+    /// Page at an address, as touched in the phase.
     pub fn existing(&self, address: usize) -> Option<&Page> {
         self.pages.get(&(address / PAGE)).map(|page| &**page).filter(|page| page.phase == self.phase)
     }
@@ -285,7 +290,7 @@ impl Pages {
         self.pages.len() * PAGE_BYTES
     }
 
-    /// The page of an address, if it was used a short time ago, in this phase.
+    /// Page of an address, if it was used recently in this phase.
     #[inline(always)]
     pub fn recent(&mut self, address: usize) -> Option<&mut Page> {
         let number = address / PAGE;
@@ -293,13 +298,13 @@ impl Pages {
         if cached != number {
             return None;
         }
-        // SAFETY: the cache has pages of the map, which it owns, in place; nothing else refers to one while the caller
-        // has the mutable borrow.
+        // SAFETY: the cache refers to pages that the map owns, at fixed addresses; nothing else refers to one during
+        // the caller's mutable borrow.
         let page = unsafe { &mut *page };
         (page.phase == self.phase).then_some(page)
     }
 
-    /// The page of an address; `region` finds the region around one. `None` when there is no memory for it.
+    /// Page of an address; `region` finds the region around an address. `None` when there is no memory for it.
     pub fn page<'r>(
         &mut self,
         address: usize,
@@ -321,7 +326,7 @@ impl Pages {
         Some(page)
     }
 
-    /// The memory begins a new life: nothing before is of interest.
+    /// Clears records of memory that starts a new lifetime.
     pub fn forget(&mut self, start: usize, end: usize) {
         for number in start / PAGE..end.div_ceil(PAGE) {
             if let Some(page) = self.pages.get_mut(&number) {
@@ -331,11 +336,12 @@ impl Pages {
     }
 }
 
-/// A page of no phase, unless that makes more than `limit` bytes of shadow memory, or the allocator has none left.
+/// Allocates a page without a phase, unless this exceeds `limit` bytes of shadow memory or the allocator is out of
+/// memory.
 fn new_page(limit: usize) -> Option<Box<Page>> {
     const LAYOUT: Layout = Layout::new::<Page>();
     if SHADOW.fetch_add(PAGE_BYTES, Relaxed) + PAGE_BYTES <= limit {
-        // SAFETY: the layout has a size.
+        // SAFETY: the layout has a non-zero size.
         let page = unsafe { alloc_zeroed(LAYOUT) }.cast::<Page>();
         if !page.is_null() {
             // SAFETY: allocated with the layout of a page; all of its fields may be zero.
@@ -346,7 +352,7 @@ fn new_page(limit: usize) -> Option<Box<Page>> {
     None
 }
 
-/// The place of a page in the cache. Arrays whose distance is a power of two do not meet in it.
+/// Cache slot of a page. Arrays at power-of-two distances do not collide in the cache.
 #[inline(always)]
 fn slot(number: usize) -> usize {
     (number ^ number >> 9 ^ number >> 18) % CACHED
@@ -376,7 +382,7 @@ mod tests {
         pages.begin_phase();
         assert!((0..8).all(|number| pages.page(number * PAGE, |_| None).is_some()));
         assert_eq!(pages.bytes(), 8 * PAGE_BYTES);
-        // Other tests have none.
+        // Other tests use no shadow memory.
         assert_eq!(SHADOW.load(Relaxed), 8 * PAGE_BYTES);
         pages.limit = 9 * PAGE_BYTES;
         assert!(pages.page(8 * PAGE, |_| None).is_some());

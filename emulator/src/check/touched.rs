@@ -1,7 +1,7 @@
-//! Which bytes of buffers a launch has touched, for a driver that compares the launches of several streams.
+//! Buffer bytes that a launch has touched, for a driver that compares launches on several streams.
 //!
-//! They are those of the records in the shadow memory. What these have lost is lost here: an access that another one of the
-//! same launch replaced.
+//! They come from the records in shadow memory. An access whose record another access of the same launch replaced is
+//! therefore lost.
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
@@ -16,23 +16,23 @@ use super::memory::Of;
 use super::place;
 use super::shadow::{GRAIN, Record};
 
-/// Ranges of a launch that are kept.
+/// Maximum number of ranges kept per launch.
 const MOST: usize = 1 << 14;
-/// Ranges up to which accesses at several places in the source are not joined.
+/// Number of ranges up to which accesses at different source places are not merged.
 const APART: usize = 1 << 10;
 
 /// Bytes that a launch has read or written, and one of the accesses to them.
 #[derive(Debug, Clone)]
 pub struct Touch {
-    /// The addresses.
+    /// Address range.
     pub range: Range<usize>,
-    /// They were written, and may have been read.
+    /// True if the bytes were written; they may also have been read.
     pub write: bool,
-    /// All accesses were atomic for threads of other launches too.
+    /// True if all accesses were atomic at a scope that includes other launches.
     pub atomic: bool,
-    /// The kernel.
+    /// Kernel name.
     pub kernel: &'static str,
-    /// The buffer, its end as requested.
+    /// Buffer, with its end as requested.
     pub buffer: Range<usize>,
     access: Access,
     stack: Option<Arc<Backtrace>>,
@@ -40,7 +40,7 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// The access, with its place in the source.
+    /// Access, with its place in the source.
     pub fn access(&self) -> Access {
         let frames = self.stack.as_ref().map_or_else(Vec::new, |stack| place::frames_of(stack, self.root));
         Access { frames, ..self.access.clone() }
@@ -48,16 +48,16 @@ impl Touch {
 }
 
 thread_local! {
-    /// Of the launches that were enqueued, and that this thread has run since they were last taken.
+    /// Touched memory of enqueued launches that this thread has run since it was last taken.
     static TOUCHED: RefCell<Vec<Touch>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what the enqueued launches have touched that the calling thread has run since the last call.
+/// Takes the memory touched by enqueued launches that the calling thread has run since the last call.
 pub fn take_touched() -> Vec<Touch> {
     TOUCHED.take()
 }
 
-/// A range that may grow, and the record that it began with.
+/// A range that may grow, and its first record.
 struct Open {
     range: Range<usize>,
     place: u16,
@@ -66,13 +66,13 @@ struct Open {
 }
 
 impl Checker {
-    /// Notes what the launch has touched since it began, or since the last barrier of the grid.
+    /// Records the memory that the launch has touched since it began, or since the last grid barrier.
     pub(super) fn note_touched(&mut self) {
         if self.collector.is_none() {
             return;
         }
         let mut noted = Vec::new();
-        // By whether they write, and whether they are atomic.
+        // One open range per combination of write and atomic.
         let mut open: [Option<Open>; 4] = [const { None }; 4];
         for start in self.pages.take_touched() {
             let Some(buffer) = self.regions.find(start).filter(|region| region.of == Of::Buffer) else {
@@ -121,13 +121,13 @@ impl Checker {
 /// One of two pieces of work that touch the same memory.
 #[derive(Debug)]
 pub struct Side<'a> {
-    /// The kernel's access; `None` for other work.
+    /// Access of the kernel; `None` for other work.
     pub touch: Option<&'a Touch>,
-    /// The kernel's symbol, or what it is else.
+    /// Symbol of the kernel, or the name of other work.
     pub task: &'static str,
-    /// Whether it writes.
+    /// True if it writes.
     pub write: bool,
-    /// The stream.
+    /// Stream of the work.
     pub stream: u64,
 }
 
@@ -140,7 +140,7 @@ impl Side<'_> {
     }
 }
 
-/// The finding of two pieces of work on streams that nothing orders; `earlier` ran first. One of them is a kernel.
+/// Finding for two pieces of work on unordered streams; `earlier` ran first. At least one of them is a kernel.
 pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Option<Finding> {
     let touch = later.touch.or(earlier.touch)?;
     let mut memory = format!(
@@ -166,6 +166,6 @@ pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Opti
     })
 }
 
-/// What would be right.
+/// Remedy for a race between streams.
 pub(super) const STREAM_ADVICE: &str = "nothing orders the streams: let one wait for the other by Stream::wait_stream or \
      Stream::wait_event, or use one stream";

@@ -1,27 +1,27 @@
 //! Interrupts a kernel in a loop that never calls the emulator.
 //!
 //! # Soundness
-//! The host thread gets a signal, whose handler runs on the stack of the kernel's coroutine. There it suspends the coroutine
-//! as any other operation does, except that it is never resumed: its stack is leaked, so nothing on it is used after it is
-//! gone, and nothing on it is dropped. What the thread was doing when it was interrupted must not be something that others
-//! wait for, such as a lock of the allocator:
+//! The host thread gets a signal, whose handler runs on the stack of the kernel's coroutine. There it suspends the
+//! coroutine like any other operation, except that it is never resumed. Its stack is leaked, so nothing on it is used
+//! after it is gone, and nothing on it is dropped. The interrupted code must not hold anything that others wait for,
+//! such as a lock of the allocator:
 //!
-//! - the set has been late for a while, so the thread is in no function of the emulator that keeps state: each of these ends a
-//!   late set when it is called;
-//! - its next instruction is in the program's own code, in which kernels are, and not in the C library, in which locks of
-//!   the allocator are held. If it is elsewhere the signal does nothing, and comes again;
-//! - in a launch that is checked, nothing uses the checker but what records an access to memory, in plain data that only
+//! - The set has been late for a while, so the thread is not in an emulator function that keeps state: each of these
+//!   ends a late set when called.
+//! - Its next instruction is in the program's own code, which contains the kernels, and not in the C library, in which
+//!   locks of the allocator are held. Otherwise the signal does nothing, and is sent again.
+//! - In a checked launch, the only user of the checker is code that records a memory access, in plain data that only
 //!   this launch reads.
 //!
-//! A kernel that stays elsewhere, or on a system without this, ends the process, with a message.
+//! A kernel that stays in other code, or on a system without this mechanism, terminates the process with a message.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
 
-/// Where a kernel was interrupted.
+/// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// For how long a kernel is interrupted in vain before the process ends.
+/// Time for which interrupting a kernel is tried before the process is terminated.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {
@@ -45,12 +45,12 @@ mod implementation {
     use super::{PATIENCE, give_up};
     use crate::registers::registers;
 
-    /// Ignored unless a program wants it, and hardly any does.
+    /// Signal used; ignored by default, and rarely used by programs.
     const SIGNAL: c_int = libc::SIGURG;
 
-    /// The program's code.
+    /// Address range of the program's code.
     static CODE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    /// What the program did with the signal, while it is ours.
+    /// Previous signal action of the program, while the emulator uses the signal.
     static BEFORE: Mutex<Option<libc::sigaction>> = Mutex::new(None);
 
     pub(crate) fn this_thread() -> u64 {
@@ -58,7 +58,7 @@ mod implementation {
         unsafe { libc::pthread_self() as u64 }
     }
 
-    /// Interrupts a host thread, which is late and exists; `since` is for how long that has been tried.
+    /// Interrupts an existing host thread that is late; `since` is the time for which this has been tried.
     pub(crate) fn interrupt(thread: u64, since: Duration) {
         if since > PATIENCE || !prepare() {
             give_up();
@@ -67,10 +67,10 @@ mod implementation {
         unsafe { libc::pthread_kill(thread as libc::pthread_t, SIGNAL) };
     }
 
-    /// No thread is late any more.
+    /// Restores the signal action when no thread is late any more.
     pub(crate) fn rest() {
         if let Some(before) = BEFORE.lock().ok().and_then(|mut before| before.take()) {
-            // SAFETY: what was there before.
+            // SAFETY: it restores the previous action.
             unsafe { libc::sigaction(SIGNAL, &before, ptr::null_mut()) };
         }
     }
@@ -88,17 +88,18 @@ mod implementation {
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // Not on the stack for signals; the signal is not blocked when the handler is left for good.
+        // The handler does not use the alternate signal stack. The signal is not blocked when the handler is left for
+        // good.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
         // SAFETY: all zeros as above.
         let mut old: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the handler has the form that the flags promise.
+        // SAFETY: the handler has the form that the flags require.
         let installed = unsafe { libc::sigaction(SIGNAL, &action, &mut old) } == 0;
         *before = installed.then_some(old);
         installed
     }
 
-    /// Addresses of the code that this function is in, as the system has mapped it.
+    /// Address range of the code that contains this function, as mapped by the system.
     fn code() -> Option<[usize; 2]> {
         let own = code as fn() -> Option<[usize; 2]> as usize;
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -109,7 +110,7 @@ mod implementation {
         })
     }
 
-    /// The address of the instruction that was interrupted.
+    /// Address of the interrupted instruction.
     fn interrupted_at(context: *mut c_void) -> usize {
         let context: *const libc::ucontext_t = context.cast();
         // SAFETY: the system passes this to handlers with `SA_SIGINFO`.
@@ -128,7 +129,7 @@ mod implementation {
             return;
         }
         let set = registers.set();
-        // The checker is gone while something uses it.
+        // The checker pointer is null while something uses it.
         let is_busy = set.grid.is_checked && registers.checker.get().is_null();
         if !set.is_late() || is_busy || std::thread::panicking() {
             return;

@@ -1,4 +1,4 @@
-//! The barriers of shared arrays.
+//! Tests of the barriers of shared arrays.
 
 use crate::common::{Elements, ORDERS, SHAPES, block, launch, launch_as, word};
 use warpsmith_emulator::collective::{ARRAY_BARRIERS, array_barrier, barrier};
@@ -11,7 +11,7 @@ kernel!(static ROTATE = "rotate"(rounds: u64, out: Elements<u64>) {
     let memory = Elements(shared::static_memory(&SITE, 1024 * 8, 8).cast::<u64>());
     let mut value = me as u64;
     for round in 0..rounds as u32 {
-        // Two arrays in turn, and the block's own barrier among them.
+        // Two arrays alternate, with the block's own barrier in between.
         let number = if round % 2 == 0 { 1 } else { ARRAY_BARRIERS };
         memory.set(me, value);
         array_barrier(number, "first");

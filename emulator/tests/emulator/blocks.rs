@@ -1,4 +1,4 @@
-//! Indices, barriers and shared memory.
+//! Tests of indices, barriers and shared memory.
 
 use crate::common::{Elements, ORDERS, SHAPES, block, bounded, fresh, global, launch, launch_as, spec, word};
 use warpsmith_emulator::collective::{BarrierResult, barrier};
@@ -72,7 +72,7 @@ fn shared_memory_reductions_are_right_in_every_order() {
 kernel!(static VOTE = "vote"(input: Elements<u64>, rounds: u64, out: Elements<BarrierResult>) {
     let me = thread::linear_index() as usize;
     for round in 0..rounds as usize {
-        // Threads leave one after the other.
+        // Threads exit one after the other.
         if me < round {
             return;
         }

@@ -1,4 +1,4 @@
-//! Kernels by hand: what `#[kernel]` would write, with every parameter a word of 8 bytes.
+//! Hand-written kernels: the code that `#[kernel]` would generate, with every parameter a word of 8 bytes.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {
     spec
 }
 
-/// Defines the spec `NAME` of a kernel whose body reads its parameters, each a word, by pattern.
+/// Defines the spec `NAME` of a kernel whose body reads its parameters, each one word, by pattern.
 macro_rules! kernel {
     (static $spec:ident = $name:literal ($($param:ident: $type:ty),*) $body:block) => {
         static $spec: gpu_spec::KernelSpec = {
@@ -57,7 +57,7 @@ pub fn launch_as(
     args: &[u64],
 ) -> Result<(), Fault> {
     let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
-    // SAFETY: the tests pass words of the types that the kernel reads; pointers are to memory that outlives it.
+    // SAFETY: the tests pass words of the types that the kernel reads; pointers refer to memory that outlives it.
     unsafe {
         run(&Launch {
             kernel,
@@ -76,8 +76,8 @@ pub fn word<T>(data: &mut [T]) -> u64 {
     data.as_mut_ptr() as u64
 }
 
-/// Memory that threads read and write without asking, as kernels do: the tests see to it that elements exist and
-/// that no two threads use one at once.
+/// Memory that threads read and write unchecked, as kernels do. The tests ensure that elements exist and that no two
+/// threads use one at the same time.
 #[repr(transparent)]
 pub struct Elements<T>(pub *mut T);
 
@@ -101,19 +101,19 @@ impl<T: Copy> Elements<T> {
     }
 }
 
-/// The linear index of the block in the grid.
+/// Linear index of the block in the grid.
 pub fn block() -> usize {
     let ([x, y, z], [width, height, _]) = (thread::block_index(), thread::grid_dim());
     (x + width * (y + height * z)) as usize
 }
 
-/// The linear index of the thread in the grid.
+/// Linear index of the thread in the grid.
 pub fn global() -> usize {
     let [x, y, z] = thread::block_dim();
     block() * (x * y * z) as usize + thread::linear_index() as usize
 }
 
-/// Numbers that differ from run to run.
+/// Random numbers that differ from run to run.
 pub fn fresh(count: usize) -> Vec<u64> {
     use std::hash::{BuildHasher, RandomState};
     let state = RandomState::new();
@@ -139,7 +139,7 @@ pub const SHAPES: [[u32; 3]; 13] = [
 pub const ORDERS: [Order; 4] =
     [Order::Sequential, Order::Seeded(0), Order::Seeded(1), Order::Seeded(0xdead_beef)];
 
-/// A launch whose blocks run at once: in clusters, or all of them.
+/// Runs a launch with concurrent blocks: in clusters, or all of them.
 pub fn launch_at_once(
     kernel: &'static KernelSpec,
     grid: [u32; 3],

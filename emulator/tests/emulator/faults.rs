@@ -1,4 +1,4 @@
-//! Panics: their text, that everything on kernel stacks is dropped, that the next launch works; and output.
+//! Tests of panics (their text, drops of all values on kernel stacks, the next launch) and of output.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +51,7 @@ fn of_many_panics_the_first_block_is_reported() {
     }
 }
 
-/// Counts those alive, and meets the others when it is dropped, as a badly written guard would.
+/// Counts live values, and waits for the others when dropped, as a badly written guard would.
 struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
@@ -73,7 +73,7 @@ kernel!(static DROPS = "drops"(alive: &'static AtomicU64, created: &'static Atom
     let _boxed = Box::new(Counted::new(alive));
     created.fetch_add(1, Ordering::Relaxed);
     match how {
-        // One panics while most wait in a barrier, some in a warp and some spin.
+        // One thread panics while most wait in a barrier, some in a warp and some spin.
         0 if thread::linear_index() == 700 => panic!("enough"),
         0 if thread::linear_index() < 32 => _ = warp_exchange(u32::MAX, "shuffle", 0),
         0 if thread::linear_index() == 40 => loop { spin_hint() },
@@ -103,7 +103,7 @@ fn a_failing_block_drops_values_on_its_stacks() {
 }
 
 kernel!(static HANDSHAKE = "handshake"(turn: &'static AtomicU32, rounds: u64) {
-    // Two threads take turns through memory alone.
+    // Two threads alternate through memory only.
     let me = thread::linear_index();
     if me < 2 {
         for round in 0..rounds as u32 {
@@ -147,7 +147,7 @@ fn blocks_can_wait_for_earlier_blocks() {
 }
 
 kernel!(static ORPHANED = "orphaned"(flag: &'static AtomicU64) {
-    // The last block would set the flag that the others wait for, but panics.
+    // The last block would set the awaited flag, but panics.
     if block() + 1 == thread::grid_dim()[0] as usize {
         panic!("no flag");
     }
@@ -159,7 +159,7 @@ kernel!(static ORPHANED = "orphaned"(flag: &'static AtomicU64) {
 #[test]
 fn a_spinning_block_stops_when_another_fails() {
     let flag = AtomicU64::new(0);
-    // One block spins on this host thread's behalf; the other can only run where there is a second one.
+    // One block spins on this host thread; the other can run only where there is a second host thread.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
     let fault = pool
         .install(|| launch(&ORPHANED, [3, 1, 1], [1024, 1, 1], &[std::ptr::from_ref(&flag) as u64]))
@@ -252,7 +252,7 @@ fn a_payload_panicking_on_drop_is_one_fault() {
         let fault = launch_as(&BOMB, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "a panic without text");
         assert_eq!(fault.thread(), Some([5, 0, 0]));
-        // The place of the second panic is not kept for the next fault.
+        // The location of the second panic is not kept for the next fault.
         let fault = launch_as(&AFTER, [1, 1, 1], [1, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "the next one");
         assert!(fault.location().is_some_and(|place| place.contains("faults.rs")), "{fault}");

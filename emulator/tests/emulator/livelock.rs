@@ -1,4 +1,4 @@
-//! Threads that spin for ever. Each test has a process of its own, as the limit belongs to the process.
+//! Tests of threads that spin forever. Each test runs in its own process, because the limit is process-wide.
 
 use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as};

@@ -1,4 +1,4 @@
-//! Kernels by hand on the emulator: threads, blocks, warps, sets of blocks, faults.
+//! Tests of hand-written kernels on the emulator: threads, blocks, warps, sets of blocks, faults.
 
 #[macro_use]
 mod common;

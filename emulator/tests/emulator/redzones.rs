@@ -1,4 +1,4 @@
-//! Writes beyond the ends of shared memory.
+//! Tests of writes beyond the ends of shared memory.
 
 use crate::common::{ORDERS, launch_as, launch_at_once};
 use warpsmith_emulator::{Fault, redzone, shared, thread};

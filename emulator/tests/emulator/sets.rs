@@ -1,4 +1,4 @@
-//! Blocks that run at once: the grid's barrier, clusters and their shared memory.
+//! Tests of concurrently running blocks: the grid barrier, clusters and their shared memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use warpsmith_emulator::{Fault, Order, shared, thread};
 
 const ONE: [u32; 3] = [1; 3];
 
-/// Threads of the launch.
+/// Number of threads of the launch.
 fn threads() -> usize {
     let product = |[x, y, z]: [u32; 3]| (x * y * z) as usize;
     product(thread::grid_dim()) * product(thread::block_dim())
@@ -22,7 +22,7 @@ kernel!(static GRID_CHAIN = "grid_chain"(values: Elements<u64>, out: Elements<u6
     for round in 0..rounds {
         values.set((round as usize + 1) % 2 * all + me, value);
         grid_barrier();
-        // Of a thread far away, in another block where there are several.
+        // Value of a distant thread, in another block if there are several.
         value = values.get((round as usize + 1) % 2 * all + (me + all / 2 + 1) % all).wrapping_mul(3) + round;
     }
     out.set(me, value);
@@ -84,7 +84,7 @@ kernel!(static CLUSTER_CHAIN = "cluster_chain"(out: Elements<u64>, rounds: u64) 
     static SITE: u8 = 0;
     let (rank, me) = (thread::cluster_rank(), thread::linear_index() as usize);
     let blocks = thread::cluster_dim().iter().product::<u32>();
-    // Half of the threads ask for the memory before the others, in an order that differs from block to block.
+    // Half of the threads request the memory before the others, in an order that differs from block to block.
     let (fixed, dynamic) = if rank.is_multiple_of(2) {
         (shared::static_memory(&SITE, 2 * 32 * 8, 8), shared::dynamic_memory())
     } else {
@@ -138,14 +138,14 @@ fn clusters_reach_each_others_shared_memory() {
 }
 
 kernel!(static EARLY_EXITS = "early_exits"(out: Elements<u64>) {
-    // In every block another part of the threads leaves before each barrier; some blocks leave as a whole.
+    // In every block a different subset of threads exits before each barrier; some blocks exit as a whole.
     let (rank, me) = (thread::cluster_rank(), thread::linear_index());
     for round in 0..4 {
         if me % 7 == round || (rank == 3 && round == 2) {
             return;
         }
         if me % 7 == 6 && round == 3 {
-            // Comes, but does not stay to see the others come.
+            // Arrives, but does not wait for the others.
             cluster_arrive("arrive");
             return;
         }
@@ -168,7 +168,7 @@ fn exited_threads_do_not_hold_up_a_cluster() {
 }
 
 kernel!(static SPINS = "spins"(flags: &'static [AtomicU64; 8]) {
-    // The first block waits for the last through memory, the last for the first.
+    // The first block waits for the last through memory, and the last for the first.
     let last = thread::grid_dim()[0] as usize - 1;
     for round in 1..=20 {
         let (own, other) = if block() == 0 { (0, 1) } else { (1, 0) };

@@ -1,4 +1,4 @@
-//! Warp exchanges with full and partial masks, and what lanes can do wrong in them.
+//! Tests of warp exchanges with full and partial masks, and of lane errors in them.
 
 use crate::common::{Elements, ORDERS, global, launch, launch_as, word};
 use warpsmith_emulator::collective::{WarpValues, active_mask, barrier, warp_exchange};
@@ -44,7 +44,7 @@ fn each_lane_gets_the_values_of_all() {
 }
 
 kernel!(static HALVES = "halves"(out: Elements<u64>) {
-    // Both halves exchange on their own, a different number of times, then all together.
+    // Both halves exchange separately, a different number of times, then all together.
     let (half, rounds) = if thread::lane() < 16 { (0x0000_ffff, 3) } else { (0xffff_0000, 5) };
     let mut sum = 1;
     for _ in 0..rounds {

@@ -1,15 +1,15 @@
-//! One number a place, in the order of PyTorch's distributions on CUDA.
+//! One random number per element, in the order of PyTorch's distributions on CUDA.
 //!
-//! The order: there are T virtual threads (`threads`, a multiple of 256), and thread t draws from subsequence t, a block of
-//! four words a step. A block makes four numbers, or two if each takes two words: the lanes. Step by step, lane by lane,
-//! the numbers of all threads lie next to each other: element i is of step i / (lanes · T), lane i % (lanes · T) / T and
-//! thread i % T.
+//! Order: there are T virtual threads (`threads`, a multiple of 256). Thread t draws from subsequence t, one block of
+//! four words per step. A block makes four numbers, or two if each takes two words: the lanes. Step by step and lane by
+//! lane, the numbers of all threads are adjacent. Element i belongs to step i / (lanes · T), lane i % (lanes · T) / T
+//! and thread i % T.
 //!
-//! Each thread of the launch computes the lanes of four neighbouring virtual threads, whose numbers then go to memory in
-//! accesses of up to 16 bytes; where the array is not aligned for them, of one virtual thread. A launch's rows of blocks
-//! take steps, and the threads of a row virtual threads; where there are fewer they walk over the rest. The launch can have
-//! any grid: the numbers are the same. Each lane of a block of words is written to a place of its own, far from the
-//! others; streaming stores write them as fast as one place, others at three quarters of that (H200).
+//! Each thread of the launch computes the lanes of four adjacent virtual threads, whose numbers are stored in accesses
+//! of up to 16 bytes. If the array is not aligned for these, it computes one virtual thread. Rows of blocks of the
+//! launch take steps, and the threads of a row take virtual threads; both loop if there are fewer. The result is the
+//! same for any grid. Each lane of a block of words is written to a separate, distant location. Streaming stores write
+//! these as fast as a single location; normal stores reach three quarters of that speed (H200).
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -25,12 +25,12 @@ use crate::tile::{each, opaque};
 /// Virtual threads whose numbers a thread computes at once.
 pub const COLUMNS: usize = 4;
 
-/// From this range on [`integers()`] takes two words for a number: with one, the least numbers would come up to a sixteenth more
-/// often than the others.
+/// Range from which [`integers()`] takes two words per number. With one word, the smallest numbers would be up to a
+/// sixteenth more frequent than the others.
 pub const WIDE_RANGE: u64 = 1 << 28;
 
-/// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, and
-/// `from` where that is `to`. f16 and bf16 are computed in f32 and rounded once more.
+/// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, with
+/// `to` replaced by `from`. f16 and bf16 are computed in f32 and rounded once more.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2), bytes = out.bytes())]
 pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -48,8 +48,8 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
     draw(Place::new(seed, offset, base), threads, lanes, out, sample, Some([to, from]));
 }
 
-/// Fills `out` with normal numbers: `mean` + z `std`, rounded once, for z of mean 0 and variance 1. f16 and bf16 are
-/// computed in f32 and rounded once more.
+/// Fills `out` with normal numbers: `mean` + z · `std`, rounded once, where z has mean 0 and variance 1. f16 and bf16
+/// are computed in f32 and rounded once more.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -65,8 +65,8 @@ pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usi
     draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
-/// Fills `out` with numbers of the exponential distribution: −ln(u) · `scale` for u in (0, 1], with the least number above 0
-/// for −ln(1).
+/// Fills `out` with exponentially distributed numbers: −ln(u) · `scale` for u in (0, 1]. −ln(1) is replaced by a
+/// minimum above 0.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -77,7 +77,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     out: DisjointMut<T, Unclaimed>,
 ) {
     let scale = accumulator::<T>(scale);
-    // The distance from 1 to the number below it.
+    // Distance from 1 to the next smaller number.
     let least = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
         f32::EPSILON as f64 / 2.0
     } else {
@@ -92,9 +92,9 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
-/// Fills `out` with integers from `low` on, below `low` + `range`: a word modulo `range`, of 32 bits for ranges below
-/// [`WIDE_RANGE`] and of 64 bits for others. A `range` of 0 writes nothing. Signed integers are drawn as the unsigned ones with
-/// their bits.
+/// Fills `out` with integers from `low` (inclusive) to `low` + `range` (exclusive): a word modulo `range`, of 32 bits
+/// for ranges below [`WIDE_RANGE`] and of 64 bits otherwise. A `range` of 0 writes nothing. Signed integers are drawn
+/// as unsigned integers with the same bits.
 #[kernel(types(T = u32, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -141,14 +141,14 @@ pub fn bernoulli<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     draw(Place::new(seed, offset, base), threads, 4, out, sample, None);
 }
 
-/// A parameter in the type that `T` is computed in.
+/// Converts a parameter to the accumulator type of `T`.
 #[inline(always)]
 fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
     T::Accumulator::from_f64(value)
 }
 
-/// Fills `out` in the order of the [module](self), with what `sample` makes of a block: the first `lanes` of it, the second of
-/// `instead` wherever that is the first, which is rare.
+/// Fills `out` in the order of the [module](self) with the first `lanes` results of `sample` per block. A result equal
+/// to the first element of `instead` is replaced by the second, which is rare.
 #[inline(always)]
 fn draw<T: Scalar>(
     place: Place,
@@ -171,12 +171,12 @@ fn draw<T: Scalar>(
     }
 }
 
-/// [`draw()`] with `N` virtual threads for each thread.
+/// [`draw()`] with `N` virtual threads per thread.
 ///
 /// # Safety
 ///
-/// `out` is valid for `len` elements, which nothing else uses; if `N` is more than 1, it is aligned to the accesses of a
-/// [`Vector`] of `N` elements, and `N` divides `threads`.
+/// `out` is valid for `len` elements, which nothing else uses. If `N` is more than 1, `out` is aligned to the accesses
+/// of a [`Vector`] of `N` elements, and `N` divides `threads`.
 #[inline(always)]
 unsafe fn columns<T: Scalar, const N: usize>(
     place: Place,
@@ -197,7 +197,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
     let of_step = lanes * threads;
     let mut column = first;
     while column < columns {
-        // The result of `sample` for a block of a virtual thread of the column, and the first element of that.
+        // Returns the result of `sample` for a block of a virtual thread of the column.
         let sampled = |step: usize, n: usize| {
             let subsequence = (column * N + n) as u64;
             sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())
@@ -205,8 +205,8 @@ unsafe fn columns<T: Scalar, const N: usize>(
         let first_of = |step: usize| step * of_step + column * N;
         let mut step = thread::block_idx_y() as usize;
         while first_of(step) + (lanes - 1) * threads + N <= len {
-            // From what LLVM sees as a number that grows by steps it makes a pointer for each store, and they take the
-            // registers of half the threads.
+            // Without `opaque`, LLVM turns the induction variable into one pointer per store, which takes the registers
+            // of half the threads.
             let start = opaque(first_of(step));
             let mut values = [sampled(step, 0); N];
             each::<N>(|n| {
@@ -215,7 +215,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 }
             });
             if let Some([rare, other]) = instead {
-                // One instruction each instead of two.
+                // One instruction per element instead of two.
                 let mut most = values[0][0];
                 each::<N>(|n| each::<4>(|lane| most = most.max_propagate(values[n][lane])));
                 if most >= rare {
@@ -228,14 +228,14 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 if lane < lanes {
                     let mut row = [values[0][lane]; N];
                     each::<N>(|n| row[n] = values[n][lane]);
-                    // SAFETY: all lanes' elements are below `len`; `start` and `threads` are multiples of `N`, so that
-                    // the address is aligned as `out` is; each element is of one lane of one step and column.
+                    // SAFETY: all lanes' elements are below `len`. `start` and `threads` are multiples of `N`, so the
+                    // address is aligned as `out` is. Each element belongs to one lane of one step and column.
                     unsafe { Vector::from_array(row).store_streaming(out.add(start + lane * threads)) };
                 }
             });
             step += thread::grid_dim_y() as usize;
         }
-        // The step at the end of the array, of which there is a part. The next begins behind the end.
+        // The last, partial step of the array; the next one would start beyond the end.
         let (start, mut n) = (first_of(step), 0);
         while start < len && n < N {
             let values = sampled(step, n);
@@ -246,11 +246,11 @@ unsafe fn columns<T: Scalar, const N: usize>(
                         Some([rare, other]) if values[lane] == rare => other,
                         _ => values[lane],
                     };
-                    // SAFETY: the element is below `len`, and of one lane of one step and column.
+                    // SAFETY: the element is below `len`, and belongs to one lane of one step and column.
                     unsafe { out.add(i).write(value) };
                 }
             });
-            // Not unrolled, which would make the rest of the kernel small beside it.
+            // Not unrolled: the unrolled code would be larger than the rest of the kernel.
             n = opaque(n + 1);
         }
         column += stride;

@@ -1,4 +1,4 @@
-//! `dropout`: each element stays or becomes 0.
+//! `dropout`: keeps each element or sets it to 0.
 
 use gpu_std::prelude::*;
 use gpu_std::random::{Philox, uniform};
@@ -9,11 +9,11 @@ use crate::tile::{aligned, each, for_each, in_first_row};
 /// Elements that share a block of four words.
 const CHUNK: usize = 4;
 
-/// Where a uniform number in (0, 1] is below `keep[0]`, a number of f32, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1;
-/// elsewhere both are 0. The shortest array counts.
+/// Dropout: if a uniform f32 number in (0, 1] is below `keep[0]`, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1.
+/// Otherwise both are 0. The length is that of the shortest array.
 ///
-/// Element i has word i % 4 of the first block of subsequence i / 4, so the mask depends on nothing but the seed and the
-/// offset, which advances by 4.
+/// Element i uses word i % 4 of the first block of subsequence i / 4. The mask therefore depends only on the seed and
+/// the offset, which advances by 4.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1; VECTOR = 16),
@@ -61,14 +61,14 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
             },
         );
     }
-    // The rest: the elements after the last whole chunk, or all.
+    // Elements after the last whole chunk, or all elements if the arrays are not aligned.
     let first = if fits { whole * CHUNK } else { 0 };
     for_each::<(), 1>(
         len - first,
         |_| (),
         |i, ()| {
             let i = first + i;
-            // Not by index, which would put them in memory.
+            // Not by index, which would put the array in local memory.
             let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
             let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
             // SAFETY: the element is below `len` in all three, and is visited once.

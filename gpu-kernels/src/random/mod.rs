@@ -1,11 +1,11 @@
-//! Random numbers: arrays of them, by Philox 4x32-10.
+//! Random number kernels that fill arrays, with Philox 4x32-10.
 //!
-//! Where the numbers come from: `seed` and `offset`, or, if `base` is not empty, `base[0]` for the seed and `base[1]` to be
-//! added to the offset: so that a launch in a graph has other numbers each time. The offset is a multiple of 4.
+//! The seed and the offset are `seed` and `offset`. If `base` is not empty, the seed is `base[0]` and `base[1]` is
+//! added to the offset, so that each launch of a graph has new numbers. The offset is a multiple of 4.
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | `draw` | one number each of a distribution: `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, in PyTorch's order |
+//! | `draw` | one number per element from a distribution: `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, in PyTorch's order |
 //! | `masked` | `dropout` |
 //! | `permute` | `permutation` |
 
@@ -19,7 +19,7 @@ pub use permute::{permutation, permuted_at, sides};
 
 use gpu_std::prelude::*;
 
-/// Writes the seed and the offset to `base`, as the other kernels read them.
+/// Writes the seed and the offset to `base`, for the other kernels.
 #[kernel]
 pub fn random_base(seed: u64, offset: u64, mut base: DisjointMut<u64>) {
     let index = thread::unique_index();
@@ -28,11 +28,11 @@ pub fn random_base(seed: u64, offset: u64, mut base: DisjointMut<u64>) {
     }
 }
 
-/// Where a launch's numbers begin.
+/// Start position of a launch's numbers.
 #[derive(Clone, Copy)]
 struct Place {
     seed: u64,
-    /// In blocks of four words.
+    /// Offset in blocks of four words.
     block: u64,
 }
 

@@ -1,14 +1,15 @@
-//! `permutation`: 0 to n − 1 in random order, each computed from its place alone.
+//! `permutation`: 0 to n − 1 in random order; each element is computed from its index alone.
 //!
-//! The place is written as (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and goes through the rounds of a
-//! Feistel network: l gains a number that depends on r modulo a, then r one that depends on l modulo b, and so on. Each round
-//! can be undone, so the whole is a permutation of the a · b pairs; a pair beyond n goes through again until it is below
-//! (cycle walking), which makes it one of n. At most a pairs are beyond, so hardly any goes twice. The rounds' functions
-//! are multiplications as those of Philox, with keys from one block of the generator, after "Bandwidth-optimal random
-//! shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes 2021), which has powers of two for a and b.
+//! The index is split into (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and goes through the rounds
+//! of a Feistel network. In each round, l increases by a number that depends on r, modulo a; in the next, r by one that
+//! depends on l, modulo b. Each round is invertible, so the network is a permutation of the a · b pairs. A pair beyond
+//! n goes through again until it is below n (cycle walking), which makes it a permutation of n. At most a pairs are
+//! beyond n, so repetition is rare. The round functions are multiplications as in Philox, with keys from one block of
+//! the generator. The method follows "Bandwidth-optimal random shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes
+//! 2021), which uses powers of two for a and b.
 //!
-//! One side is even: with two odd ones each round would be a product of cycles of odd length, so that all permutations of
-//! the pairs would be even ones.
+//! One of a and b is even. If both were odd, each round would be a product of cycles of odd length, so that only even
+//! permutations of the pairs could occur.
 
 use gpu_std::prelude::*;
 use gpu_std::random::Philox;
@@ -16,12 +17,12 @@ use gpu_std::random::Philox;
 use super::Place;
 use crate::tile::{each, for_each, in_first_row, lanes, with_lanes};
 
-/// Of each of the two sides.
+/// Rounds per side.
 const ROUNDS: u32 = 12;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// Writes a permutation of 0 to n − 1 to `out`, n elements. `a` and `b` are those of [`sides`] for n. Nothing is written if
-/// their product is less than n, or a or more beyond it: then pairs could go through very often until one is below n.
+/// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` come from [`sides`] for n. Nothing is
+/// written if their product is less than n, or exceeds it by a or more: pairs could then take very many repetitions.
 #[kernel(types(T = u32, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -66,7 +67,7 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     });
 }
 
-/// The sides (a, b) for n elements, one of them even, which [`permutation()`] is to be given; `None` for more than 2⁶³.
+/// Returns the sides (a, b) of [`permutation()`] for n elements, one of them even; `None` for more than 2⁶³.
 pub fn sides(n: u64) -> Option<(u32, u32)> {
     if n > 1 << 63 {
         return None;
@@ -83,7 +84,7 @@ pub fn permuted_at(key: [u32; 4], [a, b]: [u32; 2], n: u64, index: u64) -> u64 {
     permuted(key, [a, b], n, [(index / b as u64) as u32, (index % b as u64) as u32])
 }
 
-/// Where the pair goes. `a · b` is at least `n`, and the pair is of a place below it.
+/// Maps a pair to its permuted index. `a · b` is at least `n`, and the pair stands for an index below `n`.
 #[inline(always)]
 fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -> u64 {
     loop {
@@ -92,7 +93,7 @@ fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -
         while i < ROUNDS {
             l = add_below(l, mix(r, round[0], round[1]), a);
             r = add_below(r, mix(l, round[2], round[3]), b);
-            // Odd steps, so that no key comes again.
+            // The steps are odd, so that no key repeats.
             round = [
                 round[0].wrapping_add(key[1] | 1),
                 round[1].wrapping_add(key[2] | 1),
@@ -108,7 +109,7 @@ fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -
     }
 }
 
-/// A word that depends on all bits of `value` and of both keys.
+/// Returns a word that depends on all bits of `value` and of both keys.
 #[inline(always)]
 fn mix(value: u32, first: u32, second: u32) -> u32 {
     let fold = |product: u64| (product >> 32) as u32 ^ product as u32;
@@ -116,7 +117,7 @@ fn mix(value: u32, first: u32, second: u32) -> u32 {
     fold((once ^ second) as u64 * MULTIPLIERS[1] as u64)
 }
 
-/// `value` plus `word` · `side` / 2³², modulo `side`; `value` is below it.
+/// Returns (`value` + `word` · `side` / 2³²) modulo `side`; `value` is below `side`.
 #[inline(always)]
 fn add_below(value: u32, word: u32, side: u32) -> u32 {
     let gain = ((word as u64 * side as u64) >> 32) as u32;

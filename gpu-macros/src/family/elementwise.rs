@@ -1,4 +1,4 @@
-//! `#[elementwise]`: a function of elements as a kernel over arrays.
+//! `#[elementwise]`: makes a kernel over arrays from a scalar function.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -8,10 +8,10 @@ use syn::{Attribute, Error, Expr, FnArg, Ident, ItemFn, Result, Token, parenthes
 use super::{Family, OfTypes, add_constants, callee, function, inlined, options, output, parameters};
 use crate::kernel;
 
-/// The most arrays that are read.
+/// Maximum number of input arrays.
 const MOST: usize = 4;
 
-/// The whole of `#[elementwise(options)] item`.
+/// Expands `#[elementwise(options)] item`.
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let element = function("elementwise", item)?;
     let params = parameters("elementwise", &element)?;
@@ -89,8 +89,8 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
             let __len = #out.len();
             #(let __len = if #read.len() < __len { #read.len() } else { __len };)*
             let __out = #out.as_mut_ptr();
-            // SAFETY: all are valid for `__len` elements; the disjoint view overlaps nothing but itself; all threads of
-            // the launch call it with the kernel's arguments, and `Elementwise` elements are no more than they say.
+            // SAFETY: all arrays are valid for `__len` elements. The disjoint view overlaps only itself. All threads of
+            // the launch call it with the kernel's arguments. `Elementwise` elements have no other conditions.
             unsafe {
                 ::gpu_std::elementwise::map::<ITEMS, VECTOR, _, _>(
                     (#(#sources,)*),
@@ -105,7 +105,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// `Elementwise` for each list of types.
+/// Emits `Elementwise` for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, instance }| {
         quote! {

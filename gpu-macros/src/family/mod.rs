@@ -1,7 +1,7 @@
-//! `#[elementwise]`, `#[reduction]` and `#[scan]`: kernels of a known form, of which a user writes the function that is applied.
+//! `#[elementwise]`, `#[reduction]` and `#[scan]`: kernels of a known form around a user-written function.
 //!
-//! All write a kernel function, which goes the way of every `#[kernel]`, with two constants of their own at the end of its
-//! generic parameters: `ITEMS` and `VECTOR`. The user's function stays under its name; the kernel's type has the same name.
+//! All emit a kernel function, which is processed like every `#[kernel]`. Its generic parameters end with two
+//! additional constants, `ITEMS` and `VECTOR`. The user's function keeps its name; the kernel's type has the same name.
 
 pub(crate) mod elementwise;
 pub(crate) mod reduction;
@@ -16,28 +16,28 @@ use syn::{Error, FnArg, Generics, Ident, ItemFn, Pat, Result, ReturnType, Safety
 use crate::kernel::instances::{Argument, Instance};
 use crate::kernel::options::{Const, List, Options};
 
-/// What the kernel of a family has besides that of `#[kernel]`.
+/// Additional items of a family's kernel, compared with a `#[kernel]`.
 pub(crate) struct Family {
-    /// The user's function, which stands where the kernel's would.
+    /// User's function, emitted in place of the kernel's function.
     pub function: TokenStream,
     /// Items that the kernel uses.
     pub helpers: TokenStream,
-    /// What the host knows: implementations for its type.
+    /// Host-side items: implementations for its type.
     pub of_host: fn(&Ident, &[OfTypes]) -> TokenStream,
 }
 
-/// The instances of the same types.
+/// Instances with the same types.
 pub(crate) struct OfTypes {
-    /// The arguments but for the last two.
+    /// Generic arguments except the last two.
     pub types: Vec<TokenStream>,
-    /// A `Variant` for each.
+    /// One `Variant` per instance.
     pub variants: Vec<TokenStream>,
     /// One of the instances as a type.
     pub instance: TokenStream,
 }
 
 impl OfTypes {
-    /// The instances in groups, in the order in which they are listed.
+    /// Groups the instances by types, in the order in which they are listed.
     pub fn of(name: &Ident, instances: &[Instance]) -> Vec<Self> {
         let mut groups: Vec<(String, Self)> = Vec::new();
         for instance in instances {
@@ -66,10 +66,11 @@ impl OfTypes {
     }
 }
 
-/// The options that all families have are those of `#[kernel]` of these names.
+/// Options of all families, which have the meaning of the `#[kernel]` options of these names.
 const SHARED: [&str; 6] = ["types", "consts", "launch_bounds", "arch", "no_panic", "crate"];
 
-/// Reads a family's options: its own by `own`, which says whether it is one; the rest are the kernel's.
+/// Reads a family's options. `own` reads its specific options and returns whether it recognized one; the rest are the
+/// kernel's.
 fn options(
     attribute: &str,
     names: &str,
@@ -104,7 +105,7 @@ fn options(
     syn::parse2(rest)
 }
 
-/// Adds the constants `ITEMS` and `VECTOR` to generic parameters, and their values where none are listed.
+/// Adds the constants `ITEMS` and `VECTOR` to generic parameters, and their default values if none are listed.
 fn add_constants(
     generics: &mut Generics,
     options: &mut Options,
@@ -145,7 +146,7 @@ fn add_constants(
     Ok(())
 }
 
-/// Reads the function of `#[attribute]`.
+/// Parses the function of `#[attribute]`.
 fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     let function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
         let is_function = item.into_iter().any(|token| token.to_string() == "fn");
@@ -173,7 +174,7 @@ fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     Ok(function)
 }
 
-/// The parameters of an element function, by value.
+/// Returns the by-value parameters of an element function.
 fn parameters(attribute: &str, function: &ItemFn) -> Result<Vec<(Ident, Type)>> {
     let of = |parameter: &FnArg| match parameter {
         FnArg::Typed(typed) => match (&*typed.pat, &*typed.ty) {
@@ -200,7 +201,7 @@ fn parameters(attribute: &str, function: &ItemFn) -> Result<Vec<(Ident, Type)>> 
     function.sig.inputs.iter().map(of).collect()
 }
 
-/// The type that a function returns.
+/// Returns the return type of a function.
 fn output(function: &ItemFn, what: &str) -> Result<Type> {
     match &function.sig.output {
         ReturnType::Type(_, ty) => Ok((**ty).clone()),
@@ -208,14 +209,14 @@ fn output(function: &ItemFn, what: &str) -> Result<Type> {
     }
 }
 
-/// `name` or `name::<T, U>`, with its own generic parameters.
+/// Emits `name` or `name::<T, U>`, with the function's generic parameters.
 fn callee(function: &ItemFn) -> TokenStream {
     let name = &function.sig.ident;
     let (_, used) = crate::kernel::emit::plain_generics(&function.sig.generics);
     if used.is_empty() { quote!(#name) } else { quote!(#name::<#(#used),*>) }
 }
 
-/// The user's function as it is, inlined.
+/// Emits the user's function unchanged, with `inline`.
 fn inlined(function: &ItemFn) -> TokenStream {
     let inline = (!function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")))
         .then(|| quote!(#[inline(always)]));

@@ -1,4 +1,4 @@
-//! `#[reduction]`: an associative operator as a kernel that reduces an array.
+//! `#[reduction]`: makes a reduction kernel from an associative operator.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -11,7 +11,7 @@ use super::{Family, OfTypes, add_constants, callee, function, inlined, options, 
 use crate::kernel;
 use crate::kernel::emit::{bounded_generics, plain_generics};
 
-/// The whole of `#[reduction(options)] item`.
+/// Expands `#[reduction(options)] item`.
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let operator = function("reduction", item)?;
     let params = parameters("reduction", &operator)?;
@@ -104,7 +104,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// The type of the elements, and how one is taken in.
+/// Returns the type of the elements, and the code that accumulates one.
 fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Result<(Type, TokenStream)> {
     let Some(fold) = fold else {
         let callee = callee(operator);
@@ -125,7 +125,7 @@ fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Resu
     Ok((item, quote!(let #value = __partial; let #element = __value; #index #body)))
 }
 
-/// The type of the result, and how it is made of the last value.
+/// Returns the type of the result, and the code that converts the final value to it.
 fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, TokenStream)> {
     let Some(finish) = finish else { return Ok((partial.clone(), quote!(__partial))) };
     let form = "write what the result is made of, and its type: `finish = |best| -> u64 { best.index }`";
@@ -138,7 +138,7 @@ fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, Token
     Ok(((**result).clone(), quote!(let #value = __partial; #body)))
 }
 
-/// The body of a closure as that of a function.
+/// Returns the body of a closure as a function body.
 fn statements(body: &Expr) -> TokenStream {
     match body {
         Expr::Block(block) if block.label.is_none() && block.attrs.is_empty() => {
@@ -149,7 +149,7 @@ fn statements(body: &Expr) -> TokenStream {
     }
 }
 
-/// `Reduce` for each list of types.
+/// Emits `Reduce` for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, .. }| {
         quote! {

@@ -1,4 +1,4 @@
-//! `#[scan]`: an associative operator as a kernel that scans an array.
+//! `#[scan]`: makes a scan kernel from an associative operator.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -8,7 +8,7 @@ use super::{Family, OfTypes, add_constants, callee, function, inlined, options, 
 use crate::kernel;
 use crate::kernel::emit::{bounded_generics, plain_generics};
 
-/// The whole of `#[scan(options)] item`.
+/// Expands `#[scan(options)] item`.
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let operator = function("scan", item)?;
     let params = parameters("scan", &operator)?;
@@ -89,7 +89,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // A function of its own, so that nothing unsafe is allowed in the expression.
+            // A separate function, so that the expression cannot contain unsafe operations.
             fn check<#(#all_declared),*>() {
                 const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
             }
@@ -106,7 +106,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// `Scan` for each list of types.
+/// Emits `Scan` for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, .. }| {
         quote! {

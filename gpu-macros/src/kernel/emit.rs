@@ -1,10 +1,11 @@
-//! The items that `#[kernel]` emits beside the function.
+//! Items that `#[kernel]` emits in addition to the function.
 //!
-//! - For the GPU, one `extern "ptx-kernel"` entry per instance, with what it needs in the name of its section,
-//!   `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only) and `,STACK` where it is given, a record of its parameters as the device compiler lays them
-//!   out, and one of the launches that it can have. The builder reads all of them.
-//! - For the host, a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`, an entry for
-//!   the emulated device, and a registered `KernelSpec`.
+//! - For the GPU: one `extern "ptx-kernel"` entry per instance, a record of its parameters as the device compiler lays
+//!   them out, and a record of its launch limits. The name of the entry's section states its requirements:
+//!   `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only), and `,STACK` if it is given. The builder reads all
+//!   of them.
+//! - For the host: a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`; an entry
+//!   for the emulated device; and a registered `KernelSpec`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use super::traffic;
 use super::{lengths, limits};
 use crate::family::OfTypes;
 
-/// The function and its companion items.
+/// Emits the function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     let mut function = kernel.function.clone();
     if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
@@ -31,7 +32,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
     // A kernel has one parameter for each buffer of its launch.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
-    // The kernel of a family is known by its type alone: the function of this name is the user's.
+    // The kernel of a family is known only by its type: the function of this name is the user's.
     let (shown, hidden) = match &kernel.family {
         None => (quote!(#function), None),
         Some(family) => {
@@ -68,7 +69,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The generic parameters without lifetimes, bounds or defaults: as declared, and as used.
+/// Returns the generic parameters without lifetimes, bounds or defaults: as declared, and as used.
 pub(crate) fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
     let mut declared = Vec::new();
     let mut used = Vec::new();
@@ -90,7 +91,7 @@ pub(crate) fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ide
     (declared, used)
 }
 
-/// The type that stands for the kernel in a launch.
+/// Emits the type that represents the kernel in a launch.
 fn marker(kernel: &Kernel) -> TokenStream {
     let function = &kernel.function;
     let (vis, name) = (&function.vis, &function.sig.ident);
@@ -100,7 +101,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let (mut declared, _) = plain_generics(&function.sig.generics);
     if kernel.family.is_some() {
-        // `ITEMS` and `VECTOR`: without them the type stands for all of these instances.
+        // Defaults of `ITEMS` and `VECTOR`: without these arguments the type represents all of these instances.
         let from = declared.len().saturating_sub(2);
         declared[from..].iter_mut().for_each(|constant| constant.extend(quote!(= 0)));
     }
@@ -116,7 +117,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The list of all instances, on the host.
+/// Emits the list of all instances, on the host.
 fn instances(kernel: &Kernel) -> TokenStream {
     let sig = &kernel.function.sig;
     let name = &sig.ident;
@@ -130,7 +131,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         #[allow(dead_code)]
         impl<#(#declared),*> #name<#(#used),*> {
-            /// All instances of the kernel, whatever the generic arguments are that this is called with.
+            /// Returns all instances of the kernel, for any generic arguments of this type.
             pub fn instances() -> impl ::core::iter::Iterator<Item = &'static ::gpu_std::KernelSpec> {
                 let specs: [fn() -> &'static ::gpu_std::KernelSpec; #count] = [#(#specs),*];
                 specs.into_iter().map(|spec| spec())
@@ -139,7 +140,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The generic parameters with their bounds, and the where clause's predicates.
+/// Returns the generic parameters with their bounds, and the predicates of the where clause.
 pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
     let bounded = generics.params.iter().filter_map(|parameter| match parameter {
         GenericParam::Lifetime(_) => None,
@@ -156,14 +157,14 @@ pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<To
     (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
 }
 
-/// `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
+/// Emits `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
 fn as_kernel(kernel: &Kernel) -> TokenStream {
     let sig = &kernel.function.sig;
     let name = &sig.ident;
     let (_, used) = plain_generics(&sig.generics);
     let (bounded, predicates) = bounded_generics(&sig.generics);
     let markers = kernel.params.iter().filter_map(marker_of);
-    // Known of types without parameters; those are checked where they are written.
+    // Known for types without parameters; those are checked where they are written.
     let is_generic = sig.generics.type_params().next().is_some();
     let is_slice =
         |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
@@ -200,10 +201,10 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Checks of the parameters: each type, where it is written; all together; and their lifetimes. Two constants have what
-/// is found: `__CLAIMED` of the mutable views, `__SIGNATURES` of all parameters.
+/// Emits checks of the parameters: each type, at its location; all together; and their lifetimes. The results are two
+/// constants: `__CLAIMED` for the mutable views, `__SIGNATURES` for all parameters.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    // What a launch relies on besides the parameters.
+    // Properties on which a launch relies, in addition to the parameters.
     let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
     let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
     let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
@@ -255,7 +256,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .collect()
 }
 
-/// The bytes of its arrays of fixed length in shared memory, which compiles when a block has them.
+/// Emits the bytes of its arrays in static shared memory, which compile only if a block has enough.
 fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
         let Kind::Shared(array) = param.kind else { return None };
@@ -265,8 +266,8 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote_spanned!(kernel.function.sig.ident.span()=> ::gpu_std::__private::shared_memory(#arrays))
 }
 
-/// Compiles when the kernel takes slices and views of any lifetime. One that requires a longer one than the launch's, in
-/// whatever way it is written, could keep the data.
+/// Emits a check that compiles only if the kernel takes slices and views of any lifetime. A kernel that requires a
+/// lifetime longer than the launch, however it is written, could keep the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
@@ -274,7 +275,7 @@ fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote!({ let _: #safety fn(#(#params),*) = #callee; })
 }
 
-/// An `AbiParam` for each parameter of the launch.
+/// Emits an `AbiParam` for each parameter of the launch.
 fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
     let abi = |(index, Form { element, kind, .. }): (usize, Form)| {
         let index = Literal::usize_unsuffixed(index);
@@ -290,7 +291,7 @@ fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
     forms(kernel, instance).into_iter().enumerate().filter(|(_, form)| form.slots > 0).map(abi).collect()
 }
 
-/// The name of the function that the entries call.
+/// Returns the name of the function that the entries call.
 fn callee_name(kernel: &Kernel) -> Ident {
     match kernel.family {
         None => kernel.function.sig.ident.clone(),
@@ -298,14 +299,14 @@ fn callee_name(kernel: &Kernel) -> Ident {
     }
 }
 
-/// `name` or `name::<f32, 4>`.
+/// Emits `name` or `name::<f32, 4>`.
 fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = callee_name(kernel);
     let arguments: Vec<TokenStream> = instance.0.iter().map(Argument::tokens).collect();
     if arguments.is_empty() { quote!(#name) } else { quote!(#name::<#(#arguments),*>) }
 }
 
-/// The entry in the GPU image.
+/// Emits the entry in the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.unraw().to_string());
     let symbol = format!("{symbol}{}{}", gpu_spec::image::ENTRY_MARK, unique());
@@ -318,7 +319,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let machine = forms.iter().filter(|form| form.slots > 0).map(|form| &form.machine);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
-    // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits explicitly.
+    // A safe kernel must not run ahead of the work that it depends on; an unsafe kernel waits explicitly.
     let wait =
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
@@ -328,7 +329,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
     let assume = kernel.options.block.is_some().then(|| {
         quote! {
-            // SAFETY: the entry has this block in every launch, as the builder writes into the PTX.
+            // SAFETY: the entry has this block in every launch, which the builder writes into the PTX.
             unsafe { ::gpu_std::__private::assume_block(__LIMITS) };
         }
     });
@@ -337,16 +338,16 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         const _: () = {
             #limits
             #limits_record
-            // SAFETY: no other kernel has the symbol; the builder removes what makes it so, and the section, which
-            // says what limits the entry has.
+            // SAFETY: no other kernel has the symbol. The builder removes the suffix that makes it unique, and the
+            // section, whose name states the entry's limits.
             #[unsafe(export_name = #symbol)]
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
             pub unsafe extern "ptx-kernel" fn __entry(#(#machine),*) {
                 #assume
                 #wait
-                // SAFETY: the launch passes what the parameters say; an unsafe kernel's own contract is the
-                // launcher's.
+                // SAFETY: the launch passes arguments that match the parameters; the launching code upholds an unsafe
+                // kernel's contract.
                 #[allow(unused_unsafe)]
                 unsafe { #callee(#(#arguments),*) }
             }
@@ -358,7 +359,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// What no other kernel of the program has: its crate, and how many this process has written.
+/// Returns a text that is unique in the program: the crate, and the number of kernels that this process has written.
 fn unique() -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut of_crate = std::hash::DefaultHasher::new();
@@ -368,7 +369,7 @@ fn unique() -> String {
     format!("{:016x}.{}", of_crate.finish(), WRITTEN.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The layout of the parameters in the device compiler, for the builder: see `gpu_spec::AbiParam`.
+/// Emits the parameter layout of the device compiler, for the builder: see `gpu_spec::AbiParam`.
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
     let params = abi(kernel, instance);
@@ -380,7 +381,7 @@ fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream
     }
 }
 
-/// Where the kernel is from, for the builder: see `gpu_spec::image::ORIGIN_PREFIX`.
+/// Emits the kernel's origin, for the builder: see `gpu_spec::image::ORIGIN_PREFIX`.
 fn origin(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
     quote! {
@@ -393,13 +394,13 @@ fn origin(symbol: &str) -> TokenStream {
     }
 }
 
-/// The hash of the folder of the package that is compiled, without links; 0 without cargo.
+/// Returns the hash of the compiled package's folder, with symbolic links resolved; 0 without cargo.
 fn folder() -> u64 {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").and_then(|folder| std::fs::canonicalize(folder).ok());
     folder.map_or(0, |folder| gpu_spec::image::hash(folder.as_os_str().as_encoded_bytes()))
 }
 
-/// That a panic which is left is an error, for the builder: see `gpu_spec::image::NO_PANIC_PREFIX`.
+/// Emits the marker that makes a remaining panic an error, for the builder: see `gpu_spec::image::NO_PANIC_PREFIX`.
 fn no_panic(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::NO_PANIC_PREFIX);
     quote! {
@@ -409,12 +410,12 @@ fn no_panic(symbol: &str) -> TokenStream {
     }
 }
 
-/// The instance as a type in the GPU image, by which another kernel launches it.
+/// Emits the instance as a type in the GPU image, with which another kernel launches it.
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
     quote! {
-        // SAFETY: the entry is this instance's.
+        // SAFETY: the entry belongs to this instance.
         unsafe impl ::gpu_std::Instance for #name<#(#generic_arguments),*> {
             #[inline(always)]
             fn of_gpu() -> *const ::core::ffi::c_void {
@@ -424,7 +425,7 @@ fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// The entry on the emulated device, and the instance as type and data.
+/// Emits the entry on the emulated device, and the instance as type and data.
 fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let label = name.unraw().to_string();
@@ -539,8 +540,8 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
             #[allow(dead_code, unused_variables)]
             unsafe fn __entry(args: *const *const ::core::ffi::c_void) {
-                // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; an
-                // unsafe kernel's own contract is the launcher's.
+                // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; the launching
+                // code upholds an unsafe kernel's contract.
                 #[allow(unused_unsafe)]
                 unsafe {
                     #(#lengths)*
@@ -548,7 +549,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 }
             }
 
-            // SAFETY: `__SPEC` is this instance's.
+            // SAFETY: `__SPEC` belongs to this instance.
             unsafe impl ::gpu_std::Instance for #name<#(#generic_arguments),*> {
                 fn of_host() -> &'static ::gpu_std::KernelSpec {
                     &__SPEC

@@ -1,7 +1,7 @@
-//! What stands for each parameter of a kernel in an instance.
+//! Representation of each parameter of a kernel in an instance.
 //!
-//! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are
-//! not substituted as text: a helper trait, implemented once for all arguments, has them as associated types.
+//! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are not
+//! substituted as text. A helper trait, implemented once for all arguments, has them as associated types.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -14,7 +14,8 @@ use super::instances::{Argument, Instance};
 use super::params::{Kind, Param};
 use super::shared::Ahead;
 
-/// The parameter types of all instances. As visible as the function: its types may be no more visible.
+/// Emits the parameter types of all instances. They have the visibility of the function, because its types may not be
+/// more visible.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
     let (declared, used) = plain_generics(generics);
@@ -42,7 +43,7 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The type that stands for a parameter in `Kernel::Params`; none for an array of fixed length in shared memory.
+/// Returns the marker of a parameter in `Kernel::Params`; none for an array in static shared memory.
 pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
     let element = &param.element;
     let marker = match &param.kind {
@@ -85,7 +86,7 @@ fn mapping_name(index: usize) -> Ident {
     format_ident!("M{index}")
 }
 
-/// `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
+/// Emits `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
 fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     let arguments = instance.0.iter().map(Argument::tokens);
     let at = param.element.span();
@@ -93,27 +94,28 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// The number of planes of a `SlicePlanes`.
+/// Emits the number of planes of a `SlicePlanes`.
 pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> TokenStream {
     projection(instance, param, &planes_name(index))
 }
 
-/// The argument that a generic parameter has in an instance.
+/// Representation of one parameter in an instance.
 pub(crate) struct Form {
-    /// The value, or the element of a slice or view, or the array in shared memory. Of a shared slice what its length counts.
+    /// Type of the value, of the element of a slice or view, or of the array in shared memory. For a shared slice, the
+    /// type that its length counts.
     pub element: TokenStream,
-    /// The `gpu_spec::ParamKind`; for an array of fixed length in shared memory there is none.
+    /// Variant of `gpu_spec::ParamKind`; an array in static shared memory has none.
     pub kind: Ident,
-    /// The parameter's type, of any lifetime.
+    /// Type of the parameter, with any lifetime.
     pub ty: TokenStream,
-    /// The function that compiles for types that it can have, and returns their signature.
+    /// Function that compiles only for supported types, and returns their signature.
     pub check: Option<TokenStream>,
-    /// The machine parameters of the GPU's entry, and the argument made of them.
+    /// Machine parameters (PTX `.param`) of the GPU entry, and the argument made from them.
     pub machine: TokenStream,
     pub on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`. For an array in
-    /// shared memory the argument itself: that of a fixed length takes no machine parameter, that of a slice its length,
-    /// by the name of the GPU's entry.
+    /// Function that reads the argument from the host's machine parameters, of which it takes `slots`. For an array in
+    /// shared memory it is the argument itself. In static shared memory the argument takes no machine parameter; in
+    /// dynamic shared memory it takes its length, by the name used in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
 }
@@ -124,7 +126,7 @@ pub(crate) fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
     kernel.params.iter().enumerate().map(form).collect()
 }
 
-/// The name of the machine parameter that is a length.
+/// Returns the name of the machine parameter that is a length.
 pub(crate) fn length_name(index: usize) -> Ident {
     format_ident!("n{index}")
 }
@@ -195,7 +197,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         }
         Kind::TensorMap(rank) => Form {
             check: Some(quote!(check_tensor)),
-            // The builder makes it a grid constant: the parameter itself, in constant memory.
+            // The builder makes it a grid constant: the reference points to the parameter itself, in constant memory.
             machine: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
             on_gpu: quote!(&*#data),
             on_host: quote!(read_tensor_map::<#element, #rank>),

@@ -1,4 +1,4 @@
-//! The instances of a generic kernel: the cross product of its lists.
+//! Instances of a generic kernel: the cross product of its lists.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -7,7 +7,7 @@ use syn::{GenericParam, Generics, Ident, Type};
 use super::Errors;
 use super::options::{Const, List, Options};
 
-/// The argument of one generic parameter in an instance.
+/// Argument of one generic parameter in an instance.
 #[derive(Clone)]
 pub(crate) enum Argument {
     /// A type, and its name in the symbol and the spec.
@@ -17,7 +17,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// The argument as written between `<` and `>`.
+    /// Emits the argument as written between `<` and `>`.
     pub fn tokens(&self) -> TokenStream {
         match self {
             Argument::Type { ty, .. } => ty.to_token_stream(),
@@ -28,7 +28,7 @@ impl Argument {
         }
     }
 
-    /// The argument in a symbol.
+    /// Returns the argument as part of a symbol.
     fn label(&self) -> String {
         match self {
             Argument::Type { name, .. } => symbol_part(name),
@@ -38,12 +38,12 @@ impl Argument {
     }
 }
 
-/// The arguments of one instance, in the order of the generic parameters.
+/// Arguments of one instance, in the order of the generic parameters.
 #[derive(Clone, Default)]
 pub(crate) struct Instance(pub Vec<Argument>);
 
 impl Instance {
-    /// The symbol of the instance of kernel `kernel`.
+    /// Returns the symbol of this instance of kernel `kernel`.
     pub fn symbol(&self, kernel: &str) -> String {
         let kernel: String = gpu_spec::image::symbol_of(kernel).collect();
         if self.0.is_empty() {
@@ -54,7 +54,7 @@ impl Instance {
     }
 }
 
-/// All instances that `options` list for `generics`.
+/// Expands the lists of `options` to all instances for `generics`.
 pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors) -> Vec<Instance> {
     check_names(generics, options, errors);
     let mut instances = vec![Instance::default()];
@@ -115,7 +115,7 @@ pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors
     instances
 }
 
-/// Every list must be for a parameter of its kind.
+/// Checks that every list is for a parameter of its kind.
 fn check_names(generics: &Generics, options: &Options, errors: &mut Errors) {
     let is_type = |name: &Ident| generics.type_params().any(|parameter| parameter.ident == *name);
     let is_const = |name: &Ident| generics.const_params().any(|parameter| parameter.ident == *name);
@@ -139,7 +139,7 @@ fn find<'a, V>(lists: &'a [List<V>], name: &Ident) -> Option<&'a List<V>> {
     lists.iter().find(|list| list.parameter == *name)
 }
 
-/// The last segment of a path with its arguments, or the whole type, without spaces.
+/// Returns the last segment of a path with its arguments, or the whole type, without spaces.
 fn type_name(ty: &Type) -> String {
     let tokens = match ty {
         Type::Path(path) => path.path.segments.last().map(ToTokens::to_token_stream).unwrap_or_default(),
@@ -148,7 +148,7 @@ fn type_name(ty: &Type) -> String {
     tokens.to_string().replace(' ', "")
 }
 
-/// `Vector<f32,4>` as `Vector_f32_4`.
+/// Encodes a name as part of a symbol: `Vector<f32,4>` becomes `Vector_f32_4`.
 fn symbol_part(name: &str) -> String {
     name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter(|part| !part.is_empty())

@@ -1,5 +1,5 @@
-//! `same_len(x, y)`: which lengths of a launch have to agree, checked by the host before the launch. The same function checks
-//! that a structure of arrays has whole planes.
+//! `same_len(x, y)`: lengths of a launch that must agree, which the host checks before the launch. The same function
+//! checks that a structure of arrays has whole planes.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -10,16 +10,16 @@ use super::instances::Instance;
 use super::params::{Kind, Param};
 use super::{Errors, Kernel};
 
-/// The name that stands for the launch.
+/// Name that represents the launch.
 const LAUNCH: &str = "launch";
 
-/// Whether a parameter has a length.
+/// Returns whether a parameter has a length.
 fn has_length(param: &Param) -> bool {
     use Kind::{Planes, Slice, SliceMut, View, ViewMut};
     matches!(param.kind, Slice | Planes(_) | SliceMut(_) | View(_) | ViewMut(..))
 }
 
-/// Every name is a slice or view, or the launch.
+/// Checks that every name is a slice or view, or the launch.
 pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut Errors) {
     for name in groups.iter().flatten() {
         match params.iter().find(|param| param.name == *name) {
@@ -34,7 +34,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     }
 }
 
-/// The field of the spec, and the function that it holds.
+/// Emits the field of the spec, and the function that it holds.
 pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let mut slot = 0usize;
     let (mut lengths, mut planes) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! What a kernel says of the launches that it can have: `launch_bounds`, `block` and `cluster`.
+//! Launch limits of a kernel: `launch_bounds`, `block` and `cluster`.
 //!
-//! Their numbers may be constants, so the compilers evaluate them: the macro writes a constant `__LIMITS`, which the
-//! host reads as it is, and the builder as the bytes of a static.
+//! Their numbers may be constants, so the compilers evaluate them: the macro writes a constant `__LIMITS`. The host
+//! reads it directly, and the builder as the bytes of a static.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -11,7 +11,7 @@ use syn::{Expr, GenericParam};
 use super::Kernel;
 use super::instances::{Argument, Instance};
 
-/// `const __LIMITS`, of an instance: its constants can be used in the numbers.
+/// Emits `const __LIMITS` of an instance, whose constants the numbers can use.
 pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let options = &kernel.options;
     let number = |expr: &Expr| quote_spanned!(expr.span()=> (#expr) as u64);
@@ -38,7 +38,7 @@ pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// The const parameters as constants.
+/// Emits the const parameters as constants.
 pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let generics = &kernel.function.sig.generics;
     let of = |argument: &Argument| {
@@ -53,7 +53,7 @@ pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     instance.0.iter().filter_map(of).collect()
 }
 
-/// The static that the builder reads: see `gpu_spec::LaunchLimits`. None for a kernel that says nothing.
+/// Emits the static that the builder reads: see `gpu_spec::LaunchLimits`. None for a kernel without limits.
 pub(crate) fn record(kernel: &Kernel, symbol: &str) -> Option<TokenStream> {
     if !is_limited(kernel) {
         return None;

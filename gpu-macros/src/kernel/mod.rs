@@ -1,7 +1,6 @@
-//! `#[kernel]`: from a function to entries on the GPU, entries on the emulated device, and a type to launch by.
+//! `#[kernel]`: from a function to entries on the GPU, entries on the emulated device, and a type that launches name.
 //!
-//! Everything that can be wrong with the function is found before anything is written, and every error points
-//! at the token to change.
+//! All errors in the function are found before anything is emitted, and every error points at the token to change.
 
 pub(crate) mod emit;
 mod forms;
@@ -22,23 +21,23 @@ use crate::family::Family;
 use options::Options;
 use params::Param;
 
-/// A kernel that can be written out.
+/// A valid kernel, ready to be emitted.
 pub(crate) struct Kernel {
-    /// The function, unchanged.
+    /// Function, unchanged.
     pub function: ItemFn,
-    /// The options of the attribute.
+    /// Options of the attribute.
     pub options: Options,
-    /// The parameters, in order.
+    /// Parameters, in order.
     pub params: Vec<Param>,
-    /// One list of arguments per instance.
+    /// Instances, each a list of arguments.
     pub instances: Vec<instances::Instance>,
-    /// Whether the function is not `unsafe`.
+    /// True if the function is not `unsafe`.
     pub is_safe: bool,
-    /// What it has besides when `#[elementwise]` or `#[reduction]` wrote it. Its function is hidden then.
+    /// Additional items if `#[elementwise]`, `#[reduction]` or `#[scan]` wrote it. Its function is then hidden.
     pub family: Option<Family>,
 }
 
-/// Collects errors, so that all are shown at once.
+/// Collects errors, so that all are reported at once.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 
@@ -48,7 +47,7 @@ impl Errors {
         self.merge(Error::new_spanned(tokens, message));
     }
 
-    /// Adds an error that was already made.
+    /// Adds an existing error.
     pub fn merge(&mut self, error: Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
@@ -56,13 +55,13 @@ impl Errors {
         }
     }
 
-    /// Fails if there was any.
+    /// Fails if there were any errors.
     pub fn finish(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
 }
 
-/// The whole of `#[kernel(options)] item`.
+/// Expands `#[kernel(options)] item`.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
         let is_function = item.into_iter().any(|token| token.to_string() == "fn");
@@ -78,7 +77,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     write(function, options, None)
 }
 
-/// Writes out a kernel.
+/// Emits a kernel.
 pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) -> Result<TokenStream> {
     let is_safe = !matches!(function.sig.safety, Safety::Unsafe(_));
     let mut errors = Errors::default();

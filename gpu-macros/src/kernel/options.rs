@@ -6,53 +6,53 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Path, Result, Token, Type, UnOp, parenthesized, token};
 
-/// `T = f32, f64` or `ITEMS = 1, 2`.
+/// A list of arguments: `T = f32, f64` or `ITEMS = 1, 2`.
 pub(crate) struct List<V> {
-    /// The generic parameter.
+    /// Generic parameter.
     pub parameter: Ident,
-    /// Its arguments, one for each instance.
+    /// Arguments of the parameter, one per instance.
     pub values: Vec<V>,
 }
 
 /// A const argument.
 #[derive(Clone)]
 pub(crate) struct Const {
-    /// As written.
+    /// Expression as written.
     pub expr: Expr,
-    /// Its value; booleans are 0 and 1.
+    /// Value; booleans are 0 and 1.
     pub value: i64,
 }
 
-/// Everything `#[kernel(...)]` can say.
+/// Options of `#[kernel(...)]`.
 #[derive(Default)]
 pub(crate) struct Options {
     /// `types(T = f32, f64; U = i32)`.
     pub types: Vec<List<Type>>,
     /// `consts(ITEMS = 1, 2; VECTOR = 4)`.
     pub consts: Vec<List<Const>>,
-    /// `launch_bounds(256, 2)`: at most 256 threads, and at least 2 blocks if it is given.
+    /// `launch_bounds(256, 2)`: at most 256 threads, and optionally at least 2 blocks.
     pub launch_bounds: Option<(Expr, Option<Expr>)>,
     /// `block(16, 16)`: one to three sides.
     pub block: Option<Vec<Expr>>,
     /// `cluster(2, 1)`: one to three sides.
     pub cluster: Option<Vec<Expr>>,
-    /// `arch = 90`; 0 when not given.
+    /// `arch = 90`; 0 if not given.
     pub arch: u32,
-    /// `arch = "90a"`: no other architecture has it.
+    /// `arch = "90a"`: no other architecture can run it.
     pub is_arch_specific: bool,
-    /// `bytes = x.bytes() + y.bytes()`: what a launch moves.
+    /// `bytes = x.bytes() + y.bytes()`: the bytes that a launch moves.
     pub bytes: Option<Expr>,
     /// `same_len(x, y; a, launch)`: groups of parameters, and `launch`, whose lengths agree.
     pub same_len: Vec<Vec<Ident>>,
     /// `stack = 16384`: bytes of stack that a thread needs.
     pub stack: Option<u32>,
-    /// `cooperative`: its blocks wait for each other.
+    /// `cooperative`: blocks wait for each other.
     pub cooperative: bool,
-    /// `dependent`: it may start before the kernel ahead of it is done.
+    /// `dependent`: the kernel may start before the preceding kernel is done.
     pub dependent: bool,
-    /// `no_panic`: a panic that is left after optimisation is a build error.
+    /// `no_panic`: a panic that remains after optimization is a build error.
     pub no_panic: bool,
-    /// `crate = ::path::of::gpu_std`: where gpu-std is, for crates that re-export it.
+    /// `crate = ::path::of::gpu_std`: the path of gpu-std, for crates that re-export it.
     pub library: Option<Path>,
 }
 
@@ -115,7 +115,7 @@ impl Parse for Options {
     }
 }
 
-/// `(A = v, v; B = v)`.
+/// Parses `(A = v, v; B = v)`.
 fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result<V>) -> Result<Vec<List<V>>> {
     let content;
     parenthesized!(content in input);
@@ -152,7 +152,7 @@ fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result
     Ok(lists)
 }
 
-/// `(x, y)` or `(x, y; a, b)`.
+/// Parses `(x, y)` or `(x, y; a, b)`.
 fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
     if !input.peek(token::Paren) {
         return Err(Error::new(option.span(), "name the slices and views of one length: `same_len(x, y)`"));
@@ -176,7 +176,7 @@ fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
     }
 }
 
-/// An integer, possibly negative, or a boolean.
+/// Parses an integer, possibly negative, or a boolean.
 fn constant(input: ParseStream) -> Result<Const> {
     let expr: Expr = input.parse()?;
     let (negative, literal) = match &expr {
@@ -200,7 +200,7 @@ fn constant(input: ParseStream) -> Result<Const> {
     }
 }
 
-/// `(max_threads)` or `(max_threads, min_blocks)`.
+/// Parses `(max_threads)` or `(max_threads, min_blocks)`.
 fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
     let (numbers, span) = numbers(input)?;
     let (threads, blocks) = match &numbers[..] {
@@ -222,7 +222,7 @@ fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
     Ok((threads.clone(), blocks.cloned()))
 }
 
-/// `(x)`, `(x, y)` or `(x, y, z)`, with a product of 1 to `most`.
+/// Parses `(x)`, `(x, y)` or `(x, y, z)`, with a product of 1 to `most`.
 fn sides(input: ParseStream, name: &Ident, most: u64, range: &str) -> Result<Vec<Expr>> {
     if !input.peek(token::Paren) {
         return Err(Error::new(name.span(), format!("write {name}(x), {name}(x, y) or {name}(x, y, z)")));
@@ -244,7 +244,7 @@ fn sides(input: ParseStream, name: &Ident, most: u64, range: &str) -> Result<Vec
     }
 }
 
-/// Numbers or constants in parentheses, and where these are.
+/// Parses numbers or constants in parentheses, and returns their span.
 fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
     let content;
     let parens = parenthesized!(content in input);
@@ -252,7 +252,7 @@ fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
     Ok((numbers.into_iter().collect(), parens.span.join()))
 }
 
-/// The value of an expression that is a number; `None` for a constant, which the compiler evaluates.
+/// Returns the value of an expression that is a number; `None` for a constant, which the compiler evaluates.
 fn literal(expr: &Expr) -> Result<Option<u64>> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse().map(Some),
@@ -261,7 +261,7 @@ fn literal(expr: &Expr) -> Result<Option<u64>> {
     }
 }
 
-/// `= 90`, or `= "90a"` for a kernel that has instructions of one architecture only.
+/// Parses `= 90`, or `= "90a"` for a kernel with instructions of one architecture only.
 fn arch(input: ParseStream) -> Result<(u32, bool)> {
     input.parse::<Token![=]>()?;
     let literal: Lit = input.parse()?;
@@ -280,9 +280,9 @@ fn arch(input: ParseStream) -> Result<(u32, bool)> {
     }
 }
 
-/// `= 16384`.
+/// Parses `= 16384`.
 fn stack(input: ParseStream) -> Result<u32> {
-    /// The maximum of a thread's local memory.
+    /// Maximum local memory of a thread, in bytes.
     const MOST: u32 = 512 << 10;
     input.parse::<Token![=]>()?;
     let literal: LitInt = input.parse()?;

@@ -1,4 +1,4 @@
-//! The parameters of a kernel, and what is wrong with them.
+//! Parameters of a kernel, and their errors.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -9,23 +9,23 @@ use syn::{
 
 use super::{Errors, shared};
 
-/// How a parameter is passed; as `gpu_spec::ParamKind`, and arrays in shared memory.
+/// Kind of a parameter, as `gpu_spec::ParamKind`, and arrays in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
     /// `&[T]`.
     Slice,
-    /// `SlicePlanes<T, K>`: `K`.
+    /// `SlicePlanes<T, K>`, with `K`.
     Planes(TokenStream),
     /// `DisjointMut<T, M>`, with `M` if it is written.
     SliceMut(Option<Box<Type>>),
-    /// `Slice2<T>` or `Slice3<T>`: the number of dimensions.
+    /// `Slice2<T>` or `Slice3<T>`, with the number of dimensions.
     View(u8),
-    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`: the number of dimensions, and `M` if it is written.
+    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and `M` if it is written.
     ViewMut(u8, Option<Box<Type>>),
     /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
     Shared(shared::Array),
-    /// `&TensorMap<T, RANK>`: its dimensions.
+    /// `&TensorMap<T, RANK>`, with its number of dimensions.
     TensorMap(usize),
     /// `*const T`.
     Pointer,
@@ -35,26 +35,26 @@ pub(crate) enum Kind {
 
 /// One parameter.
 pub(crate) struct Param {
-    /// Its name.
+    /// Name of the parameter.
     pub name: Ident,
-    /// Its type as written.
+    /// Type as written.
     pub ty: Type,
-    /// The value's type, or that of an element, or of an array in shared memory.
+    /// Type of the value, of an element, or of an array in shared memory.
     pub element: Type,
-    /// How it is passed.
+    /// Kind of the parameter, which determines how it is passed.
     pub kind: Kind,
-    /// Whether it is an `Option` of a slice or view.
+    /// True if it is an `Option` of a slice or view.
     pub is_optional: bool,
 }
 
 impl Param {
-    /// Whether it is a mutable view, whose claims limit launches.
+    /// Returns true if it is a mutable view, whose claims limit launches.
     pub fn is_claimed(&self) -> bool {
         matches!(self.kind, Kind::SliceMut(_) | Kind::ViewMut(..))
     }
 }
 
-/// Reads all parameters; those with errors are left out.
+/// Reads all parameters; those with errors are omitted.
 pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<Param> {
     let mut params = Vec::new();
     for input in &sig.inputs {
@@ -96,7 +96,7 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
     }
 }
 
-/// The slice, view or shared array of an `Option`; `None` for any other type, an `Option` of a value too.
+/// Returns the slice, view or shared array in an `Option`; `None` for any other type, including an `Option` of a value.
 fn optional(ty: &Type) -> Option<&Type> {
     let path = match ty {
         Type::Path(path) => path,
@@ -197,7 +197,7 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
     }
 }
 
-/// The `'static` of a slice or view, with which a kernel could keep the data for longer than the launch does.
+/// Returns the `'static` lifetime of a slice or view, with which a kernel could keep the data beyond the launch.
 fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     let lifetime = match ty {
         Type::Reference(reference) => reference.lifetime.as_ref(),
@@ -215,7 +215,7 @@ fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     lifetime.filter(|lifetime| lifetime.ident == "static")
 }
 
-/// The arguments of `DisjointMut<'a, T, M>` or another view, if `path` is one.
+/// Reads the arguments of `DisjointMut<'a, T, M>` or another view, if `path` is one.
 fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
     let last = path.path.segments.last()?;
     let name = last.ident.to_string();
@@ -248,7 +248,7 @@ fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
     Some(Ok((of(types.next().map(Box::new)), element)))
 }
 
-/// The arguments of `SlicePlanes<T, K>`.
+/// Reads the arguments of `SlicePlanes<T, K>`.
 fn planes(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let arguments = match path.path.segments.last().map(|last| &last.arguments) {
         Some(PathArguments::AngleBracketed(arguments)) => arguments.args.iter().collect(),
@@ -268,7 +268,7 @@ fn is_tensor_map(path: &TypePath) -> bool {
     path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap")
 }
 
-/// The arguments of `TensorMap<T, RANK>`; without `RANK` it has two dimensions.
+/// Reads the arguments of `TensorMap<T, RANK>`; without `RANK` it has two dimensions.
 fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let form = || -> Wrong<'_> {
         (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())
@@ -301,7 +301,7 @@ fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     }
 }
 
-/// A type as a user would write it.
+/// Formats a type as a user would write it.
 pub(crate) fn text(ty: &Type) -> String {
     let mut text = ty.to_token_stream().to_string();
     for (spaced, tight) in [

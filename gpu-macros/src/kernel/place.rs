@@ -1,9 +1,10 @@
-//! Where a kernel stands in its source file: a macro sees the function alone, not the `impl` around it.
+//! Location of a kernel in its source file: a macro sees only the function, not the `impl` around it.
 
 use proc_macro2::{Ident, Span};
 use syn::{Attribute, ImplItem, Item, TraitItem};
 
-/// Whether the file that `name` is in has a method of that name with `#[kernel]`. Looks at indented kernels only.
+/// Returns whether the file that contains `name` has a method of that name with `#[kernel]`. Only considers indented
+/// kernels.
 pub(crate) fn is_method(name: &Ident) -> bool {
     let here = Span::call_site().unwrap();
     if here.start().column() <= 1 {

@@ -1,6 +1,6 @@
-//! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory. Those of a fixed length the entry reserves,
-//! and the launch does not pass them. Of slices the launch passes the length, and they lie in dynamic shared memory, one
-//! after the other.
+//! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory. The entry reserves arrays of a fixed
+//! length in static shared memory, and the launch does not pass them. For slices the launch passes the length, and they
+//! are consecutive in dynamic shared memory.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
@@ -9,29 +9,30 @@ use syn::{GenericArgument, Ident, PathArguments, Type, TypePath};
 use super::Errors;
 use super::params::{Kind, Param};
 
-/// The arrays of a kernel: each has a barrier of its own, of the 15 that a block has beside that of `sync_threads`.
+/// Maximum number of arrays per kernel: each has its own barrier, of the 15 that a block has in addition to that of
+/// `sync_threads`.
 const MAX: usize = 15;
 
-/// What a parameter is.
+/// Kind of a shared array parameter.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
-    /// Whether it is a `DoubleBuffer`.
+    /// True if it is a `DoubleBuffer`.
     is_double: bool,
-    /// Whether it is of a slice: its length comes with the launch.
+    /// True if it is a slice, in dynamic shared memory.
     pub is_slice: bool,
 }
 
-/// The arrays of a kernel ahead of one.
+/// Arrays of a kernel before a given one.
 #[derive(Default)]
 pub(crate) struct Ahead {
-    /// Their number.
+    /// Number of arrays.
     count: usize,
-    /// Bytes of each in dynamic shared memory, as expressions.
+    /// Bytes of each array in dynamic shared memory, as expressions.
     bytes: Vec<TokenStream>,
 }
 
 impl Array {
-    /// The parameter's type, of any lifetime. `element` is the element of a slice, or the whole array.
+    /// Emits the parameter's type, with any lifetime. `element` is the element of a slice, or the whole array.
     pub fn ty(self, element: &TokenStream) -> TokenStream {
         let array = if self.is_slice { quote!([#element]) } else { element.clone() };
         match self.is_double {
@@ -40,23 +41,24 @@ impl Array {
         }
     }
 
-    /// What the launch passes the number of: the elements of a slice, of both arrays of a pair.
+    /// Emits the type that the launch's length counts: elements of a slice, or element pairs of a double buffer.
     pub fn counted(self, element: &TokenStream) -> TokenStream {
         if self.is_double { quote!([#element; 2]) } else { element.clone() }
     }
 
-    /// Bytes of static shared memory.
+    /// Emits the bytes of static shared memory.
     pub fn static_bytes(self, element: &TokenStream) -> Option<TokenStream> {
         let memory = self.counted(element);
         (!self.is_slice).then(|| quote!(::core::mem::size_of::<#memory>()))
     }
 
-    /// The function that compiles for types that it can have.
+    /// Returns the function that compiles only for supported types.
     pub fn check(self) -> TokenStream {
         if self.is_slice { quote!(check_shared_elements) } else { quote!(check_shared) }
     }
 
-    /// The argument of an entry behind others, on the GPU and on the host; `len` is a length that the launch passed.
+    /// Emits the argument of an entry, after those in `ahead`, on the GPU and on the host; `len` is a length that the
+    /// launch passed.
     pub fn arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
         ahead.count += 1;
         if self.is_slice {
@@ -84,7 +86,7 @@ impl Array {
         [on_gpu, on_host]
     }
 
-    /// It reserves the memory.
+    /// Emits an argument that reserves the memory.
     fn fixed_argument(self, element: &TokenStream, barrier: usize) -> TokenStream {
         let barrier = Literal::usize_unsuffixed(barrier);
         let memory = self.counted(element);
@@ -97,7 +99,7 @@ impl Array {
     }
 }
 
-/// `Shared<A>` or `DoubleBuffer<A>` as a parameter, if `path` is one.
+/// Classifies a parameter type as `Shared<A>` or `DoubleBuffer<A>`, if `path` is one.
 pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> {
     let segment = path.path.segments.last()?;
     let is_double = match &*segment.ident.to_string() {
@@ -125,7 +127,7 @@ pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> 
     })
 }
 
-/// A kernel has no more arrays than a block has barriers for.
+/// Checks that a kernel has no more arrays than a block has barriers.
 pub(crate) fn check_count(params: &[Param], errors: &mut Errors) {
     let arrays = params.iter().filter(|param| matches!(param.kind, Kind::Shared(_)));
     if let Some(first_too_many) = arrays.skip(MAX).map(|param| param.ty.to_token_stream()).next() {

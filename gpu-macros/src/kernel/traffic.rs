@@ -1,10 +1,10 @@
-//! `bytes = …`: what a launch moves, computed by the host from the launch's arguments.
+//! `bytes = …`: the bytes that a launch moves, computed by the host from the launch arguments.
 //!
-//! In the expression a value or pointer is itself, and a slice or view is a `gpu_std::Shape`: the host cannot read its
-//! elements. Generic parameters are those of the instance.
+//! In the expression a value or pointer is itself, and a slice or view is a `gpu_std::Shape`, because the host cannot
+//! read its elements. Generic parameters are those of the instance.
 //!
-//! The expression stands in a safe function of its own. Like all expressions of the attribute it can name the items that the
-//! macro writes, so each of these is `unsafe` or can do no harm.
+//! The expression is placed in a separate safe function. Like all expressions of the attribute, it can name the items
+//! that the macro writes. Each of these is therefore `unsafe` or harmless.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::Kind;
 
-/// The field of the spec, and the function that it holds.
+/// Emits the field of the spec, and the function that it holds.
 pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let Some(expr) = &kernel.options.bytes else {
         return [quote!(::core::option::Option::None), TokenStream::new()];

@@ -1,10 +1,10 @@
-//! Atomic operations on the GPU: PTX's instructions with their ordering and scope.
+//! Atomic operations on the GPU: PTX instructions with their ordering and scope.
 //!
-//! They are written as assembly because LLVM, used through `core::sync::atomic`, drops the ordering and
-//! knows no scope: it emits relaxed operations of device scope. Where those are enough it is used, since it
-//! finds out which memory they go to (`atom.shared`, `atom.global`), which is faster than a generic address.
-//! It is used through rustc's intrinsics, whose ordering is part of the type: all of LLVM's atomics that come from here
-//! are `monotonic`, before any optimisation too. One with another ordering is from `core::sync::atomic`.
+//! They are written in assembly because LLVM, used through `core::sync::atomic`, drops the ordering and has no scopes:
+//! it emits relaxed operations of device scope. Where those are sufficient, LLVM's operations are used. LLVM infers the
+//! address space (`atom.shared`, `atom.global`), which is faster than a generic address. They are called through
+//! rustc's intrinsics, whose ordering is part of the type. All LLVM atomics from this module are therefore `monotonic`,
+//! even before optimization. An LLVM atomic with another ordering comes from `core::sync::atomic`.
 
 use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};
@@ -97,7 +97,7 @@ macro_rules! emit_st {
     };
 }
 
-/// Functions `name(p, value, order)` that are one `atom` instruction.
+/// Defines functions `name(p, value, order)` that are one `atom` instruction.
 macro_rules! atoms {
     ($class:ident: $($name:ident = $op:literal),*) => { $(
         #[inline(always)]
@@ -111,13 +111,13 @@ macro_rules! atoms {
     )* };
 }
 
-/// Functions `name(p, value, order)` of integers, which are LLVM's when relaxed.
+/// Defines functions `name(p, value, order)` of integers, which use LLVM's atomics if relaxed.
 macro_rules! integer_atoms {
     ($class:ident: $($name:ident = $relaxed:expr, $op:literal;)*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block | Level::Device)) {
-                // SAFETY: the caller's promise; a wider scope than requested does no harm.
+                // SAFETY: the caller's promise; a wider scope than requested is harmless.
                 return unsafe { $relaxed(p, value) };
             }
             fence_if_sequential::<S>(order);
@@ -129,8 +129,8 @@ macro_rules! integer_atoms {
     )* };
 }
 
-/// Functions that every type has in the same form. Relaxed loads and stores of block scope, which are nearly always of shared
-/// memory, are LLVM's.
+/// Functions that have the same form for every type. Relaxed loads and stores of block scope, nearly always to shared
+/// memory, use LLVM's atomics.
 macro_rules! common {
     ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {
         #[inline(always)]
@@ -188,7 +188,7 @@ macro_rules! common {
     };
 }
 
-/// The weakest ordering that is at least as strong as both.
+/// Returns the weakest ordering that is at least as strong as both.
 #[inline(always)]
 fn stronger(success: Ordering, failure: Ordering) -> Ordering {
     match (success, failure) {
@@ -251,11 +251,11 @@ floats! {
     f64, u64: reg64 "b64" "exch.b64" "cas.b64" "add.f64";
 }
 
-/// Changes a number by trying until no other thread did; there is no minimum or maximum of floats in PTX.
+/// Updates a number in a compare-exchange loop, since PTX has no floating-point minimum or maximum.
 ///
 /// # Safety
 ///
-/// As [`Raw`].
+/// The conditions of [`Raw`].
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
     // SAFETY: the caller's promise.

@@ -1,4 +1,5 @@
-//! Atomic operations on the emulated device: the host's own. In a program that `warpsmith check` builds, each is reported.
+//! Atomic operations on the emulated device: the host's atomics. In a program built by `warpsmith check`, each is
+//! reported.
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -28,8 +29,8 @@ fn checked_scope<S: Scope>() -> crate::host::check::Scope {
     }
 }
 
-/// `$same`: whether the operation leaves the memory as it was, by its old value and the argument. A loop of such operations
-/// waits for another thread, which has to run.
+/// Expression `$same`: true if the operation leaves the memory unchanged, from the old value and the argument. A loop
+/// of such operations waits for another thread, which must get to run.
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident, |$old:ident, $value:ident| $same:expr;)*) => { $(
         #[inline(always)]
@@ -99,13 +100,13 @@ macro_rules! integers {
 }
 integers! { i32: AtomicI32; u32: AtomicU32; i64: AtomicI64; u64: AtomicU64; }
 
-/// Changes a float by trying until no other thread did.
+/// Updates a float in a compare-exchange loop.
 macro_rules! updated {
     ($atomic:ident: $($name:ident = |$old:ident, $value:ident| $new:expr),*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
             accessed::<_, S>(p, Operation::Update, order);
-            // SAFETY: the caller's promise; bits of the same size.
+            // SAFETY: the caller's promise; the bits have the same size.
             let cell = unsafe { $atomic::from_ptr(p.cast()) };
             let new = |bits| {
                 let $old = Self::from_bits(bits);
@@ -122,7 +123,7 @@ macro_rules! floats {
         impl Raw for $t {
             #[inline(always)]
             unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
-                // SAFETY: the caller's promise; bits of the same size.
+                // SAFETY: the caller's promise; the bits have the same size.
                 Self::from_bits(unsafe { <$bits as Raw>::load::<S>(p.cast(), order) })
             }
             #[inline(always)]
@@ -153,7 +154,7 @@ macro_rules! floats {
 }
 floats! { f32, u32: AtomicU32; f64, u64: AtomicU64; }
 
-/// The host's fences know one scope.
+/// The host's fences have only one scope.
 #[inline(always)]
 #[cfg_attr(
     not(warpsmith_check),

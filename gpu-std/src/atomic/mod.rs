@@ -1,13 +1,13 @@
-//! Atomic operations: each has an [`Ordering`] and a scope, the set of threads that it is atomic for.
+//! Atomic operations with an [`Ordering`] and a scope, the set of threads for which they are atomic.
 //!
-//! Orderings mean what they mean in [`core::sync::atomic`]. On the GPU they become the `.relaxed`, `.acquire`,
-//! `.release` and `.acq_rel` forms of PTX's instructions; `SeqCst` is a `fence.sc` before the `.acq_rel` form
-//! (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model maps it. A wider scope costs more;
-//! [`scope::Device`] is the default. On the emulated device every scope is that of the process.
+//! Orderings mean the same as in [`core::sync::atomic`]. On the GPU they become the `.relaxed`, `.acquire`, `.release`
+//! and `.acq_rel` forms of PTX instructions. `SeqCst` is a `fence.sc` before the `.acq_rel` form (`.acquire` for a
+//! load, `.relaxed` for a store), which is the mapping of PTX's memory model. A wider scope costs more;
+//! [`scope::Device`] is the default. On the emulated device every scope is the process.
 //!
 //! A `&[Atomic<T>]` is a parameter of a safe kernel; a launch takes a buffer of `T` for it, borrowed mutably. An atomic
-//! of [`scope::Block`] is none, because all blocks share the buffer; it is for shared memory.
-//! An operation whose result is not used becomes a reduction (`red`), which does not wait for the memory.
+//! of [`scope::Block`] cannot be such a parameter, because all blocks share the buffer; it is for shared memory. An
+//! operation whose result is unused becomes a reduction (`red`), which does not wait for memory.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, Ordering};
@@ -41,7 +41,7 @@ use scope::{Device, Scope};
 
 pub use core::sync::atomic::Ordering;
 
-/// A number that threads of scope `S` can change together.
+/// A number that threads of scope `S` can access atomically.
 ///
 /// It has the size and alignment of `T`.
 #[repr(transparent)]
@@ -50,14 +50,14 @@ pub struct Atomic<T, S = Device> {
     _scope: PhantomData<fn() -> S>,
 }
 
-// SAFETY: all access through a shared reference is atomic.
+// SAFETY: every access through a shared reference is atomic.
 unsafe impl<T: AtomicValue, S> Sync for Atomic<T, S> {}
 
-// All blocks of a launch have the same slice, so a scope of one block would not do.
+// All blocks of a launch have the same slice, so block scope is insufficient.
 macro_rules! slice_elements {
     ($($scope:ty),*) => { $(
-        // SAFETY: it has the layout of `T`, of which any bytes are a value; all access is atomic for all threads of the
-        // launch, and the launch borrows the buffer mutably.
+        // SAFETY: it has the layout of `T`, for which all bit patterns are valid. Every access is atomic for all
+        // threads of the launch, and the launch borrows the buffer mutably.
         unsafe impl<T: AtomicValue> SliceElement for Atomic<T, $scope> {
             type Param = gpu_spec::param::AtomicSlice<T>;
             const SIGNATURE: u32 = gpu_spec::signature(concat!("Atomic ", stringify!($scope)), &[T::SIGNATURE]);
@@ -66,14 +66,14 @@ macro_rules! slice_elements {
 }
 slice_elements!(scope::Device, scope::System);
 
-/// The types that have atomic operations: `i32`, `u32`, `i64`, `u64`, `f32`, `f64`.
+/// Types with atomic operations: `i32`, `u32`, `i64`, `u64`, `f32`, `f64`.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic operations on `{Self}`",
     note = "there are on i32, u32, i64, u64, f32 and f64"
 )]
 pub trait AtomicValue: Raw + Scalar {}
 
-/// The integers that have atomic operations.
+/// Integers with atomic bit operations.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic bit operations on `{Self}`",
     note = "there are on i32, u32, i64 and u64"
@@ -87,31 +87,31 @@ implemented!(AtomicValue: i32, u32, i64, u64, f32, f64);
 implemented!(AtomicInteger: i32, u32, i64, u64);
 
 impl<T, S> Atomic<T, S> {
-    /// With this value.
+    /// Makes an atomic with this initial value.
     pub const fn new(value: T) -> Self {
         Self { value: UnsafeCell::new(value), _scope: PhantomData }
     }
 
-    /// The number at `ptr`, for memory that has no `Atomic` of its own, such as shared memory.
+    /// Returns an atomic at `ptr`, for memory without an `Atomic`, such as shared memory.
     ///
     /// # Safety
     ///
-    /// For `'a`, `ptr` is aligned and valid for reads and writes, and every access that may happen at the same
-    /// time as another is atomic, in a scope that contains both threads.
+    /// For `'a`, `ptr` is aligned and valid for reads and writes. Every access that may happen at the same time as
+    /// another is atomic, in a scope that contains both threads.
     #[inline(always)]
     pub const unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
         // SAFETY: the type has the layout of `T`; the rest is the caller's promise.
         unsafe { &*ptr.cast::<Self>() }
     }
 
-    /// The number's address.
+    /// Returns the address of the number.
     #[inline(always)]
     pub const fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
 }
 
-/// One method per read-modify-write operation.
+/// Defines one method per read-modify-write operation.
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident => $raw:ident;)*) => { $(
         $(#[$doc])*
@@ -124,7 +124,7 @@ macro_rules! operations {
 }
 
 impl<T: AtomicValue, S: Scope> Atomic<T, S> {
-    /// The value. Lets other emulated threads run, so that waiting for one in a loop ends.
+    /// Loads the value. Lets other emulated threads run, so that a loop that polls for one ends.
     ///
     /// # Panics
     ///
@@ -140,7 +140,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
         unsafe { T::load::<S>(self.as_ptr(), order) }
     }
 
-    /// Sets the value.
+    /// Stores the value.
     ///
     /// # Panics
     ///
@@ -157,22 +157,21 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     }
 
     operations! {
-        /// Sets the value and returns the previous one.
+        /// Stores the value and returns the previous one.
         swap => swap;
         /// Adds, and returns the previous value. Integers wrap.
         fetch_add => add;
-        /// Sets the lesser of the value and `value`, and returns the previous value. NaN is less than every number,
-        /// −0 less than +0.
+        /// Stores the minimum of the current value and `value`, and returns the previous value. NaN is less than every
+        /// number, −0 less than +0.
         fetch_min => min;
-        /// Sets the greater of the value and `value`, and returns the previous value. NaN is greater than every
-        /// number, +0 greater than −0.
+        /// Stores the maximum of the current value and `value`, and returns the previous value. NaN is greater than
+        /// every number, +0 greater than −0.
         fetch_max => max;
     }
 
-    /// Sets `new` if the value is `current`, bit for bit. Returns the value before: `Ok` if it was set.
+    /// Stores `new` if the value equals `current` bit for bit. Returns the previous value: `Ok` if `new` was stored.
     ///
-    /// Unlike the other operations it lets other emulated threads run when it fails, so that trying in a loop
-    /// ends.
+    /// Unlike the other operations, it lets other emulated threads run if it fails, so that retry loops end.
     ///
     /// # Panics
     ///

@@ -1,14 +1,14 @@
-//! The atomic operations of a type on the target device.
+//! Atomic operations per type on the target device.
 
 use core::sync::atomic::Ordering;
 
 use super::scope::Scope;
 
-/// The operations that all types have.
+/// Operations of all types.
 ///
 /// # Safety
 ///
-/// Of every function: `p` is aligned and valid, and all access that may be simultaneous is atomic.
+/// For every function: `p` is aligned and valid, and all accesses that may be simultaneous are atomic.
 pub trait Raw: Copy {
     unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
     unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
@@ -25,11 +25,11 @@ pub trait Raw: Copy {
     ) -> Result<Self, Self>;
 }
 
-/// The operations that integers have besides.
+/// Additional operations of integers.
 ///
 /// # Safety
 ///
-/// As [`Raw`].
+/// The conditions of [`Raw`].
 pub trait RawInteger: Raw {
     unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
     unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;

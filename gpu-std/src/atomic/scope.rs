@@ -1,6 +1,6 @@
-//! The sets of threads that an atomic operation can be atomic for.
+//! Scopes: sets of threads for which an operation is atomic.
 
-/// [`Block`], [`Device`] or [`System`].
+/// The scope of an atomic operation: [`Block`], [`Device`] or [`System`].
 pub trait Scope: sealed::Sealed + 'static {
     #[doc(hidden)]
     const LEVEL: Level;
@@ -22,7 +22,7 @@ pub enum Block {}
 #[derive(Debug, Clone, Copy)]
 pub enum Device {}
 
-/// All threads of all devices, and of the host.
+/// All threads of all devices, and the host.
 #[derive(Debug, Clone, Copy)]
 pub enum System {}
 

@@ -1,8 +1,8 @@
-//! Claims in two and three dimensions: [`Unique2d`] and [`Unique3d`].
+//! Claims (index tokens) in two and three dimensions: [`Unique2d`] and [`Unique3d`].
 //!
-//! The parent module says why a claim is unique. For these, the launch also has to be one in which x and y (and z)
-//! distinguish all threads: a kernel with a view of them says so ([`gpu_spec::Claims`]), and the runtime refuses other
-//! launches.
+//! The parent module explains why a claim is unique. These claims also need a launch in which x and y (and z)
+//! distinguish all threads. A kernel with a view of them declares that requirement ([`gpu_spec::Claims`]), and the
+//! runtime refuses other launches.
 
 use core::marker::PhantomData;
 
@@ -18,19 +18,19 @@ macro_rules! claim {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name {
             $($side: u32,)*
-            /// Neither `Send` nor `Sync`.
+            /// Makes the type neither `Send` nor `Sync`.
             _of_this_thread: PhantomData<*const ()>,
         }
 
         impl $name {
-            /// The place, which belongs to the calling thread: along each axis, its index modulo the launch's threads is the
-            /// thread's.
+            /// Makes the claim to coordinates that belong to the calling thread: along each axis, the index modulo the
+            /// launch's threads is the thread's index.
             #[inline(always)]
             pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
                 Self { $($side,)* _of_this_thread: PhantomData }
             }
 
-            /// The indices of the element.
+            /// Returns the indices of the element.
             #[doc = concat!("`[", $(stringify!($side), ", ",)* "]`, the slowest first.")]
             #[inline(always)]
             pub fn get(self) -> [usize; $dimensions] {
@@ -45,13 +45,14 @@ macro_rules! claim {
                 }
             )*
 
-            /// The indices as they are.
+            /// Returns the stored indices.
             #[inline(always)]
             pub(super) fn raw(self) -> [u32; $dimensions] {
                 [$(self.$side),*]
             }
 
-            /// Whether the place belongs to the calling thread: see point 2 of the parent module's documentation.
+            /// Returns whether the coordinates belong to the calling thread: see point 2 of the parent module's
+            /// documentation.
             #[cfg(not(target_arch = "nvptx64"))]
             #[inline(always)]
             pub(super) fn is_own(self) -> bool {
@@ -66,7 +67,7 @@ macro_rules! claim {
 }
 
 claim! {
-    /// A place that no other thread of a launch of at most two dimensions has: a thread's claim to its element of a
+    /// Coordinates that no other thread of a launch of at most two dimensions has: a thread's claim to its element of a
     /// [`DisjointMut2`](crate::DisjointMut2).
     Unique2d: 2, Plane, [
         /// The element's row: the thread's index along y.
@@ -77,7 +78,7 @@ claim! {
 }
 
 claim! {
-    /// A place that no other thread of a launch has: a thread's claim to its element of a
+    /// Coordinates that no other thread of a launch has: a thread's claim to its element of a
     /// [`DisjointMut3`](crate::DisjointMut3).
     Unique3d: 3, Volume, [
         /// The element's plane: the thread's index along z.
@@ -89,7 +90,7 @@ claim! {
     ]
 }
 
-/// All threads of the launch along x, y and z.
+/// Number of threads of the launch along x, y and z.
 #[inline(always)]
 pub(super) fn launch_threads() -> [u64; 3] {
     let along = |blocks: u32, threads: u32| u64::from(blocks) * u64::from(threads);
@@ -100,8 +101,8 @@ pub(super) fn launch_threads() -> [u64; 3] {
     ]
 }
 
-/// The calling thread's place in a launch of at most two dimensions: x of [`index_2d`](crate::thread::index_2d) is its
-/// column, y its row.
+/// Returns the calling thread's claim in a launch of at most two dimensions. Its column is x of
+/// [`index_2d`](crate::thread::index_2d), and its row is y.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -120,8 +121,8 @@ pub fn unique_2d() -> Unique2d {
     Unique2d::at([y, x])
 }
 
-/// The calling thread's place in the launch: x of [`index_3d`](crate::thread::index_3d) is its column, y its row, z its
-/// plane.
+/// Returns the calling thread's claim in the launch. Its column is x of [`index_3d`](crate::thread::index_3d), its row
+/// is y, and its plane is z.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -1,9 +1,10 @@
-//! [`Planes`]: a mapping of a structure of arrays, in which a thread has an element of each of several planes.
+//! [`Planes`]: a structure-of-arrays mapping that gives a thread one element of each of several planes.
 //!
 //! # Why this is sound
 //!
-//! A view of `K` planes has n elements in each, and index i below n has the elements `k * n + i` for k below `K`. From such an
-//! element k and i follow, so two indices have none in common. n is a part of the view, which is the same in all threads.
+//! A view of `K` planes has n elements in each plane, and index i below n has the elements `k * n + i` for k below `K`.
+//! Such an element determines k and i, so two indices have no element in common. n is part of the view and the same in
+//! all threads.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -11,10 +12,10 @@ use core::ops::{Index, IndexMut};
 
 use super::{DisjointMut, MutableView, OwnIndex};
 
-/// The mapping of a [`DisjointMut`] of `K` planes of equal length, one after the other, in which index i has element i of each
-/// plane: a structure of `K` arrays as one parameter. Neighbouring threads have neighbouring elements in every plane.
+/// The mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i has element i of each
+/// plane. It passes a structure of `K` arrays as one parameter. Adjacent threads have adjacent elements in every plane.
 ///
-/// A launch refuses a buffer whose length is not a multiple of `K`. All threads read such a buffer as a [`SlicePlanes`].
+/// A launch refuses a buffer whose length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -32,24 +33,24 @@ use super::{DisjointMut, MutableView, OwnIndex};
 /// ```
 pub enum Planes<const K: usize> {}
 
-/// A thread's element of each of `K` planes: what a view of [`Planes`] gives it.
+/// A thread's element of each of `K` planes, from a view of [`Planes`].
 pub struct Column<'a, T, const K: usize> {
     /// Pointer to the element in the first plane.
     first: *mut T,
-    /// Elements from a plane to the next.
+    /// Distance between planes, in elements.
     plane_len: usize,
     _borrow: PhantomData<&'a mut T>,
 }
 
 impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
-    /// Elements of a plane.
+    /// Number of elements per plane.
     #[inline(always)]
     pub fn plane_len(&self) -> usize {
         const { assert!(Self::WRONG.is_none()) };
         self.len / K
     }
 
-    /// The element of `index` in each plane, or `None` past the end of the planes.
+    /// Returns the element of `index` in each plane, or `None` past the end of the planes.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<Column<'_, T, K>> {
@@ -57,7 +58,7 @@ impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
         index.check();
         let plane_len = self.plane_len();
         if index.get() < plane_len {
-            // The element is in range, and so are those of the other planes.
+            // The element is in range in the first plane, and therefore in all others.
             let first = self.data.wrapping_add(index.get());
             Some(Column { first, plane_len, _borrow: PhantomData })
         } else {
@@ -67,7 +68,7 @@ impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
 }
 
 impl<T: Copy, const K: usize> Column<'_, T, K> {
-    /// All elements.
+    /// Reads all elements.
     #[inline(always)]
     pub fn read(&self) -> [T; K] {
         core::array::from_fn(|plane| self[plane])
@@ -93,26 +94,27 @@ impl<T, const K: usize> Column<'_, T, K> {
 
 /// # Panics
 ///
-/// When there is no such plane.
+/// If the plane does not exist.
 impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
     type Output = T;
 
     #[inline(always)]
     #[track_caller]
     fn index(&self, plane: usize) -> &T {
-        // SAFETY: the element is in range; that no other thread has it is argued above, and the view is borrowed.
+        // SAFETY: the element is in range; the module documentation argues that no other thread has it, and the view is
+        // borrowed.
         unsafe { &*self.at(plane) }
     }
 }
 
 /// # Panics
 ///
-/// When there is no such plane.
+/// If the plane does not exist.
 impl<T, const K: usize> IndexMut<usize> for Column<'_, T, K> {
     #[inline(always)]
     #[track_caller]
     fn index_mut(&mut self, plane: usize) -> &mut T {
-        // SAFETY: as above, and mutably.
+        // SAFETY: as above, with a mutable borrow.
         unsafe { &mut *self.at(plane) }
     }
 }
@@ -123,37 +125,37 @@ impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
     }
 }
 
-/// `K` planes of equal length, one after the other, that all threads read: a parameter of kernels. Element `[plane, index]` is
-/// element `index` of a plane.
+/// Read-only view of `K` consecutive planes of equal length, as a kernel parameter. Element `[plane, index]` is element
+/// `index` of a plane.
 ///
-/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is not a multiple of `K`. [`Planes`] is the mapping by
-/// which threads write such a buffer.
+/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is not a multiple of `K`. Threads write such a
+/// buffer through the mapping [`Planes`].
 pub struct SlicePlanes<'a, T, const K: usize> {
     elements: &'a [T],
     plane_len: usize,
 }
 
 impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
-    /// The planes of a slice. Elements that are left where its length is not a multiple of `K` are in no plane.
+    /// Makes the planes of a slice. If its length is not a multiple of `K`, the remaining elements are in no plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
         const { assert!(K > 0, "a view has at least one plane") };
         Self { elements, plane_len: elements.len() / K }
     }
 
-    /// Elements of a plane.
+    /// Number of elements per plane.
     #[inline(always)]
     pub fn plane_len(self) -> usize {
         self.plane_len
     }
 
-    /// A plane; `None` where there is no such plane.
+    /// Returns a plane; `None` if it does not exist.
     #[inline(always)]
     pub fn plane(self, plane: usize) -> Option<&'a [T]> {
         if plane < K { self.elements.get(plane * self.plane_len..)?.get(..self.plane_len) } else { None }
     }
 
-    /// An element; `None` outside.
+    /// Returns an element; `None` if it is out of range.
     #[inline(always)]
     pub fn get(self, [plane, index]: [usize; 2]) -> Option<&'a T> {
         if (plane < K) & (index < self.plane_len) {
@@ -164,7 +166,7 @@ impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
         }
     }
 
-    /// Element `index` of each plane; `None` outside.
+    /// Returns element `index` of each plane; `None` if it is out of range.
     #[inline(always)]
     pub fn column(self, index: usize) -> Option<[&'a T; K]> {
         if index < self.plane_len {
@@ -189,7 +191,7 @@ impl<T, const K: usize> Copy for SlicePlanes<'_, T, K> {}
 
 /// # Panics
 ///
-/// When the element is outside.
+/// If the element is out of range.
 impl<T, const K: usize> Index<[usize; 2]> for SlicePlanes<'_, T, K> {
     type Output = T;
 

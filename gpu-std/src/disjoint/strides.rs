@@ -1,8 +1,8 @@
-//! Loops over claims: [`grid_stride`] divides indices among all threads of a launch, however many there are, and
-//! [`grid_stride_2d`] and [`grid_stride_3d`] places.
+//! Grid-stride loops over claims. [`grid_stride`] divides indices among all threads of a launch, however many there
+//! are; [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
-//! Each iterator begins at what belongs to the caller and goes on by whole launches, so that all it returns belongs to the
-//! caller: point 1 of the parent module's documentation.
+//! Each iterator starts at an index that belongs to the caller and advances by the launch size, so all its items belong
+//! to the caller: point 1 of the parent module's documentation.
 
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
@@ -11,9 +11,10 @@ use super::claims::{Unique2d, Unique3d, launch_threads};
 use super::{UniqueIndex, linear_in_launch};
 use crate::thread;
 
-/// A claim, made of its index. The trait is not public, and so nothing outside of the library makes a claim by it.
+/// A claim that can be made from its index. The trait is not public, so nothing outside the library makes claims with
+/// it.
 pub trait Claim {
-    /// The claim to an index, which belongs to the caller.
+    /// Makes the claim to an index, which must belong to the caller.
     fn at(index: usize) -> Self;
 }
 
@@ -43,12 +44,13 @@ pub struct GridStride<C = UniqueIndex> {
     next: usize,
     step: usize,
     len: usize,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync`.
     _of_this_thread: PhantomData<*const C>,
 }
 
 impl<C> GridStride<C> {
-    /// `first`, which belongs to the caller, and every `step`th index after it, which is a whole launch.
+    /// Iterates over `first`, which belongs to the caller, and every `step`th index after it, where `step` is the
+    /// launch size.
     #[inline(always)]
     pub(crate) fn new(first: usize, step: usize, len: usize) -> Self {
         Self { next: first, step, len, _of_this_thread: PhantomData }
@@ -64,7 +66,7 @@ impl<C: Claim> Iterator for GridStride<C> {
             return None;
         }
         let index = self.next;
-        // Near the end of the address space the sum may not fit: then nothing is left.
+        // Near the end of the address space the sum may overflow: then the iteration ends.
         self.next = index.saturating_add(self.step);
         Some(C::at(index))
     }
@@ -72,10 +74,11 @@ impl<C: Claim> Iterator for GridStride<C> {
 
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
-/// Divides `width` x `height` places among all threads of a launch of at most two dimensions, however many there are: a
-/// thread gets its own place, and those that lie whole launches further along x and along y. Row after row.
+/// Divides `width` x `height` coordinates among all threads of a launch of at most two dimensions, however many there
+/// are. A thread gets its own coordinates, and those whole launches further along x and along y. The order is row by
+/// row.
 ///
-/// Sides over 2^32 - 1 count as that.
+/// Sides above 2^32 - 1 are clamped to it.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -95,8 +98,8 @@ pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
     GridStride2d::new(Axis::new(y, step_y, height), Axis::new(x, step_x, width))
 }
 
-/// Divides `width` x `height` x `depth` places among all threads of a launch, however many there are, as
-/// [`grid_stride_2d`] does. Plane after plane.
+/// Divides `width` x `height` x `depth` coordinates among all threads of a launch, however many there are, as
+/// [`grid_stride_2d`] does. The order is plane by plane.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -117,7 +120,7 @@ pub fn grid_stride_3d(width: usize, height: usize, depth: usize) -> GridStride3d
     GridStride3d::new(plane, row, Axis::new(x, step_x, width))
 }
 
-/// The indices along a side that a thread gets.
+/// Indices of one thread along one side.
 #[derive(Debug)]
 struct Axis {
     /// The thread's first index.
@@ -139,13 +142,13 @@ impl Axis {
         self.next >= self.size
     }
 
-    /// Goes a whole launch further. A sum over 32 bits becomes the largest number, which is outside of every side.
+    /// Advances by the launch size. A sum over 32 bits saturates at the maximum, which is outside every side.
     #[inline(always)]
     fn advance(&mut self) {
         self.next = self.next.saturating_add(self.step);
     }
 
-    /// Goes a whole launch further, or at the end back to the first index; whether it was at the end.
+    /// Advances by the launch size, or returns to the first index at the end. Returns true if it was at the end.
     #[inline(always)]
     fn wraps(&mut self) -> bool {
         let further = self.next.saturating_add(self.step);
@@ -155,7 +158,8 @@ impl Axis {
     }
 }
 
-/// Named fields, because LLVM moves an array of two indices as one number of 64 bits, to be taken apart in each round.
+/// Uses named fields, because LLVM would move an array of two indices as one 64-bit number and split it in each
+/// iteration.
 macro_rules! place_stride {
     ($(#[$doc:meta])* $name:ident: $claim:ident, $slowest:ident, [$($side:ident),*], [$($fastest_first:ident),*]) => {
         $(#[$doc])*
@@ -163,14 +167,15 @@ macro_rules! place_stride {
         pub struct $name {
             $slowest: Axis,
             $($side: Axis,)*
-            /// Neither `Send` nor `Sync`.
+            /// Makes the type neither `Send` nor `Sync`.
             _of_this_thread: PhantomData<*const ()>,
         }
 
         impl $name {
             #[inline(always)]
             fn new(mut $slowest: Axis, $($side: Axis),*) -> Self {
-                // A row without a place for this thread is none, and a plane without a row.
+                // If the thread has no coordinates in a row, it has none at all; the same holds for planes without
+                // rows.
                 if $($side.is_at_end())||* {
                     $slowest.next = $slowest.size;
                 }
@@ -212,7 +217,7 @@ place_stride! {
 mod tests {
     use super::*;
 
-    /// Numbers of all sizes, many of them near the largest.
+    /// Random numbers of all magnitudes, many of them near the maximum.
     fn numbers() -> impl FnMut(u128) -> u128 {
         let seed = fastrand::u64(..);
         println!("seed {seed:#x}");
@@ -224,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The first indices that exact arithmetic gives to a thread.
+    /// First indices of a thread, by exact arithmetic.
     fn exact(first: u128, step: u128, len: u128) -> Vec<u128> {
         (0..4).map(|round| first + round * step).take_while(|index| *index < len).collect()
     }
@@ -233,7 +238,7 @@ mod tests {
     fn strides_are_those_of_exact_arithmetic() {
         let mut number = numbers();
         for _ in 0..100_000 {
-            // A launch has fewer than 2^63 threads, and each an index below that.
+            // A launch has fewer than 2^63 threads, so each index is below that.
             let step = number(isize::MAX as u128).max(1);
             let (first, len) = (number(step - 1), number(usize::MAX as u128));
             let stride = GridStride::<UniqueIndex>::new(first as usize, step as usize, len as usize);
@@ -253,14 +258,14 @@ mod tests {
             let [rows, columns] = [side(), side()];
             let axis =
                 |(first, step, size): (u128, u128, u128)| Axis::new(first as u32, step as u64, size as usize);
-            // Sides over 32 bits count as the largest of them.
+            // Sides over 32 bits are clamped to the maximum.
             let along =
                 |(first, step, size): (u128, u128, u128)| exact(first, step, size.min(u32::MAX.into()));
             let found = GridStride2d::new(axis(rows), axis(columns)).take(3);
             let found: Vec<[u128; 2]> = found.map(|cell| cell.get().map(|index| index as u128)).collect();
             let (rows, columns) = (along(rows), along(columns));
             let places = rows.iter().flat_map(|row| columns.iter().map(|column| [*row, *column]));
-            // Of each axis four indices are known: of three places, these are enough.
+            // Four indices are known per axis, which suffice for three coordinates.
             let expected: Vec<_> = places.take(3).collect();
             assert_eq!(found, expected);
         }

@@ -2,14 +2,16 @@
 //!
 //! # Why this is sound
 //!
-//! In blocks of n threads, index i has the elements `(i / n) * n * N + k * n + i % n` for k below `N`. From such an element
-//! the tile `i / n`, k, and `i % n` follow, so two indices have none in common. n is the same in all threads of a launch.
+//! In blocks of n threads, index i has the elements `(i / n) * n * N + k * n + i % n` for k below `N`. Such an element
+//! determines the tile `i / n`, k, and `i % n`, so two indices have no element in common. n is the same in all threads
+//! of a launch.
 
 use super::{DisjointMut, MutableView, OwnIndex};
 use crate::block;
 
-/// The mapping of a [`DisjointMut`] in which each block has a tile of `N` elements a thread, one block's after the other's,
-/// and thread t of n has elements t, t + n, t + 2n, … of its block's: neighbouring threads have neighbouring elements.
+/// The mapping of a [`DisjointMut`] in which each block has a tile of `N` elements per thread; tiles of consecutive
+/// blocks are adjacent. Thread t of n has elements t, t + n, t + 2n, … of its block's tile, so adjacent threads have
+/// adjacent elements.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -25,17 +27,17 @@ use crate::block;
 /// ```
 pub enum Striped<const N: usize> {}
 
-/// Where element `item` of an index lies, in blocks of `threads`, each of which has `items` elements: `None` beyond the
-/// address space.
+/// Returns the position of element `item` of an index, in blocks of `threads` threads with `items` elements each;
+/// `None` beyond the address space.
 #[inline(always)]
 fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
-    // A tile has at most 1024 threads of 65536 elements: only its beginning can be too large, and the sum.
+    // A tile has at most 1024 threads of 65536 elements, so only its start and the sum can overflow.
     let tile = (index / threads).checked_mul(threads * items)?;
     tile.checked_add(item * threads + index % threads)
 }
 
 impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
-    /// Element `item` of the `N` that `index` has, or `None` past the end.
+    /// Returns element `item` of the `N` elements of `index`, or `None` past the end.
     ///
     /// # Panics
     ///
@@ -49,14 +51,14 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
         index.check();
         let place = place(index.get(), item, block::threads() as usize, N)?;
         if place < self.len {
-            // SAFETY: the element is in range; that no other thread has it is argued above.
+            // SAFETY: the element is in range; the module documentation argues that no other thread has it.
             Some(unsafe { &mut *self.data.add(place) })
         } else {
             None
         }
     }
 
-    /// Writes the elements of `index`; those past the end are left out.
+    /// Writes the elements of `index`, except those past the end.
     #[inline(always)]
     #[track_caller]
     pub fn write<I: OwnIndex>(&mut self, index: I, items: [T; N]) {
@@ -72,7 +74,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
                 // SAFETY: as in `get_mut`.
                 unsafe { self.data.add(place).write(item) };
             }
-            // Elements with bytes end before half of the address space, so it wraps for those without bytes only.
+            // Non-zero-sized elements end below half of the address space, so this wraps only for zero-sized elements.
             place = place.wrapping_add(threads);
         }
     }

@@ -1,22 +1,22 @@
-//! Mappings that give a whole tile of rows to each block: [`Tiles`] and [`TransposedTiles`].
+//! Mappings that give each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
 //!
 //! # Why this is sound
 //!
-//! The mapping is a type, so all threads agree on the tile of each block. Different blocks of a launch of at most two
-//! dimensions have tiles at different places, which do not overlap, because the tile of block x, y begins at a
-//! multiple of its sides that only that block has. Within a tile, element i (row after row) belongs to the thread of the
-//! block whose linear index is i modulo the block's threads. Point 4 of the parent module holds as for `get_mut`: the view
-//! is borrowed while the kernel has a reference to an element, and it has one at a time.
+//! The mapping is a type, so all threads agree on the tile of each block. In a launch of at most two dimensions, each
+//! block's tile starts at a multiple of its sides that only that block has. Tiles of different blocks therefore do not
+//! overlap. Within a tile, element i in row-major order belongs to the thread of the block whose linear index is i
+//! modulo the block's threads. Point 4 of the parent module holds as for `get_mut`: the view is borrowed while the
+//! kernel has a reference to an element, and the kernel has one reference at a time.
 
 use super::DisjointMut2;
 use crate::thread;
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that begins at
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that starts at
 /// element `[y * HEIGHT, x * WIDTH]`.
 pub struct Tiles<const WIDTH: usize, const HEIGHT: usize>(());
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that begins at
-/// element `[x * HEIGHT, y * WIDTH]`: the tile at the mirrored place, for kernels that transpose.
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that starts at
+/// element `[x * HEIGHT, y * WIDTH]`: the transposed tile position, for kernels that transpose.
 pub struct TransposedTiles<const WIDTH: usize, const HEIGHT: usize>(());
 
 /// A mapping that gives each block a tile.
@@ -26,7 +26,7 @@ mod sealed {
     pub trait Tile {
         const WIDTH: usize;
         const HEIGHT: usize;
-        /// The tile's place among tiles: row and column.
+        /// Position of the tile among tiles: row and column.
         fn place() -> [u32; 2];
     }
 }
@@ -55,7 +55,7 @@ impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for Tiles<WIDTH, HEIGH
 impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for TransposedTiles<WIDTH, HEIGHT> {}
 
 impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
-    /// Where the block's tile begins: row and column of its first element.
+    /// Returns the origin of the block's tile: row and column of its first element.
     #[inline(always)]
     pub fn tile_origin(&self) -> [usize; 2] {
         let [row, column] = M::place();
@@ -63,11 +63,11 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         [row as usize * M::HEIGHT, column as usize * M::WIDTH]
     }
 
-    /// Writes the elements of the block's tile that belong to the calling thread, each with the value for its row and column
-    /// in the tile: every n-th element in a block of n threads, row after row, so that the threads of a warp have neighbours.
-    /// Elements beyond the view's sides are left out.
+    /// Writes the calling thread's elements of the block's tile, each with the value for its row and column in the
+    /// tile. In a block of n threads, each thread writes every n-th element in row-major order, so that accesses of a
+    /// warp are coalesced. Elements outside the view are skipped.
     ///
-    /// There is no barrier in it. Every thread of the block has to call it, or elements stay as they are.
+    /// It contains no barrier. Every thread of the block has to call it; otherwise some elements keep their old values.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -84,18 +84,18 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         self.update_tile(|element, indices| *element = value(indices));
     }
 
-    /// Calls `update` with each element of the block's tile that belongs to the calling thread, and its row and column in the
-    /// tile: those of [`Self::write_tile`].
+    /// Calls `update` with each of the calling thread's elements of the block's tile, and its row and column in the
+    /// tile. The division of elements is that of [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
         const { assert!(super::is_tile(M::WIDTH, M::HEIGHT), "a tile has 1 to 4096 columns and rows") };
         let [top, left] = self.tile_origin();
-        // At most a side of the view, which has 32 bits.
+        // At most one side of the view, which fits in 32 bits.
         let columns = self.width().saturating_sub(left) as u32;
         let rows = self.height().saturating_sub(top) as u32;
         let (data, pitch) = (self.data.wrapping_add(top.wrapping_mul(self.pitch()) + left), self.pitch());
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
-        // Counted without the thread's index, so that the number of rounds is a constant where that of threads is.
+        // Counted without the thread's index, so that the number of iterations is constant if the block size is.
         let mut round = 0;
         while round < (M::WIDTH * M::HEIGHT) as u32 {
             let index = round + own;
@@ -103,7 +103,8 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
             let (column, row) = (index % M::WIDTH as u32, index / M::WIDTH as u32);
             if (row < M::HEIGHT as u32) & (column < columns) & (row < rows) {
                 let (column, row) = (column as usize, row as usize);
-                // SAFETY: the element is within the view's sides; no other thread has it, as the module argues.
+                // SAFETY: the element is within the view's sides; the module documentation argues that no other thread
+                // has it.
                 update(unsafe { &mut *data.add(row * pitch + column) }, [row, column]);
             }
         }

@@ -1,5 +1,4 @@
-//! Mutable views of rows and columns, of which every thread gets its own elements: [`DisjointMut2`] and
-//! [`DisjointMut3`].
+//! Mutable 2-D and 3-D views that give every thread its own elements: [`DisjointMut2`] and [`DisjointMut3`].
 
 use core::marker::PhantomData;
 
@@ -20,17 +19,17 @@ macro_rules! view {
         }
 
         impl<'a, T, M> $name<'a, T, M> {
-            /// The view of elements from `data` on; every thread of the launch makes the same one.
+            /// Makes the view of the elements that start at `data`; every thread of the launch makes the same view.
             ///
             /// # Safety
             ///
-            /// For `'a`, `data` is aligned, not null, and valid for reads and writes of `extents.span()` elements; all
-            /// threads of the launch make the view with the same arguments and mapping, at most once; nothing but these
-            /// views uses the elements; and the launch has a shape that [`MutableView::CLAIMS`](super::MutableView::CLAIMS)
+            /// For `'a`, `data` is aligned, not null, and valid for reads and writes of `extents.span()` elements. All
+            /// threads of the launch make the view with the same arguments and mapping, at most once. Only these views
+            /// use the elements. The launch has a shape that [`MutableView::CLAIMS`](super::MutableView::CLAIMS)
             /// allows.
             #[inline(always)]
             pub unsafe fn from_raw_parts(data: *mut T, extents: $extents) -> Self {
-                // SAFETY: the caller's promise. It leaves no comparison of an `Option<&mut T>` with null.
+                // SAFETY: the caller's promise. It removes the null comparison of an `Option<&mut T>`.
                 unsafe { core::hint::assert_unchecked(!data.is_null()) };
                 Self { data, extents, _borrow: PhantomData, _mapping: PhantomData }
             }
@@ -43,28 +42,28 @@ macro_rules! view {
                 }
             )*
 
-            /// The first element, for kernels that divide the work in their own way. The pointer is valid for the
-            /// elements of all rows, `pitch` from row to row; that no two threads touch one at the same time is up to the
-            /// caller.
+            /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is
+            /// valid for the elements of all rows, which are `pitch` elements apart. The caller must ensure that no two
+            /// threads access an element at the same time.
             #[inline(always)]
             pub fn as_mut_ptr(&mut self) -> *mut T {
                 self.data
             }
 
-            /// The same view for a shorter time, to pass to a function and keep.
+            /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
             #[inline(always)]
             pub fn reborrow(&mut self) -> $name<'_, T, M> {
                 $name { data: self.data, extents: self.extents, _borrow: PhantomData, _mapping: PhantomData }
             }
 
-            /// All elements, to read.
+            /// Returns a read-only view of all elements.
             ///
             /// # Safety
             ///
-            /// No thread writes the elements while the view lives: between two barriers of the grid, for example.
+            /// No thread writes the elements while the view lives: for example, between two grid-wide barriers.
             #[inline(always)]
             pub unsafe fn as_slice(&self) -> $read<'_, T> {
-                // SAFETY: the memory is as this view says; that nothing changes it is the caller's promise.
+                // SAFETY: this view describes the memory; the caller promises that nothing changes it.
                 unsafe { $read::from_raw_parts(self.data, self.extents) }
             }
         }
@@ -72,18 +71,18 @@ macro_rules! view {
 }
 
 view! {
-    /// A mutable view of rows of which every thread of the launch gets its own elements: a parameter of kernels.
+    /// A mutable 2-D view that gives every thread of the launch its own elements, as a kernel parameter.
     ///
-    /// `M` says which:
+    /// The mapping `M` determines the elements of a thread:
     ///
-    /// | mapping | a thread's elements | its claim |
+    /// | mapping | elements of a thread | claim |
     /// | --- | --- | --- |
-    /// | [`Elements`] | the element in its row and column | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
-    /// | [`Rows`] | the row of its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
+    /// | [`Elements`] | the element at its row and column | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
+    /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
     /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(width, height)?`. One of three dimensions is refused, since several threads would
-    /// have the same x and y.
+    /// A launch passes `buffer.as_2d_mut(width, height)?`. Three-dimensional launches are refused, since several
+    /// threads would have the same x and y.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -98,35 +97,35 @@ view! {
     /// ```
     DisjointMut2, Extents2, Slice2,
     [
-        /// Elements of a row.
+        /// Number of elements per row.
         width,
-        /// Rows.
+        /// Number of rows.
         height,
-        /// Elements from the beginning of a row to that of the next: at least the width.
+        /// Distance between the starts of adjacent rows, in elements: at least the width.
         pitch
     ]
 }
 
 view! {
-    /// A mutable view of planes of rows of which every thread of the launch gets its own element, that of its
-    /// [`unique_3d`](crate::thread::unique_3d): a parameter of kernels.
+    /// A mutable 3-D view that gives every thread of the launch its own element, at its
+    /// [`unique_3d`](crate::thread::unique_3d), as a kernel parameter.
     ///
     /// A launch passes `buffer.as_3d_mut(width, height, depth)?`.
     DisjointMut3, Extents3, Slice3,
     [
-        /// Elements of a row.
+        /// Number of elements per row.
         width,
-        /// Rows of a plane.
+        /// Number of rows per plane.
         height,
-        /// Planes.
+        /// Number of planes.
         depth,
-        /// Elements from the beginning of a row to that of the next: at least the width.
+        /// Distance between the starts of adjacent rows, in elements: at least the width.
         pitch
     ]
 }
 
 impl<T> DisjointMut2<'_, T, Elements> {
-    /// The element at a place, or `None` outside.
+    /// Returns the element at a claim's coordinates, or `None` if they are out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, cell: Unique2d) -> Option<&mut T> {
@@ -140,14 +139,14 @@ impl<T> DisjointMut2<'_, T, Elements> {
         if (column >= self.extents.width()) | (row >= self.extents.height()) {
             return None;
         }
-        // SAFETY: both are in range, so the element is within the span; that no other thread has it is argued in the
-        // parent module.
+        // SAFETY: both indices are in range, so the element is within the span; the parent module argues that no other
+        // thread has it.
         Some(unsafe { &mut *self.data.add(self.extents.offset([row, column])) })
     }
 }
 
 impl<T> DisjointMut2<'_, T, Rows> {
-    /// Row `index`, or `None` outside.
+    /// Returns row `index`, or `None` if it is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut [T]> {
@@ -156,14 +155,14 @@ impl<T> DisjointMut2<'_, T, Rows> {
             return None;
         }
         let start = self.extents.offset([index.get() as u32, 0]);
-        // SAFETY: the row is within the span; that no other thread has its elements is argued in the parent module: rows
-        // do not overlap, since the pitch is at least the width.
+        // SAFETY: the row is within the span. Rows do not overlap, since the pitch is at least the width; the parent
+        // module argues that no other thread has the row.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.wrapping_add(start), self.width()) })
     }
 }
 
 impl<T> DisjointMut3<'_, T, Elements> {
-    /// The element at a place, or `None` outside.
+    /// Returns the element at a claim's coordinates, or `None` if they are out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, cell: Unique3d) -> Option<&mut T> {

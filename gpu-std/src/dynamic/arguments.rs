@@ -1,19 +1,19 @@
-//! The arguments that a kernel can pass to a kernel that it launches.
+//! Arguments of a launch from a kernel.
 //!
 //! | parameter | argument |
 //! | --- | --- |
 //! | `value: T` | `T` |
 //! | `data: &[T]` | `&[T]`, `*const [T]` |
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
-//! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
+//! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (the whole view) |
 //! | an `Option` of a slice or view | an `Option` of these |
 //! | `image: Slice2<T>`, `Slice3<T>`, also of atomics | `Slice2<T>`, `Slice3<T>` |
-//! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (all of it) |
+//! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (the whole view) |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | `SharedLen` |
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
 //!
-//! They are passed as one tuple of up to 32.
+//! They are passed as one tuple of up to 32 arguments.
 
 use core::marker::PhantomData;
 
@@ -25,10 +25,10 @@ use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3};
 use crate::element::{KernelType, KernelValue};
 use crate::view::{Slice2, Slice3};
 
-/// Bytes that the parameters of a launch can take.
+/// Maximum size of a launch's parameters, in bytes.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
 
-/// Where the machine parameters of a launch go: each at the next address that its type can have.
+/// Kernel parameters (PTX `.param`) of a launch, each at the next address aligned for its type.
 #[derive(Debug)]
 pub struct Parameters<'a> {
     base: *mut u8,
@@ -37,11 +37,11 @@ pub struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// None yet.
+    /// Makes an empty parameter list.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 16 bytes and valid for writes of what is added.
+    /// `base` is aligned to 16 bytes and valid for writes of all parameters that are added.
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8) -> Self {
         Self { base, bytes: 0, _buffer: PhantomData }
@@ -50,23 +50,23 @@ impl Parameters<'_> {
     #[inline(always)]
     fn push<T: Copy>(&mut self, value: T) {
         let offset = self.bytes.next_multiple_of(align_of::<T>());
-        // SAFETY: `new` was promised room for all that is added; `base` is as aligned as any type, and so the
-        // offset's multiple is aligned for this one.
+        // SAFETY: `new` was promised room for all parameters. `base` is aligned for any type, so the aligned offset is
+        // aligned for this type.
         unsafe { self.base.add(offset).cast::<T>().write(value) };
         self.bytes = offset + size_of::<T>();
     }
 }
 
-/// Bytes that a value takes at most, with what lies before it for its alignment.
+/// Maximum bytes of a value, including the padding before it for alignment.
 const fn bytes_of<T>() -> usize {
     size_of::<T>() + align_of::<T>() - 1
 }
 
-/// Something that can be passed for a parameter with marker `M`.
+/// An argument that can be passed for a parameter with marker `M`.
 ///
 /// # Safety
 ///
-/// `add` adds the machine parameters that `M` stands for, which take at most `BYTES`.
+/// `add` adds the kernel parameters that `M` represents, which take at most `BYTES` bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
@@ -74,20 +74,20 @@ const fn bytes_of<T>() -> usize {
     note = "`SliceMut<T>` is a parameter `DisjointMut<T>` and takes a `*mut [T]` or `&mut DisjointMut<T>`"
 )]
 pub unsafe trait Argument<M> {
-    /// Bytes that it takes at most.
+    /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for it.
+    /// Bytes of dynamic shared memory that the child needs for the argument.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
     }
 
-    /// Adds it to the parameters.
+    /// Adds the argument to the parameters.
     fn add(self, parameters: &mut Parameters<'_>);
 }
 
-// SAFETY: a value is one machine parameter, its bytes.
+// SAFETY: a value is one kernel parameter, its bytes.
 unsafe impl<T: KernelValue> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
@@ -97,7 +97,7 @@ unsafe impl<T: KernelValue> Argument<Value<T>> for T {
     }
 }
 
-/// Implements [`Argument`] for something that is a pointer to the first element and a length.
+/// Implements [`Argument`] for a type that consists of a pointer to the first element and a length.
 macro_rules! slice_argument {
     ($([$($generics:tt)*] $argument:ty => $marker:ty: $self:ident, $data:expr, $len:expr;)*) => { $(
         // SAFETY: a slice or view is a pointer and a length.
@@ -122,7 +122,7 @@ slice_argument! {
     [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
 }
 
-// SAFETY: a slice or view is a pointer and its extent, which are null and empty where there is none.
+// SAFETY: a slice or view is a pointer and its extent, which are null and empty for `None`.
 unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     const BYTES: usize = bytes_of::<usize>() + bytes_of::<M::Extent>();
 
@@ -167,7 +167,7 @@ view_argument! {
 /// Implements [`Argument`] for a raw pointer.
 macro_rules! pointer_argument {
     ($($argument:ty => $marker:ty;)*) => { $(
-        // SAFETY: a raw pointer is one machine parameter.
+        // SAFETY: a raw pointer is one kernel parameter.
         unsafe impl<T> Argument<$marker> for $argument {
             const BYTES: usize = bytes_of::<usize>();
 
@@ -185,13 +185,13 @@ pointer_argument! {
     *mut T => PointerMut<T>;
 }
 
-// SAFETY: a length is one machine parameter.
+// SAFETY: a length is one kernel parameter.
 unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
     const BYTES: usize = bytes_of::<usize>();
 
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
-        // No launch has so much.
+        // No launch has this much shared memory.
         self.bytes::<T>().unwrap_or(u32::MAX)
     }
 
@@ -201,24 +201,24 @@ unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
     }
 }
 
-/// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
+/// A tuple of arguments for a tuple of parameters.
 ///
 /// # Safety
 ///
-/// As for [`Argument`], in order.
+/// The conditions of [`Argument`], for each argument in order.
 #[diagnostic::on_unimplemented(
     message = "these are not the arguments of a kernel with the parameters `{P}`",
     label = "expected a tuple with one argument for each parameter",
     note = "a kernel with one parameter takes a tuple of one: `(x,)`"
 )]
 pub unsafe trait Arguments<P> {
-    /// Bytes that they take at most.
+    /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for them.
+    /// Bytes of dynamic shared memory that the child needs for the arguments.
     fn shared_bytes(&self) -> u32;
 
-    /// Adds all of them to the parameters.
+    /// Adds all arguments to the parameters.
     fn add_all(self, parameters: &mut Parameters<'_>);
 }
 
@@ -242,7 +242,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements it for all tuples of up to the given number of names.
+/// Implements `Arguments` for all tuples of up to the given number of names.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

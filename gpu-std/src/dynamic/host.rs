@@ -7,16 +7,16 @@ use gpu_spec::Kernel;
 
 use super::{Arguments, Dim, LaunchError, MAX_DEPTH, MAX_PARAMETER_BYTES, MAX_PENDING, Parameters, When};
 
-/// The device library and the emulator count alike.
+/// The device library and the emulator have the same limits.
 const _: () = assert!(MAX_PENDING == dynamic::MAX_PENDING && MAX_DEPTH == dynamic::MAX_DEPTH);
 
-/// Room for the parameters, aligned as any type is.
+/// Buffer for the parameters, aligned for any type.
 #[repr(C, align(16))]
 struct Buffer([MaybeUninit<u8>; MAX_PARAMETER_BYTES]);
 
 /// # Safety
 ///
-/// As [`super::launch`]; the arguments take at most [`MAX_PARAMETER_BYTES`].
+/// The conditions of [`super::launch`]; the arguments take at most [`MAX_PARAMETER_BYTES`].
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
     block: Dim,
@@ -25,7 +25,7 @@ pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     when: When,
 ) -> Result<(), LaunchError> {
     let mut buffer = Buffer([MaybeUninit::uninit(); MAX_PARAMETER_BYTES]);
-    // SAFETY: the buffer is aligned to 16 bytes and has room for all that arguments can take.
+    // SAFETY: the buffer is aligned to 16 bytes and has room for the maximum size of arguments.
     arguments.add_all(&mut unsafe { Parameters::new(buffer.0.as_mut_ptr().cast()) });
     let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
     let tail = when == When::Tail;

@@ -1,30 +1,29 @@
 //! Dynamic parallelism: a kernel launches kernels.
 //!
-//! A thread that launches continues at once; the launched kernel, its *child*, runs when there is room for it. The
-//! host sees the launching kernel as done when all that it launched is done too, and everything these launched.
-//! A kernel cannot wait for its child, so there are two times at which a child can start:
+//! A thread that launches continues immediately; the launched kernel, its *child*, runs when resources are available.
+//! The host sees the launching kernel as done only when all its children, and their children, are done. A kernel cannot
+//! wait for its child, so a child can start at one of two times:
 //!
-//! | function | the child starts | for |
+//! | function | the child starts | use |
 //! | --- | --- | --- |
-//! | [`launch`] | at any time from now on, in any order with other children | work that was found on the way |
-//! | [`launch_tail`] | when the launching grid and all children of [`launch`] are done; in the order of the launches | what uses their results |
+//! | [`launch`] | at any time from now on, in any order with other children | work discovered during the kernel |
+//! | [`launch_tail`] | when the launching grid and all children of [`launch`] are done; in launch order | work that uses their results |
 //!
-//! The child sees the writes of the launching thread before the launch, and those of other threads of its block
-//! if a barrier lies between.
+//! The child sees the writes of the launching thread before the launch. It sees those of other threads of the block if
+//! a barrier precedes the launch.
 //!
 //! # On the GPU
 //!
-//! Launches go through NVIDIA's device runtime (`libcudadevrt`), for which a driver of CUDA 12 or later is needed.
-//! The builder puts the kernels that launch, and those that they launch, into a module of their own, so that the code of
-//! the others does not change. That module is linked with the device runtime when its first kernel is loaded. About
-//! [`MAX_PENDING`] launches can wait at once; one more fails with [`LaunchError::TOO_MANY_PENDING`] or
-//! [`LaunchError::OUT_OF_RESOURCES`].
+//! Launches go through NVIDIA's device runtime (`libcudadevrt`), which needs a CUDA 12 driver or later. The builder
+//! puts launching kernels and their children into a separate module, so that the code of other kernels does not change.
+//! That module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
+//! pending; another launch fails with [`LaunchError::TOO_MANY_PENDING`] or [`LaunchError::OUT_OF_RESOURCES`].
 //!
 //! # On the emulated device
 //!
-//! Children run after the grid that launched them, one after the other: in the order of blocks and threads, or in
-//! one that the seed of a seeded launch decides. [`MAX_PENDING`] and [`MAX_DEPTH`] hold exactly. A fault of a child
-//! is that of the launch, and names the child.
+//! Children run sequentially after the grid that launched them. The order is that of blocks and threads, or determined
+//! by the seed of a seeded launch. [`MAX_PENDING`] and [`MAX_DEPTH`] hold exactly. A fault of a child is reported as a
+//! fault of the launch, and names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;
@@ -76,22 +75,22 @@ use gpu_spec::Kernel;
 
 pub use arguments::{Argument, Arguments, MAX_PARAMETER_BYTES, Parameters};
 
-/// Launches that can wait at once: exactly on the emulated device, about so on a GPU.
+/// Maximum number of pending launches: exact on the emulated device, approximate on a GPU.
 pub const MAX_PENDING: u32 = 2048;
 
-/// How deep children of children can go: a kernel that the host launched has depth 0, its child depth 1. That is
-/// exact on the emulated device, and what CUDA promises for a GPU.
+/// Maximum nesting depth of children. A kernel launched by the host has depth 0, its child depth 1. The limit is exact
+/// on the emulated device, and is the depth that CUDA guarantees on a GPU.
 pub const MAX_DEPTH: u32 = 24;
 
-/// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
+/// Sizes in x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Dim {
-    /// Along x.
+    /// Size along x.
     pub x: u32,
-    /// Along y.
+    /// Size along y.
     pub y: u32,
-    /// Along z.
+    /// Size along z.
     pub z: u32,
 }
 
@@ -123,20 +122,20 @@ impl From<[u32; 3]> for Dim {
     }
 }
 
-/// Why a kernel was not launched from a kernel: a number of CUDA's `cudaError`. Nothing of it runs.
+/// Reason why a launch from a kernel failed: a `cudaError` code of CUDA. No part of the launch runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchError(NonZeroU32);
 
 impl LaunchError {
-    /// Grid, block or shared memory is 0 where it must not be, or over a limit of device or kernel
+    /// Grid, block or shared memory is 0 where it must not be, or exceeds a limit of the device or kernel
     /// (`cudaErrorInvalidConfiguration`).
     pub const INVALID_CONFIGURATION: Self = Self::numbered(9);
-    /// Children of children go too deep (`cudaErrorLaunchMaxDepthExceeded`).
+    /// The nesting depth of children exceeds the limit (`cudaErrorLaunchMaxDepthExceeded`).
     pub const TOO_DEEP: Self = Self::numbered(65);
     /// Too many launches are pending: launch fewer or larger ones (`cudaErrorLaunchPendingCountExceeded`).
     pub const TOO_MANY_PENDING: Self = Self::numbered(69);
-    /// A GPU has no room for the launch: too many are pending, or a block needs more registers than there are
-    /// (`cudaErrorLaunchOutOfResources`).
+    /// A GPU lacks resources for the launch: too many launches are pending, or a block needs more registers than
+    /// available (`cudaErrorLaunchOutOfResources`).
     pub const OUT_OF_RESOURCES: Self = Self::numbered(701);
 
     const fn numbered(code: u32) -> Self {
@@ -146,7 +145,7 @@ impl LaunchError {
         }
     }
 
-    /// The error with this number; `None` for 0, which is success.
+    /// Returns the error with this code; `None` for 0, which is success.
     #[inline(always)]
     pub const fn from_code(code: u32) -> Option<Self> {
         match NonZeroU32::new(code) {
@@ -155,7 +154,7 @@ impl LaunchError {
         }
     }
 
-    /// Its number, for a kernel to leave where the host can read it; never 0.
+    /// Returns the code, for a kernel to store where the host can read it; never 0.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self.0.get()
@@ -182,34 +181,35 @@ impl fmt::Display for LaunchError {
 
 impl core::error::Error for LaunchError {}
 
-/// When a child starts.
+/// Start time of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// At any time.
+    /// Starts at any time.
     Now,
-    /// After the launching grid and its other children.
+    /// Starts after the launching grid and its other children.
     Tail,
 }
 
-/// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads, each block with
-/// `shared_bytes` of dynamic shared memory besides that of its arrays `Shared<[T]>` (at most 48 KiB in all). Each calling thread launches its own child.
+/// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads. Each block gets `shared_bytes`
+/// of dynamic shared memory, in addition to that of its arrays `Shared<[T]>` (at most 48 KiB in all). Each calling
+/// thread launches its own child.
 ///
 /// `arguments` is a tuple with one [`Argument`] for each parameter.
 ///
 /// # Errors
 ///
-/// [`LaunchError`]; nothing is launched then.
+/// Returns a [`LaunchError`] if nothing was launched.
 ///
 /// # Safety
 ///
-/// - The requirements in the documentation of `K` hold, if it is an `unsafe fn`. It is not a cooperative kernel.
-/// - Memory that the arguments name is device memory, not shared memory or a local variable, and is valid until
-///   the child is done: for as long as the host's launch, of which it becomes a part.
-/// - The child runs at the same time as the launching grid and as other children. What it writes, none of these
-///   reads or writes after the launch, and what it reads they do not write; but with atomics.
-/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`, and the launch has a shape that
-///   its mutable views allow: of up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The emulated device
-///   refuses others with [`LaunchError::INVALID_CONFIGURATION`].
+/// - The requirements in the documentation of `K` hold, if it is an `unsafe fn`. `K` is not a cooperative kernel.
+/// - Memory that the arguments name is device memory, not shared memory or a local variable. It is valid until the
+///   child is done: as long as the host's launch, which includes the child.
+/// - The child runs at the same time as the launching grid and other children. After the launch, none of these may read
+///   or write memory that the child writes, or write memory that it reads, except with atomics.
+/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch has a shape
+///   that its mutable views allow: up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The emulated
+///   device refuses other shapes with [`LaunchError::INVALID_CONFIGURATION`].
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(
     grid: impl Into<Dim>,
@@ -221,19 +221,20 @@ pub unsafe fn launch<K: Kernel>(
     unsafe { enqueue::<K, _>(grid.into(), block.into(), shared_bytes, arguments, When::Now) }
 }
 
-/// As [`launch`], but the child starts when the launching grid and its other children are done, and sees what they
-/// wrote. Several run one after the other, in the order in which a thread launched them; that of different threads
-/// is not defined.
+/// [`launch`] for a child that starts when the launching grid and its other children are done, and sees their writes.
+/// Several tail launches of one thread run one after the other, in launch order. The order between threads is
+/// undefined.
 ///
-/// Such a child is one deeper too: a kernel that launches itself so again and again ends at [`MAX_DEPTH`].
+/// Such a child is also one level deeper: a kernel that repeatedly tail-launches itself reaches [`MAX_DEPTH`].
 ///
 /// # Errors
 ///
-/// As [`launch`].
+/// The errors of [`launch`].
 ///
 /// # Safety
 ///
-/// As [`launch`], except that the child does not run at the same time as the launching grid and what it launched.
+/// The conditions of [`launch`], except that the child does not run at the same time as the launching grid and its
+/// other children.
 #[inline(always)]
 pub unsafe fn launch_tail<K: Kernel>(
     grid: impl Into<Dim>,
@@ -247,7 +248,7 @@ pub unsafe fn launch_tail<K: Kernel>(
 
 /// # Safety
 ///
-/// As [`launch`] or [`launch_tail`].
+/// The conditions of [`launch`] or [`launch_tail`].
 #[inline(always)]
 unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
@@ -265,7 +266,8 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
-/// Whether the child can count its threads: with 2^63 of them or more, indices would wrap and belong to several threads.
+/// Returns whether the child can count its threads: from 2^63 threads on, indices would wrap and belong to several
+/// threads.
 #[inline(always)]
 fn is_countable(grid: Dim, block: Dim) -> bool {
     let rest = [grid.z, block.x, block.y, block.z];

@@ -1,6 +1,6 @@
-//! Approximate functions of `f32`: one or two instructions each on the GPU.
+//! Approximate `f32` functions: one or two instructions each on the GPU.
 //!
-//! Subnormal numbers count as 0. The errors are those of PTX's `.approx.ftz` instructions. On the emulated device
+//! Subnormal numbers are flushed to 0. The errors are those of PTX's `.approx.ftz` instructions. On the emulated device
 //! these are the accurate functions.
 
 use crate::math::Math;
@@ -46,15 +46,15 @@ functions! {
     pow(x, y) = nvvm::ex2_approx(y * nvvm::lg2_approx(x)), x.powf(y);
 }
 
-/// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; relative error at most 2⁻¹⁶, for negative x too, as
-/// long as the result is a normal number and x has no more than 16 bits of mantissa: it is meant for results that are
-/// rounded to 16 bits, whose own rounding is 16 times as large. Two approximate instructions and twelve others.
+/// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit (GELU). The relative error is at most 2⁻¹⁶, also for
+/// negative x, if the result is normal and x has at most 16 bits of mantissa. It is meant for results that are rounded
+/// to 16 bits, whose rounding error is 16 times as large. It takes two approximate instructions and twelve others.
 ///
-/// The upper tail of the normal distribution is exp(-x² / 2) · u · P(u) with u = 1 / (1 + 0.3 |x|); P, of degree 5, is fitted
-/// for |x| up to 14.5, with a relative error of 9·10⁻⁶.
+/// The upper tail of the normal distribution is exp(-x² / 2) · u · P(u) with u = 1 / (1 + 0.3 |x|). P, of degree 5, is
+/// fitted for |x| up to 14.5, with a relative error of 9·10⁻⁶.
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
-    /// Scales the polynomial down and the exponential up, so that this does not become subnormal before the end.
+    /// Scales the polynomial down and the exponential up, so that no intermediate result is subnormal.
     const SCALE: f32 = 1.0 / (1 << 24) as f32;
     const P: [f32; 6] = [
         0.120_057_55 * SCALE,
@@ -64,7 +64,7 @@ pub fn gelu(x: f32) -> f32 {
         0.214_862_69 * SCALE,
         -0.076_705_52 * SCALE,
     ];
-    // 0 from here on, and at −∞.
+    // The result is 0 for smaller values and −∞.
     let x = if x < -100.0 { -100.0 } else { x };
     let u = recip(Math::mul_add(0.3, Math::abs(x), 1.0));
     let mut polynomial = P[5];
@@ -83,7 +83,7 @@ pub fn gelu(x: f32) -> f32 {
 #[inline(always)]
 fn tanh_approx(x: f32) -> f32 {
     let y: f32;
-    // SAFETY: arithmetic on registers.
+    // SAFETY: the instruction computes only on registers.
     unsafe {
         core::arch::asm!("tanh.approx.f32 {0}, {1};", out(reg32) y, in(reg32) x, options(pure, nomem, nostack));
     }

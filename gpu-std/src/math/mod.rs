@@ -1,14 +1,14 @@
-//! Functions of real numbers: accurate here, approximate in [`fast`].
+//! Real functions: accurate here, approximate in [`fast`].
 //!
-//! [`Math`] has the functions that the standard library's `f32` and `f64` have, under the same names, so that a kernel
-//! that calls `x.sin()` compiles for the GPU too, where `core` has none of them. The prelude brings its methods into
-//! scope. On the host the standard library's own methods come first. Besides, it has functions that a GPU is good at:
+//! [`Math`] has the functions of the standard library's `f32` and `f64`, under the same names. So a kernel that calls
+//! `x.sin()` also compiles for the GPU, where `core` has none of them. The prelude brings its methods into scope. On
+//! the host the standard library's inherent methods take precedence. It also has functions that are efficient on a GPU:
 //! `rsqrt`, `exp10`, `gelu`.
 //!
-//! On the GPU they are CUDA's own (libdevice), but for `sin` and `cos`, which need no stack here. On the emulated device
-//! they are the standard library's and `libm`'s (where a method of the standard library comes first, its errors are those of
-//! the system's C library). Both are within these errors, in units in the last place, which are those of
-//! the CUDA programming guide; the two may differ by them:
+//! On the GPU they are CUDA's libdevice functions, except `sin` and `cos`, which need no stack here. On the emulated
+//! device they are from the standard library and `libm`. Standard library methods that take precedence have the errors
+//! of the system's C library. Errors of both sides are within the following bounds of the CUDA programming guide, in
+//! units in the last place (ULP). GPU and emulated results may differ within them:
 //!
 //! | functions | `f32` | `f64` |
 //! | --- | --- | --- |
@@ -22,13 +22,12 @@
 //! | `acosh` | 4 | 3 |
 //! | `erfc` | 4 | 5 |
 //! | `gamma` | 5 | 10 |
-//! | `ln_gamma`, outside of -24..-2 and 0.5..3, where its zeros are | 6 | 4 |
+//! | `ln_gamma`, outside -24..-2 and 0.5..3, which contain its zeros | 6 | 4 |
 //!
-//! `gelu` has in addition the error that the rounding of x / √2 allows. For 16-bit floats, compute in
-//! [`Scalar::Accumulator`].
+//! `gelu` has an additional error from the rounding of x / √2. For 16-bit floats, compute in [`Scalar::Accumulator`].
 //!
-//! The standard library may get `erf`, `erfc`, `gamma` and `ln_gamma` one day, for which the compiler warns where they are
-//! called as methods: call the functions of this module.
+//! A future standard library may get `erf`, `erfc`, `gamma` and `ln_gamma`, and the compiler warns if they are called
+//! as methods. Call the functions of this module instead.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -96,7 +95,7 @@ mod libdevice {
     }
 }
 
-/// Declares the trait, its two implementations and the free functions.
+/// Declares the trait, its two implementations, and the free functions.
 macro_rules! functions {
     (@ $t:ident $x:ident) => { $t };
     ($(
@@ -142,7 +141,7 @@ macro_rules! functions {
                 (self.sin(), self.cos())
             }
 
-            /// What [`trunc`](Self::trunc) removes.
+            /// The fractional part: `self - self.trunc()`.
             #[inline(always)]
             fn fract(self) -> Self {
                 self - self.trunc()
@@ -161,7 +160,7 @@ macro_rules! functions {
                 }
             }
 
-            /// The remainder of x / y that is not negative.
+            /// The non-negative remainder of x / y.
             #[inline(always)]
             fn rem_euclid(self, y: Self) -> Self {
                 let remainder = self.fmod(y);
@@ -192,7 +191,7 @@ macro_rules! functions {
 
             #[inline(always)]
             fn gelu(self) -> Self {
-                // Also 0 at −∞.
+                // The clamp also gives 0 at −∞.
                 0.5 * (if self < -1e4 { -1e4 } else { self }) * erfc(-self * FRAC_1_SQRT_2 as f32)
             }
         }
@@ -240,7 +239,7 @@ macro_rules! functions {
     };
 }
 
-/// libm's has results below 1 too.
+/// `libm::acosh` also returns results for x below 1.
 #[cfg(not(target_arch = "nvptx64"))]
 fn acosh_on_host(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
@@ -303,7 +302,7 @@ functions! {
     rsqrt(x) = __nv_rsqrtf, __nv_rsqrt, |x| 1.0 / f32::sqrt(x), 1.0 / f64::sqrt(x);
     /// The cube root.
     cbrt(x) = __nv_cbrtf, __nv_cbrt, |x| f32::cbrt(x), f64::cbrt(x);
-    /// √(x² + y²) without overflow on the way.
+    /// √(x² + y²) without intermediate overflow.
     hypot(x, y) = __nv_hypotf, __nv_hypot, |x, y| f32::hypot(x, y), f64::hypot(x, y);
     /// x to the power y.
     pow(x, y) = __nv_powf, __nv_pow, |x, y| f32::powf(x, y), f64::powf(x, y);
@@ -311,17 +310,17 @@ functions! {
     fmod(x, y) = __nv_fmodf, __nv_fmod, |x, y| x % y, x % y;
     /// The absolute value.
     abs(x) = __nv_fabsf, __nv_fabs, |x| f32::abs(x), f64::abs(x);
-    /// x with the sign of the argument.
+    /// x with the sign of `sign`.
     copysign(x, sign) = __nv_copysignf, __nv_copysign, |x, s| f32::copysign(x, s), f64::copysign(x, s);
-    /// The greatest integer not above x.
+    /// The largest integer not above x.
     floor(x) = __nv_floorf, __nv_floor, |x| f32::floor(x), f64::floor(x);
-    /// The least integer not below x.
+    /// The smallest integer not below x.
     ceil(x) = __nv_ceilf, __nv_ceil, |x| f32::ceil(x), f64::ceil(x);
-    /// x without its fraction.
+    /// x without its fractional part.
     trunc(x) = __nv_truncf, __nv_trunc, |x| f32::trunc(x), f64::trunc(x);
-    /// The nearest integer; halves away from 0.
+    /// The nearest integer; ties away from 0.
     round(x) = __nv_roundf, __nv_round, |x| f32::round(x), f64::round(x);
-    /// The nearest integer; halves to the even one.
+    /// The nearest integer; ties to even.
     round_ties_even(x) = __nv_rintf, __nv_rint, |x| f32::round_ties_even(x), f64::round_ties_even(x);
     /// x · y + z, rounded once.
     mul_add(x, y, z) = __nv_fmaf, __nv_fma, |x, y, z| f32::mul_add(x, y, z), f64::mul_add(x, y, z);

@@ -1,29 +1,29 @@
-//! Sine and cosine without memory of the thread's own, at any argument.
+//! Sine and cosine without local memory, for any argument.
 //!
-//! An argument is reduced to r in [-π/4, π/4] and a number of quadrants: below 10⁵ by Cody and Waite's subtraction of π / 2 in
-//! three parts, from there on by Payne and Hanek's multiplication with those bits of 2 / π that count (W. J. Cody and
-//! W. Waite, "Software Manual for the Elementary Functions", 1980; M. Payne and R. Hanek, "Radian reduction for
-//! trigonometric functions", 1983). libdevice's reduction keeps the product in an array, which is on the stack; here it is in
-//! registers. The results are within 2 units in the last place.
+//! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵ the reduction is Cody and Waite's:
+//! subtraction of π / 2 in three parts. Above, it is Payne and Hanek's: multiplication with the significant bits of 2 /
+//! π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; M. Payne and R. Hanek, "Radian
+//! reduction for trigonometric functions", 1983). libdevice's reduction keeps the product in an array on the stack;
+//! here it is in registers. The results are within 2 units in the last place.
 
-// On the host only the tests call them.
+// On the host only the tests call these functions.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
-// Constants as they are published; a comparison that NaN fails too.
+// The constants are as published; the comparison must also fail for NaN.
 #![allow(clippy::excessive_precision, clippy::neg_cmp_op_on_partial_ord)]
 
 use super::Math;
 
-/// Arguments from here on are reduced by bits of 2 / π.
+/// Arguments from here on use the Payne-Hanek reduction.
 const LARGE: f64 = 105_414.0;
 
-/// The sine of x, or with 1 of `quadrants` its cosine.
+/// Returns the sine of x; its cosine if `quadrants` is 1.
 #[inline(always)]
 pub fn f32(x: f32, quadrants: u32) -> f32 {
     let turns = Math::round_ties_even(x * core::f32::consts::FRAC_2_PI);
     if !(Math::abs(x) < LARGE as f32) {
         return large_f32(x, quadrants);
     }
-    // π / 2, the parts below of which are zero beyond 24 bits.
+    // π / 2 in three parts, each with at most 24 significant bits.
     let r = Math::mul_add(turns, -1.570_796_013, x);
     let r = Math::mul_add(turns, -3.139_164_733e-7, r);
     let r = Math::mul_add(turns, -5.390_302_53e-15, r);
@@ -31,7 +31,7 @@ pub fn f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(turns as i32 as u32))
 }
 
-/// The same of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
+/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
 #[inline(always)]
 fn reduced_f32(r: f32, quadrants: u32) -> f32 {
     let z = r * r;
@@ -40,17 +40,17 @@ fn reduced_f32(r: f32, quadrants: u32) -> f32 {
     let cosine = Math::mul_add(z, 2.443_315_7e-5, -1.388_731_6e-3);
     let cosine = Math::mul_add(z, Math::mul_add(z, cosine, 4.166_664_6e-2), -0.5);
     let cosine = Math::mul_add(z, cosine, 1.0);
-    // The sine of -0 is -0.
+    // Preserves the sign of -0.
     let sine = if r == 0.0 { r } else { sine };
     let value = if quadrants & 1 == 0 { sine } else { cosine };
     if quadrants & 2 == 0 { value } else { -value }
 }
 
-/// The bits of 2 / π, after as many zeros as a word has.
+/// Bits of 2 / π, preceded by one word of zeros.
 static WORDS: [u32; 8] =
     [0x0000_0000, 0xA2F9_836E, 0x4E44_1529, 0xFC27_57D1, 0xF534_DDC0, 0xDB62_9599, 0x3C43_9041, 0xFE51_63AB];
 
-/// The sine or cosine of what is not below [`LARGE`], or no number.
+/// Sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
 #[inline(never)]
 fn large_f32(x: f32, quadrants: u32) -> f32 {
     let bits = x.to_bits();
@@ -59,19 +59,19 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
         return f32::NAN;
     }
     let mantissa = u64::from(bits & 0x7F_FFFF | 0x80_0000);
-    // x is the mantissa times 2^(exponent - 150). Bits of 2 / π that the product has above the second one before the point
-    // are whole turns.
+    // x is the mantissa times 2^(exponent - 150). Bits of 2 / π whose contribution to the product lies above the second
+    // bit before the binary point are whole turns.
     let first = exponent.wrapping_sub(150 + 2 - 32);
     let (word, shift) = (first as usize / 32, first % 32);
     let window = |i: usize| {
-        // SAFETY: the greatest exponent is 254, so that the last word is WORDS[4 + 3]; the least here is 143.
+        // SAFETY: the maximum exponent is 254, so that the last word is WORDS[4 + 3]; the minimum here is 143.
         let [high, low] = unsafe { [*WORDS.get_unchecked(word + i), *WORDS.get_unchecked(word + i + 1)] };
         (((u64::from(high) << 32 | u64::from(low)) << shift) >> 32) * mantissa
     };
     let low = window(2);
     let middle = window(1) + (low >> 32);
     let high = window(0) + (middle >> 32);
-    // In quadrants: two bits, and 62 after the point.
+    // In units of quadrants: two integer bits, and 62 fraction bits.
     let product = high << 32 | middle & 0xFFFF_FFFF;
     let whole = (product.wrapping_add(1 << 61) >> 62) as u32;
     let rest = (product << 2) as i64;
@@ -81,7 +81,7 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(whole))
 }
 
-/// The sine of x, or with 1 of `quadrants` its cosine.
+/// Returns the sine of x; its cosine if `quadrants` is 1.
 #[inline(always)]
 pub fn f64(x: f64, quadrants: u32) -> f64 {
     let turns = Math::round_ties_even(x * core::f64::consts::FRAC_2_PI);
@@ -99,7 +99,7 @@ pub fn f64(x: f64, quadrants: u32) -> f64 {
 const HALF_PI: [f64; 3] =
     [core::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
-/// The same of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
+/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
 #[inline(always)]
 fn reduced_f64(r: f64, quadrants: u32) -> f64 {
     let z = r * r;
@@ -137,7 +137,7 @@ const COSINE: [f64; 6] = [
     -1.135_964_755_778_82e-11,
 ];
 
-/// As [`WORDS`].
+/// Bits of 2 / π, as in [`WORDS`].
 static LONG_WORDS: [u64; 20] = [
     0x0000_0000_0000_0000,
     0xA2F9_836E_4E44_1529,
@@ -161,7 +161,7 @@ static LONG_WORDS: [u64; 20] = [
     0x5603_3046_FC7B_6BAB,
 ];
 
-/// As [`large_f32`].
+/// Large-argument version, as [`large_f32`].
 #[inline(never)]
 fn large_f64(x: f64, quadrants: u32) -> f64 {
     let bits = x.to_bits();
@@ -173,7 +173,7 @@ fn large_f64(x: f64, quadrants: u32) -> f64 {
     let first = exponent.wrapping_sub(1075 + 2 - 64);
     let (word, shift) = (first as usize / 64, first % 64);
     let window = |i: usize| {
-        // SAFETY: the greatest exponent is 2046, so that the last word is LONG_WORDS[16 + 3]; the least here is 1039.
+        // SAFETY: the maximum exponent is 2046, so that the last word is LONG_WORDS[16 + 3]; the minimum here is 1039.
         let [high, low] =
             unsafe { [*LONG_WORDS.get_unchecked(word + i), *LONG_WORDS.get_unchecked(word + i + 1)] };
         let bits = if shift == 0 { high } else { high << shift | low >> (64 - shift) };
@@ -183,12 +183,12 @@ fn large_f64(x: f64, quadrants: u32) -> f64 {
     let middle = window(1) + (low >> 64);
     let high = (window(0) + (middle >> 64)) as u64;
     let middle = middle as u64;
-    // In quadrants: two bits, and 126 after the point, of which the rest is from -1/2 to 1/2.
+    // In units of quadrants: two integer bits and 126 fraction bits; the remainder is in -1/2 to 1/2.
     let whole = (high.wrapping_add(1 << 61) >> 62) as u32;
     let (high, low) = (high << 2 | middle >> 62, middle << 2);
     let is_above = high >> 63 == 1;
     let (high, low) = if is_above { (!high, !low) } else { (high, low) };
-    // The first 64 bits of the rest that count; 64 zeros before them are beyond any float.
+    // The first 64 significant bits of the remainder; 64 leading zeros exceed the range of any float.
     let zeros = high.leading_zeros() % 64;
     let first = if zeros == 0 { high } else { high << zeros | low >> (64 - zeros) };
     let scale = f64::from_bits(u64::from(1023 - 64 - zeros) << 52);
@@ -201,13 +201,13 @@ fn large_f64(x: f64, quadrants: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    /// The distance in units in the last place of a result of type f32, or of f64.
+    /// Returns the error of an f32 or f64 result, in units in the last place.
     fn units(found: f64, expected: f64, bits: i32) -> f64 {
         let exponent = expected.abs().max(1e-300).log2().floor() as i32;
         (found - expected).abs() / f64::exp2(f64::from(exponent - bits))
     }
 
-    /// Arguments of every size, among them those next to multiples of π / 2.
+    /// Arguments of all magnitudes, including neighbors of multiples of π / 2.
     fn arguments() -> impl Iterator<Item = f64> {
         let mut random = fastrand::Rng::with_seed(7);
         (0..200_000).flat_map(move |i| {

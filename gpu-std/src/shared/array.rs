@@ -5,28 +5,30 @@ use core::marker::PhantomData;
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, meet, reference};
 
-/// An array that the threads of a block share: a parameter of a kernel.
+/// An array that the threads of a block share, as a kernel parameter.
 ///
-/// `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, also of the kernel's own generic parameters. No launch passes such
-/// an array. Or its length comes with the launch: `A` is `[T]`, `[[T; C]]` or `[[[T; C]; R]]`, and the launch passes
-/// [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array together, by [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed), which give every thread a
-/// reference to the whole array. To write it again the reference has to be gone. The module documentation says why no
-/// thread ever sees an array that another one writes.
+/// With a fixed length, `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`; the sizes may be the kernel's generic
+/// parameters. No launch passes such an array. In dynamic shared memory, `A` is `[T]`, `[[T; C]]` or `[[[T; C]; R]]`,
+/// and the launch passes [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array collectively,
+/// with [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed), which return a reference to the
+/// whole array to every thread. The reference must be dropped before the next write. The module documentation explains
+/// why no thread ever sees an array while another one writes it.
 ///
-/// # What every operation asks
+/// # Requirements of every operation
 ///
-/// Every thread of the block takes part, in the same operations in the same order, as for
-/// [`block::reduce`](crate::block::reduce): they wait for each other. The emulated device reports a thread that comes to
-/// another place in the source, that has returned, or that waits for something else. On a GPU such a kernel hangs, or,
-/// if all threads that have not returned come to some operation on the same array, finds other values in it: those of
-/// each thread's own operation, and any bytes in the elements of threads that have returned.
+/// Every thread of the block must take part, in the same operations in the same order, as for
+/// [`block::reduce`](crate::block::reduce): they wait for each other. The emulated device reports a thread that arrives
+/// from another source location, has returned, or waits for something else. On a GPU such a kernel hangs. If all
+/// threads that have not returned reach some operation on the same array, the array instead has other values. These are
+/// the values of each thread's own operation, and arbitrary bytes in the elements of threads that have returned.
 ///
-/// # Speed
+/// # Performance
 ///
-/// Require the block's shape, by `#[kernel(block(16, 16))]`. The compiler then unrolls the loops over elements, and drops
-/// the check of an index such as `tile[row + 1][column]`, where `row` and `column` are the thread's own and the array is
-/// large enough. In `fill` compute coordinates in `u32`, which a GPU does in half the instructions of `usize`. Several
-/// arrays that are written together are better one, with an index more: that saves barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler then unrolls the loops over elements. It also
+/// drops the bounds check of an index such as `tile[row + 1][column]`. That requires that `row` and `column` are the
+/// thread's own and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half the GPU
+/// instructions of `usize`. Merge arrays that are written together into one array with an additional index: that saves
+/// barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -44,24 +46,24 @@ use super::own::{clear_own, for_each_own, meet, reference};
 /// ```
 pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
-    /// The number of the block's barrier for this array alone.
+    /// Number of the hardware barrier that only this array uses.
     barrier: u32,
-    /// Whether the block has written it. If not, no thread reads it.
+    /// True if the block has written the array. Until then, no thread reads it.
     is_written: bool,
-    /// Whether a panic ended an operation half way, in a thread that caught it.
+    /// True if a panic interrupted an operation and the thread caught it.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Neither `Send` nor `Sync`, by the pointer; not for longer than the kernel.
+    /// Neither `Send` nor `Sync`, because of the pointer; lives no longer than the kernel.
     _kernel: PhantomData<&'a mut A>,
 }
 
 impl<A: ?Sized> Shared<'_, A> {
-    /// The calling thread's share in an array.
+    /// Makes the calling thread's handle of an array.
     ///
     /// # Safety
     ///
-    /// While the kernel runs `array` is valid for reads and writes by all threads of the block, and used by nothing else
-    /// than what they make of this, once each, all with the same barrier, which has no other use.
+    /// While the kernel runs, `array` is valid for reads and writes by all threads of the block. Only the handles that
+    /// they make here use it: one per thread, all with the same barrier, which has no other use.
     #[inline(always)]
     pub unsafe fn from_raw_parts(array: *mut A, barrier: u32) -> Self {
         Self {
@@ -76,7 +78,7 @@ impl<A: ?Sized> Shared<'_, A> {
 }
 
 impl<T> Shared<'_, [T]> {
-    /// The length that the launch passed, in elements.
+    /// Returns the length that the launch passed, in elements.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -101,7 +103,7 @@ impl<T> Shared<'_, [T]> {
         self.array.len()
     }
 
-    /// Whether it has no elements.
+    /// Returns true if it has no elements.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -109,13 +111,13 @@ impl<T> Shared<'_, [T]> {
 }
 
 impl<A: SharedData + ?Sized> Shared<'_, A> {
-    /// Gives each element the value that `value` returns for its indices: `|[i]|`, `|[row, column]|` or
+    /// Sets each element to the value that `value` returns for its indices: `|[i]|`, `|[row, column]|` or
     /// `|[plane, row, column]|`.
     ///
-    /// Waits until all threads of the block are here, so that none reads the array any more (not the first time), and,
-    /// when the elements are written, until all have written theirs. The threads divide the elements, however many there
-    /// are of both, in the order of the array's memory: neighbouring threads have neighbouring elements, and thread `t`
-    /// of a block with as many threads as the array has elements has element `t`.
+    /// Waits (except the first time) until all threads of the block have arrived, so that none still reads the array.
+    /// After writing, waits until all threads have written their elements. The elements are divided among the threads,
+    /// for any number of both, in memory order: adjacent threads have adjacent elements. If the block has as many
+    /// threads as the array has elements, thread `t` has element `t`.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -135,8 +137,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// On the emulated device, if a function given to an earlier operation on the array panicked and the kernel caught
-    /// that. Does not compile for elements of no bytes.
+    /// On the emulated device, if a function passed to an earlier operation on the array panicked and the kernel caught
+    /// the panic. Does not compile for zero-sized elements.
     #[inline(always)]
     #[track_caller]
     pub fn fill<const D: usize>(&mut self, mut value: impl FnMut([usize; D]) -> A::Element) -> &A
@@ -144,18 +146,18 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::fill";
-        // Here, so that the error names the line of the call.
+        // Evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         self.begin(OPERATION);
-        // SAFETY: `begin` says that the array is for writing.
+        // SAFETY: after `begin` the array may be written.
         unsafe { for_each_own(self.array, |element, indices| element.write(value(indices))) };
         self.end(OPERATION)
     }
 
-    /// Lets `change` change each element, given with its indices. Elements that were never written are zero.
+    /// Calls `change` for each element, with its indices, to modify it. Elements that were never written are zero.
     ///
-    /// Waits as [`fill`](Self::fill) does, with the same division of the elements, which is that of every operation: the
-    /// thread that wrote an element is the one that changes it.
+    /// Waits as [`fill`](Self::fill) does. Every operation divides the elements in the same way: the thread that wrote
+    /// an element is the one that changes it.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -177,7 +179,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// As [`fill`](Self::fill).
+    /// The conditions of [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
     pub fn update<const D: usize>(&mut self, mut change: impl FnMut(&mut A::Element, [usize; D])) -> &A
@@ -185,12 +187,13 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::update";
-        // Here, so that the error names the line of the call.
+        // Evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let is_written = self.is_written;
         self.begin(OPERATION);
         let visit = |element: *mut A::Element, indices| {
-            // SAFETY: the element is valid and the calling thread's own; zeros are a value, as any bytes are.
+            // SAFETY: the element is valid and belongs to the calling thread; zeros are a valid value, as any bytes
+            // are.
             unsafe {
                 if !is_written {
                     element.write_bytes(0, 1);
@@ -198,15 +201,16 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
                 change(&mut *element, indices);
             }
         };
-        // SAFETY: `begin` says that the array is for writing.
+        // SAFETY: after `begin` the array may be written.
         unsafe { for_each_own(self.array, visit) };
         self.end(OPERATION)
     }
 
-    /// Sets all elements to zero, such as those of an array of [`Atomic`](crate::atomic::Atomic)s, with which the
-    /// threads count or add up together.
+    /// Sets all elements to zero, for example those of an array of [`Atomic`](crate::atomic::Atomic)s, with which the
+    /// threads count or sum together.
     ///
-    /// Waits as [`fill`](Self::fill) does. [`update`](Self::update) reads what all have counted: it waits for them.
+    /// Waits as [`fill`](Self::fill) does. To read the totals use [`update`](Self::update), which waits for all
+    /// threads.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -232,22 +236,22 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// As [`fill`](Self::fill).
+    /// The conditions of [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
     pub fn zeroed(&mut self) -> &A {
         const OPERATION: &str = "Shared::zeroed";
         self.begin(OPERATION);
-        // SAFETY: `begin` says that the array is for writing.
+        // SAFETY: after `begin` the array may be written.
         unsafe { clear_own(self.array) };
         self.end(OPERATION)
     }
 
-    /// Lets `write` write elements of the calling thread, with a pointer to the array.
+    /// Lets `write` write the calling thread's elements, through a pointer to the array.
     ///
     /// # Safety
     ///
-    /// `write` writes, of the array's elements, only such as `for_each_own` gives to the calling thread.
+    /// Of the array's elements, `write` writes only those that `for_each_own` gives to the calling thread.
     #[inline(always)]
     #[track_caller]
     pub(crate) unsafe fn write_own(&mut self, operation: &'static str, write: impl FnOnce(*mut A)) -> &A {
@@ -256,7 +260,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(operation)
     }
 
-    /// Until [`end`](Self::end) no thread has a reference to the array, and each uses its own elements.
+    /// Starts a write phase: until [`end`](Self::end) no thread has a reference to the array, and each uses its own
+    /// elements.
     #[inline(always)]
     #[track_caller]
     fn begin(&mut self, operation: &'static str) {
@@ -279,7 +284,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         {
             self.is_broken = false;
         }
-        // SAFETY: until this thread comes to the next meeting, which needs this borrow to have ended, none writes.
+        // SAFETY: no thread writes before this thread reaches its next barrier, which requires this borrow to have
+        // ended.
         unsafe { reference(self.array) }
     }
 }

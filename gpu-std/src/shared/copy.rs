@@ -1,16 +1,17 @@
-//! Copies to shared memory that take no registers: `cp.async`.
+//! Asynchronous copies from global to shared memory (`cp.async`), which take no registers.
 
-/// Begins to copy `from`, in global memory, to `to`, in shared memory. The copies of a thread are complete when it returns from
-/// [`wait_copies`], or from [`wait_copies_leaving`]; other threads see them after a barrier behind that.
+/// Starts to copy `from`, in global memory, to `to`, in shared memory. A thread's copies are complete when it returns
+/// from [`wait_copies`], or from [`wait_copies_leaving`]. Other threads see them after a barrier that follows.
 ///
-/// Of types of 4, 8 and 16 bytes the copy is asynchronous: a thread can have any number on the way, and goes on meanwhile. Others,
-/// and all on the emulated device, are complete at once. The 128 bytes around what is copied come to the L2 cache: memory is read fastest
-/// by whole lines, where other threads, or this one next, copy the rest.
+/// For types of 4, 8 and 16 bytes the copy is asynchronous: a thread can have any number of copies in flight and
+/// continues meanwhile. Other types, and all types on the emulated device, are copied before it returns. The 128 bytes
+/// around the source are prefetched to the L2 cache. Memory is read fastest by whole lines, of which other threads, or
+/// this one next, copy the rest.
 ///
 /// # Safety
 ///
-/// Both are valid for a `T` and aligned, one of 4, 8 or 16 bytes to its size; `to` is in shared memory, and nothing else uses it until the
-/// copy is complete.
+/// Both pointers are valid for a `T` and aligned. A type of 4, 8 or 16 bytes must be aligned to its size. `to` is in
+/// shared memory, and nothing else uses it until the copy is complete.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -59,7 +60,7 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
         match size_of::<T>() {
             4 => return copy!("ca", "4"),
             8 => return copy!("ca", "8"),
-            // Past the L1 cache.
+            // Bypasses the L1 cache.
             16 => return copy!("cg", "16"),
             _ => {}
         }
@@ -68,27 +69,28 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
     unsafe { to.write(from.read()) }
 }
 
-/// Waits until all copies that the calling thread has begun by [`copy_async`] are complete.
+/// Waits until all copies that the calling thread has started with [`copy_async`] are complete.
 #[inline(always)]
 pub fn wait_copies() {
-    // SAFETY: it has no operands. Under the default options LLVM assumes that memory may change.
+    // SAFETY: the instruction has no operands. Under the default options LLVM assumes that memory may change.
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.wait_all;", options(nostack))
     }
 }
 
-/// Makes one group of the copies that the calling thread has begun by [`copy_async`] since it made the last.
+/// Commits the copies that the calling thread has started with [`copy_async`] since its last commit, as one group.
 #[inline(always)]
 pub fn commit_copies() {
-    // SAFETY: it has no operands, and is not moved past copies, which are volatile too.
+    // SAFETY: the instruction has no operands, and is not moved past copies, which are volatile too.
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.commit_group;", options(nostack))
     }
 }
 
-/// Waits until at most `LATEST` of the groups that the calling thread has made by [`commit_copies`] are incomplete, the latest.
+/// Waits until only the latest `LATEST` groups that the calling thread has made with [`commit_copies`] may be
+/// incomplete.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -1,15 +1,15 @@
-//! What a block can share: [`SharedData`], and its shape, [`SharedArray`].
+//! Types that a block can share, [`SharedData`], and their shapes, [`SharedArray`].
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
-/// What shared memory can hold: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope, in up to
-/// three dimensions, of which the outermost can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
+/// A type that shared memory can hold: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope.
+/// Arrays have up to three dimensions, of which the outermost can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
 ///
 /// # Safety
 ///
-/// Any bytes are a value, and threads may read it together. The elements at the `place` of each number below `count` lie
-/// in the value, and apart from each other. `ALIGN` is the value's alignment or less.
+/// Every bit pattern is valid, and threads may read a value concurrently. The elements at the `place` of each number
+/// below `count` lie in the value and do not overlap. `ALIGN` is at most the value's alignment.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
@@ -21,15 +21,15 @@ pub unsafe trait SharedData: Sync + 'static {
     #[doc(hidden)]
     const ELEMENT_BYTES: usize;
 
-    /// Its alignment.
+    /// Alignment of the value.
     #[doc(hidden)]
     const ALIGN: usize;
 
-    /// The number of innermost elements; a constant unless it is a slice.
+    /// Returns the number of innermost elements; a constant unless it is a slice.
     #[doc(hidden)]
     fn count(this: *const Self) -> u32;
 
-    /// Where element `number` lies, in elements from the begin.
+    /// Returns the position of element `number`, in elements from the start.
     #[doc(hidden)]
     #[inline(always)]
     fn place(number: u32) -> u32 {
@@ -37,7 +37,7 @@ pub unsafe trait SharedData: Sync + 'static {
     }
 }
 
-// SAFETY: the trait's own promise; an array knows its element's bytes.
+// SAFETY: the trait's own promise; an array has the size of its element type.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SharedData for T {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
@@ -49,7 +49,7 @@ unsafe impl<T: KernelType> SharedData for T {
     }
 }
 
-// SAFETY: as above; it has the elements of each `T`, one after the other.
+// SAFETY: as above; it contains the elements of each `T`, contiguously.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SharedData for [T] {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
@@ -57,12 +57,12 @@ unsafe impl<T: KernelType> SharedData for [T] {
 
     #[inline(always)]
     fn count(this: *const Self) -> u32 {
-        // At most the bytes of shared memory.
+        // The product is at most the bytes of shared memory.
         this.len() as u32 * const { count_of::<T>(T::ELEMENT_BYTES) }
     }
 }
 
-/// The number of innermost elements of a value.
+/// Number of innermost elements of a value.
 const fn count_of<A>(element_bytes: usize) -> u32 {
     assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
     let count = size_of::<A>() / element_bytes;
@@ -72,7 +72,7 @@ const fn count_of<A>(element_bytes: usize) -> u32 {
 
 macro_rules! atomics {
     ($([$($length:ident)*] $t:ty;)*) => { $(
-        // SAFETY: it has the layout of numbers, and all access through a shared reference is atomic.
+        // SAFETY: it has the layout of numbers, and every access through a shared reference is atomic.
         #[diagnostic::do_not_recommend]
         unsafe impl<T: AtomicValue, S: 'static, $(const $length: usize),*> SharedData for $t {
             const ELEMENT_BYTES: usize = size_of::<T>();
@@ -117,10 +117,10 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
     }
 }
 
-/// An array of `D` dimensions that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, or `[T]`, `[[T; C]]` or
-/// `[[[T; C]; R]]`.
+/// A `D`-dimensional array that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, or `[T]`, `[[T; C]]`
+/// or `[[[T; C]; R]]`.
 ///
-/// `D` counts down to elements that are no arrays. A row cannot be written as one element:
+/// `D` counts the dimensions down to elements that are not arrays. A row cannot be written as one element:
 ///
 /// ```compile_fail
 /// # use gpu_std::prelude::*;
@@ -132,20 +132,20 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
 ///
 /// # Safety
 ///
-/// Elements have `ELEMENT_BYTES`; `indices` are those of element `number`.
+/// Elements have `ELEMENT_BYTES` bytes; `indices` returns the indices of element `number`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no elements with {D} indices",
     note = "`[T; N]` has `[i]`, `[[T; C]; R]` has `[row, column]`, `[[[T; C]; R]; P]` has `[plane, row, column]`"
 )]
 pub unsafe trait SharedArray<const D: usize>: SharedData {
-    /// What it is an array of.
+    /// Type of the array's elements.
     type Element: SharedData;
 
-    /// The indices of element `number`, which is below `count`.
+    /// Returns the indices of element `number`, which is below `count`.
     #[doc(hidden)]
     fn indices(number: u32) -> [usize; D];
 
-    /// Compiles when `D` counts down to the innermost elements.
+    /// Compiles only if `D` counts down to the innermost elements.
     #[doc(hidden)]
     const CHECK: () = assert!(
         size_of::<Self::Element>() == Self::ELEMENT_BYTES,
@@ -154,7 +154,7 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     );
 }
 
-// SAFETY: Rust lays an array out like this.
+// SAFETY: this is Rust's array layout.
 unsafe impl<T: SharedData, const N: usize> SharedArray<1> for [T; N]
 where
     Self: SharedData,
@@ -232,14 +232,14 @@ where
     }
 }
 
-/// Row and column of element `number` in rows of `C`.
+/// Returns row and column of element `number` in rows of `C` elements.
 #[inline(always)]
 pub(super) fn plane_indices<const C: usize>(number: u32) -> [usize; 2] {
     let columns = C as u32;
     [(number / columns) as usize, (number % columns) as usize]
 }
 
-/// Plane, row and column of element `number` in planes of `R` rows of `C`.
+/// Returns plane, row and column of element `number` in planes of `R` rows of `C` elements.
 #[inline(always)]
 fn volume_indices<const R: usize, const C: usize>(number: u32) -> [usize; 3] {
     let (rows, columns) = (R as u32, C as u32);

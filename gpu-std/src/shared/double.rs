@@ -5,12 +5,12 @@ use core::marker::PhantomData;
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, meet, reference};
 
-/// Two arrays that the threads of a block share: one is read while the other is written. A parameter of a kernel, of the
-/// same types and with the same rules as [`Shared`](super::Shared): no launch passes it, unless its length comes with the
-/// launch, as that of a `DoubleBuffer<[T]>`.
+/// Two arrays that the threads of a block share, as a kernel parameter: one is read while the other is written. It has
+/// the types and rules of [`Shared`](super::Shared): no launch passes it, unless it is in dynamic shared memory, such
+/// as `DoubleBuffer<[T]>`.
 ///
-/// It takes twice the memory of a [`Shared`](super::Shared), and a write waits for the block once instead of twice; and
-/// the new values can depend on all the old ones, by [`step`](Self::step).
+/// It takes twice the memory of a [`Shared`](super::Shared), but a write waits for the block once instead of twice.
+/// With [`step`](Self::step), each new value can depend on all old values.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -33,28 +33,28 @@ use super::own::{clear_own, for_each_own, meet, reference};
 /// ```
 pub struct DoubleBuffer<'a, A: ?Sized> {
     first: *mut A,
-    /// Bytes from the first array to the second.
+    /// Distance from the first array to the second, in bytes.
     distance: usize,
-    /// The number of the block's barrier for these arrays alone.
+    /// Number of the hardware barrier that only these arrays use.
     barrier: u32,
-    /// Which of them is written next.
+    /// Index of the array that is written next.
     next: u32,
-    /// Whether the block has written one.
+    /// True if the block has written one of the arrays.
     is_written: bool,
-    /// Whether a panic ended an operation half way, in a thread that caught it.
+    /// True if a panic interrupted an operation and the thread caught it.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Neither `Send` nor `Sync`, by the pointer; not for longer than the kernel.
+    /// Neither `Send` nor `Sync`, because of the pointer; lives no longer than the kernel.
     _kernel: PhantomData<&'a mut A>,
 }
 
 impl<A: ?Sized> DoubleBuffer<'_, A> {
-    /// The calling thread's share in two arrays.
+    /// Makes the calling thread's handle of two arrays.
     ///
     /// # Safety
     ///
-    /// As [`Shared::from_raw_parts`](super::Shared::from_raw_parts), for the array at `first` and for one that begins
-    /// `distance` bytes after, and does not overlap with it.
+    /// The conditions of [`Shared::from_raw_parts`](super::Shared::from_raw_parts), for the array at `first` and for a
+    /// second one that starts `distance` bytes later. The two do not overlap.
     #[inline(always)]
     pub unsafe fn from_raw_parts(first: *mut A, distance: usize, barrier: u32) -> Self {
         Self {
@@ -71,13 +71,13 @@ impl<A: ?Sized> DoubleBuffer<'_, A> {
 }
 
 impl<T> DoubleBuffer<'_, [T]> {
-    /// The length of each array that the launch passed, in elements.
+    /// Returns the length of each array that the launch passed, in elements.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.first.len()
     }
 
-    /// Whether they have no elements.
+    /// Returns true if the arrays have no elements.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -85,12 +85,12 @@ impl<T> DoubleBuffer<'_, [T]> {
 }
 
 impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
-    /// Gives each element the value that `value` returns for its indices, as [`Shared::fill`](super::Shared::fill) does.
-    /// Waits once, when the elements are written.
+    /// Sets each element to the value that `value` returns for its indices, as [`Shared::fill`](super::Shared::fill)
+    /// does. Waits once, after the elements are written.
     ///
     /// # Panics
     ///
-    /// As [`Shared::fill`](super::Shared::fill).
+    /// The conditions of [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn fill<const D: usize>(&mut self, mut value: impl FnMut([usize; D]) -> A::Element) -> &A
@@ -98,20 +98,20 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::fill";
-        // Here, so that the error names the line of the call.
+        // Evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let array = self.begin(OPERATION);
-        // SAFETY: `begin` gives the array that is for writing.
+        // SAFETY: `begin` returns the array that may be written.
         unsafe { for_each_own(array, |element, indices| element.write(value(indices))) };
         self.end(OPERATION)
     }
 
-    /// Gives each element the value that `value` returns for the array as it was and the element's indices. Elements
-    /// that were never written are zero. Waits once, when the elements are written; the first time also before.
+    /// Sets each element to the value that `value` returns for the old array and the element's indices. Elements that
+    /// were never written are zero. Waits once, after the elements are written; the first time also before.
     ///
     /// # Panics
     ///
-    /// As [`Shared::fill`](super::Shared::fill).
+    /// The conditions of [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn step<const D: usize>(&mut self, mut value: impl FnMut(&A, [usize; D]) -> A::Element) -> &A
@@ -119,37 +119,37 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::step";
-        // Here, so that the error names the line of the call.
+        // Evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let old = self.written(OPERATION);
         let array = self.begin(OPERATION);
-        // SAFETY: nothing writes the old array before this thread comes to the next meeting, in `end`.
+        // SAFETY: nothing writes the old array before this thread reaches its next barrier, in `end`.
         let old = unsafe { reference(old) };
-        // SAFETY: `begin` gives the array that is for writing, which is the other one.
+        // SAFETY: `begin` returns the array that may be written, which is the other one.
         unsafe { for_each_own(array, |element, indices| element.write(value(old, indices))) };
         self.end(OPERATION)
     }
 
-    /// The array as it is; all zero if it was never written, for which the block waits then.
+    /// Returns the array that was written last. If none was, it is all zero, and the block waits.
     ///
     /// # Panics
     ///
-    /// As [`Shared::fill`](super::Shared::fill).
+    /// The conditions of [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn current(&mut self) -> &A {
-        // SAFETY: nothing writes it before this thread comes to the meeting after the next, for which this borrow has
-        // ended.
+        // SAFETY: nothing writes the array before this thread reaches the barrier after its next one; this borrow has
+        // ended by then.
         unsafe { reference(self.written("DoubleBuffer::current")) }
     }
 
-    /// The array that was written last, by clearing it if need be.
+    /// Returns the array that was written last; clears an array first if none was written.
     #[inline(always)]
     #[track_caller]
     fn written(&mut self, operation: &'static str) -> *const A {
         if !self.is_written {
             let array = self.begin(operation);
-            // SAFETY: `begin` gives the array that is for writing.
+            // SAFETY: `begin` returns the array that may be written.
             unsafe { clear_own(array) };
             self.end(operation);
         }
@@ -164,7 +164,8 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         unsafe { self.first.byte_add(index as usize * self.distance) }
     }
 
-    /// The array that no thread has a reference to until [`end`](Self::end), and of which each uses its own elements.
+    /// Returns the array to which no thread has a reference until [`end`](Self::end), and of which each thread uses its
+    /// own elements.
     #[inline(always)]
     #[track_caller]
     fn begin(&mut self, operation: &'static str) -> *mut A {
@@ -189,8 +190,8 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         {
             self.is_broken = false;
         }
-        // SAFETY: until this thread comes to the meeting after the next, before which this borrow has ended, none writes
-        // this array.
+        // SAFETY: no thread writes this array before this thread reaches the barrier after its next one; this borrow
+        // has ended by then.
         unsafe { reference(array) }
     }
 }

@@ -1,50 +1,51 @@
-//! Memory that the threads of a block share: fast, small, and uninitialised when the block starts.
+//! Shared memory of a block: fast, small, and uninitialized when the block starts.
 //!
-//! | | for | what it gives |
+//! | | used as | meaning |
 //! | --- | --- | --- |
-//! | [`Shared`] | a kernel's parameter | an array that safe code writes together and reads together |
-//! | [`DoubleBuffer`] | a kernel's parameter | two, of which one is read while the other is written |
-//! | [`Padded`] | the array of one | rows with a gap after each, to be read by columns |
-//! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to a fixed amount |
-//! | [`dynamic`] | unsafe code | a raw pointer to what the launch requested |
+//! | [`Shared`] | a kernel parameter | an array that safe code writes and reads collectively |
+//! | [`DoubleBuffer`] | a kernel parameter | two arrays: one is read while the other is written |
+//! | [`Padded`] | the array type of one | rows padded to avoid bank conflicts in column reads |
+//! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to static shared memory |
+//! | [`dynamic`] | unsafe code | a raw pointer to dynamic shared memory |
 //! | [`copy_async`] | unsafe code | copies from global memory that take no registers |
 //!
-//! The length of the first two is fixed, `Shared<[f32; 256]>`, or comes with the launch, `Shared<[f32]>`.
+//! The length of the first two is fixed, `Shared<[f32; 256]>`, or set at launch, `Shared<[f32]>`.
 //!
-//! With raw pointers the kernel must order its accesses by barriers, and reading memory that has not been written is
-//! undefined (on the emulated device every byte is 0xA5 then).
+//! With raw pointers the kernel must order its accesses with barriers. Reading unwritten memory is undefined; on the
+//! emulated device its bytes are 0xA5.
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
 //!
-//! No thread writes an element that another may read or write, whatever way each thread takes through the kernel.
+//! No thread writes an element that another may read or write, for any control flow of each thread.
 //!
-//! 1. *One value for each thread and array.* The entry that `#[kernel]` writes reserves the memory, in a static that
-//!    nothing else names or, for arrays whose length comes with the launch, one after the other in dynamic memory, of which
-//!    the runtime requests as much as their lengths need; and passes the function one value for it. All threads get the
-//!    same lengths, which are arguments of the launch. The value is neither `Clone` nor `Copy`, cannot be
-//!    made in safe code, and lives no longer than the kernel; by `&mut` a thread uses it for one operation at a time. It
-//!    is neither `Send` nor `Sync`. A macro in the function's body could not promise that: in a loop or a recursive
-//!    function the same place in the source is reached again.
-//! 2. *A barrier of its own.* A block has 16 hardware barriers. [`sync_threads`](crate::thread::sync_threads) and all
-//!    that is built on it use number 0, each array one of the others. A barrier is complete when every thread of the
-//!    block that has not returned has come to it, so the n-th arrival of each thread at the barrier of an array meets the
-//!    n-th arrival of all others *at the same array*: a thread at another array, or at `sync_threads`, is not counted.
-//! 3. *Phases.* In every thread the operations on a [`Shared`] arrive in the same pattern, which does not depend on which
-//!    operations they are: once at the end of the first, then at the begin and at the end of each. Before arrival 1, and
-//!    between arrivals 2k and 2k + 1, a thread writes its elements; between 2k + 1 and 2k + 2 it may hold references,
-//!    which borrow the value that the next operation borrows mutably, so they are gone when it begins. By point 2 all
-//!    threads are between the same two arrivals. For a [`DoubleBuffer`] every operation arrives once, at its end, and
-//!    after arrival n writes go to the array n modulo 2 while references are to the other.
-//! 4. *One division of the elements.* While threads write, element i is touched by thread i modulo the block's size only.
-//!    That depends on the array's innermost elements, not on the operation or on how many indices it uses.
+//! 1. *One value per thread and array.* The entry that `#[kernel]` writes reserves the memory and passes one value for
+//!    it to the function. The memory is a static that nothing else names. Arrays with a launch-time length lie one
+//!    after the other in dynamic shared memory, of which the runtime requests as much as their lengths need. All
+//!    threads get the same lengths, which are arguments of the launch. The value is neither `Clone` nor `Copy`, cannot
+//!    be made in safe code, and lives no longer than the kernel. Because operations take `&mut`, a thread uses it for
+//!    one operation at a time. It is neither `Send` nor `Sync`. A macro in the function's body could not guarantee
+//!    that: a loop or a recursive function reaches the same source location again.
+//! 2. *One barrier per array.* A block has 16 hardware barriers. [`sync_threads`](crate::thread::sync_threads) and
+//!    everything built on it use barrier 0; each array uses one of the others. A barrier completes when every thread of
+//!    the block that has not returned has arrived. So the n-th arrival of each thread at the barrier of an array
+//!    coincides with the n-th arrival of all others *at the same array*. A thread at another array, or at
+//!    `sync_threads`, is not counted.
+//! 3. *Phases.* In every thread the operations on a [`Shared`] arrive in the same pattern, whichever operations they
+//!    are: once at the end of the first, then at the start and at the end of each. Before arrival 1, and between
+//!    arrivals 2k and 2k + 1, a thread writes its elements. Between 2k + 1 and 2k + 2 it may hold references. These
+//!    borrow the value that the next operation borrows mutably, so they have ended when it starts. By point 2 all
+//!    threads are between the same two arrivals. For a [`DoubleBuffer`] every operation arrives once, at its end. After
+//!    arrival n, writes go to array n modulo 2, and references point to the other.
+//! 4. *One division of the elements.* While threads write, only thread i modulo the block's size accesses element i.
+//!    This depends on the array's innermost elements, not on the operation or the number of indices.
 //! 5. *Returned threads.* A thread that has returned holds no reference and writes nothing, so the others need not wait
-//!    for it. Its elements keep what was there before: any bytes, which are a value of every [`SharedData`]. Shared
-//!    memory is the device's, and always holds some bytes.
+//!    for it. Its elements keep their previous bytes, which are a valid value of every [`SharedData`]. Shared memory
+//!    belongs to the device and always holds some bytes.
 //! 6. *Panics.* On a GPU a panic ends the launch. On the emulated device a function that an operation calls may panic
-//!    between two arrivals, and the kernel may catch that; the array then refuses every other operation.
+//!    between two arrivals, and the kernel may catch the panic. The array then refuses every further operation.
 //!
-//! The emulated device reports more than soundness needs: a thread that comes to the same array at another place in the
-//! source than the others, and one that has returned, are faults, because what the array holds then is chance.
+//! The emulated device reports more than soundness needs. It reports a fault if a thread reaches the same array from
+//! another source location than the others, or has returned. The contents of the array would then be arbitrary.
 
 mod array;
 mod copy;
@@ -65,11 +66,11 @@ use core::mem::MaybeUninit;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::{shared as emulated, thread};
 
-/// Shared memory for a `T`, one for each block: what `#[address_space(shared)]` makes of a static. Aligned to 16
-/// bytes at least, so that it can be read in vectors.
+/// Shared memory for a `T`, one per block: `#[address_space(shared)]` turns a static into this type. Aligned to at
+/// least 16 bytes, so that it can be read in vectors.
 #[repr(C, align(16))]
 pub struct SharedStatic<T> {
-    /// On the host only the address counts: it names the place in the block's memory.
+    /// On the host only the address is used: it identifies the block's memory.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -77,13 +78,13 @@ pub struct SharedStatic<T> {
 unsafe impl<T> Sync for SharedStatic<T> {}
 
 impl<T> SharedStatic<T> {
-    /// For a static that the macros have placed in shared memory; anywhere else it is plain memory.
+    /// Makes a static that the macros have placed in shared memory; anywhere else it is ordinary memory.
     #[doc(hidden)]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The calling block's memory.
+    /// Returns a pointer to the calling block's memory.
     #[inline(always)]
     #[track_caller]
     pub fn as_mut_ptr(&self) -> *mut T {
@@ -99,11 +100,11 @@ impl<T> SharedStatic<T> {
     }
 }
 
-/// Reserves shared memory for `[T; N]` and gives a `*mut T` to it, the same in all threads of a block.
+/// Reserves shared memory for `[T; N]` and returns a `*mut T` to it, the same in all threads of a block.
 ///
-/// Each place in the source has its own array. Aligned to 16 bytes at least. In a generic kernel neither element type
-/// nor length can be a generic parameter, as for any static: take a parameter [`Shared`](crate::shared::Shared), which
-/// needs no `unsafe` either, or reserve `[u128; N]` and cast.
+/// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither element type
+/// nor length can be a generic parameter, as for any static. In that case use a [`Shared`](crate::shared::Shared)
+/// parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -159,17 +160,17 @@ struct DynamicTiles(UnsafeCell<[u8; 0]>);
 // SAFETY: only its address is used.
 unsafe impl Sync for DynamicTiles {}
 
-// SAFETY: as above. Of another name, so that only kernels that need the alignment have it.
+// SAFETY: as above. It has a separate name, so that only kernels that need the alignment have it.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".shared.dynamic")]
 static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell::new([]));
 
-/// The shared memory that the launch requested with `Launch::shared(bytes)`, the same in all threads of a block.
-/// [`dynamic_bytes`] says how much there is. Aligned to 16 bytes.
+/// Returns a pointer to the dynamic shared memory that the launch requested with `Launch::shared(bytes)`, the same in
+/// all threads of a block. Its size is [`dynamic_bytes`]. Aligned to 16 bytes.
 ///
-/// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, whose memory is safe to use, these arrays lie at its
-/// begin, and what `Launch::shared` requests after them. (On the emulated device they lie elsewhere.)
+/// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, the memory starts with these arrays, which safe
+/// code uses; memory requested by `Launch::shared` follows. (On the emulated device the arrays lie elsewhere.)
 ///
 /// # Panics
 ///
@@ -180,13 +181,13 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// As [`dynamic`], aligned to 1024 bytes: what permuted tiles of [`tensor`](crate::tensor) need.
+/// [`dynamic`] with an alignment of 1024 bytes, as permuted tiles of [`tensor`](crate::tensor) need it.
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared_tiles.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Bytes of shared memory that the launch requested, those of its arrays included.
+/// Returns the bytes of dynamic shared memory that the launch requested, including its arrays.
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
     gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())

@@ -1,11 +1,10 @@
-//! The two things that keep the threads of a block apart in a shared array: its own barrier, and a division of its
-//! elements that never changes.
+//! Isolation of a block's threads in a shared array: the array's own barrier, and a fixed division of its elements.
 
 use super::data::{SharedArray, SharedData};
 use crate::{block, thread};
 
-/// Waits until every thread of the block that has not returned is at barrier `number`, which only one shared array
-/// has. `operation` is a name for messages.
+/// Waits until every thread of the block that has not returned is at barrier `number`, which belongs to one shared
+/// array. `operation` is a name for messages.
 #[inline(always)]
 #[track_caller]
 pub(super) fn meet(number: u32, operation: &'static str) {
@@ -23,7 +22,7 @@ pub(super) fn meet(number: u32, operation: &'static str) {
 ///
 /// # Safety
 ///
-/// `array` is valid, and the threads of the block are between two meetings, where each may use its own elements.
+/// `array` is valid, and the threads of the block are between two barriers, where each may use its own elements.
 #[inline(always)]
 pub(super) unsafe fn for_each_own<A, const D: usize>(
     array: *mut A,
@@ -32,7 +31,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
     A: SharedArray<D> + ?Sized,
 {
     let each = |number| {
-        // SAFETY: the trait says that the element lies in the array.
+        // SAFETY: the trait guarantees that the element lies in the array.
         let element = unsafe { array.cast::<A::Element>().add(A::place(number) as usize) };
         visit(element, A::indices(number));
     };
@@ -43,20 +42,21 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ///
 /// # Safety
 ///
-/// As [`for_each_own`].
+/// The conditions of [`for_each_own`].
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
-    /// The most bytes that one store clears.
+    /// Maximum bytes that one store clears.
     const WIDEST: usize = 8;
     own_numbers(A::count(array), |number| {
         let bytes = A::ELEMENT_BYTES;
-        // SAFETY: the trait says that the element lies in the array.
+        // SAFETY: the trait guarantees that the element lies in the array.
         let element = unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes) };
         let both = bytes | A::ALIGN | WIDEST;
         let word = both & both.wrapping_neg();
         let mut offset = 0;
         while offset < bytes {
-            // SAFETY: a word divides the element's bytes and the array's alignment; zeros are a value, as any bytes are.
+            // SAFETY: the word size divides the element size and the array's alignment; zeros are a valid value, as any
+            // bytes are.
             unsafe {
                 let word_at = element.add(offset);
                 match word {
@@ -71,12 +71,12 @@ pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     });
 }
 
-/// A reference to the array. LLVM cannot know that it is not null, and would keep a comparison in each round of a loop
-/// over the elements.
+/// Returns a reference to the array. LLVM cannot infer that it is not null, and would keep a comparison in each
+/// iteration of a loop over the elements.
 ///
 /// # Safety
 ///
-/// As for `&*array`.
+/// The conditions of `&*array`.
 #[inline(always)]
 pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     // SAFETY: the caller's promise.
@@ -88,8 +88,8 @@ pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
 
 /// Calls `visit` with the number of each of `count` elements that belongs to the calling thread.
 ///
-/// All threads make the same rounds: where the block's size and `count` are known when the kernel is compiled, so is their number, and
-/// the loop is unrolled, without the check in all rounds but the last.
+/// All threads run the same number of iterations. If the block's size and `count` are compile-time constants, the loop
+/// is unrolled, and only the last iteration keeps the check.
 #[inline(always)]
 fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     let (own, threads) = (thread::linear_in_block(), block::threads());
@@ -103,7 +103,7 @@ fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     }
 }
 
-/// Panics if a panic ended an earlier operation half way. (On a GPU a panic ends the launch.)
+/// Panics if a panic interrupted an earlier operation. (On a GPU a panic ends the launch.)
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 pub(super) fn check_usable(is_broken: bool, operation: &'static str) {

@@ -1,4 +1,4 @@
-//! [`Padded`]: rows with a gap after each.
+//! [`Padded`]: rows with padding after each.
 
 use core::mem::MaybeUninit;
 use core::ops::Index;
@@ -6,8 +6,8 @@ use core::ops::Index;
 use super::data::{SharedArray, SharedData, plane_indices};
 use crate::element::KernelType;
 
-/// `[[T; C]; R]` with room for `GAP` elements after each row, so that the threads of a warp that read a column do not
-/// wait for each other: shared memory has 32 banks of 4 bytes, and with rows of 32 `f32` a whole column is in one bank.
+/// `[[T; C]; R]` with padding of `GAP` elements after each row, to avoid bank conflicts when a warp reads a column.
+/// Shared memory has 32 banks of 4 bytes; with rows of 32 `f32`, a whole column is in one bank.
 ///
 /// It is read as `tile[row][column]`, or transposed, as `tile[column][row]`.
 ///
@@ -35,18 +35,18 @@ struct Row<T, const C: usize, const GAP: usize> {
 }
 
 impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
-    /// The element's address.
+    /// Returns the address of the element.
     ///
     /// # Safety
     ///
     /// `array` is valid, `row` below `R` and `column` below `C`.
     #[inline(always)]
     pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
-        // SAFETY: the caller's promise; rows lie one after the other, and begin with their elements.
+        // SAFETY: the caller's promise; rows are contiguous and start with their elements.
         unsafe { array.cast::<Row<T, C, GAP>>().add(row).cast::<T>().add(column) }
     }
 
-    /// The element, without a check of its indices.
+    /// Returns the element, without a bounds check.
     ///
     /// # Safety
     ///
@@ -68,8 +68,8 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Index<usize> for Padde
     }
 }
 
-// SAFETY: any bytes are a value, a gap included. Element `number` is in row `number / C`, of which each begins
-// `C + GAP` elements after the one before.
+// SAFETY: every bit pattern is valid, padding included. Element `number` is in row `number / C`, and each row starts
+// `C + GAP` elements after the previous one.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> SharedData
     for Padded<T, R, C, GAP>

@@ -1,4 +1,4 @@
-//! [`Barrier`]: waits for arrivals of threads and for bytes of copies, phase by phase (`mbarrier`).
+//! [`Barrier`]: waits for thread arrivals and copied bytes, phase by phase (`mbarrier`).
 
 use super::gpu_asm;
 use super::shared::SharedAddress;
@@ -6,32 +6,32 @@ use super::shared::SharedAddress;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::copies;
 
-/// A barrier in shared memory. A phase is complete when the arrivals that [`Barrier::init`] stated have come and the bytes
-/// that were expected in it have been copied; the next begins then.
+/// A barrier in shared memory (`mbarrier`). A phase is complete when it has the arrivals that [`Barrier::init`] stated
+/// and all expected bytes have been copied. Then the next phase starts.
 ///
-/// Phases are waited for by their parity: the first has 0, the second 1, the third 0. A wait for parity 1 before the first
-/// phase is complete returns at once, so that a producer can wait for a stage that is still empty.
+/// A wait names a phase by its parity: the first has 0, the second 1, the third 0. A wait for parity 1 before the first
+/// phase is complete returns at once. So a producer can wait for a stage that is still empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Barrier(pub(super) SharedAddress);
 
-/// `COUNT` barriers of a ring.
+/// `COUNT` barriers of a multistage pipeline (circular buffer).
 #[derive(Debug, Clone, Copy)]
 pub struct Barriers<const COUNT: usize> {
     pub(super) first: Barrier,
 }
 
 impl<const COUNT: usize> Barriers<COUNT> {
-    /// The barrier of a slot.
+    /// Returns the barrier of a slot.
     #[inline(always)]
     pub fn at(&self, slot: Slot<COUNT>) -> Barrier {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
-    /// Initializes all, for `arrivals` each. Called by one thread; [`publish`] follows.
+    /// Initializes all barriers, for `arrivals` each. Called by one thread; [`publish`] must follow.
     ///
     /// # Safety
     ///
-    /// As [`Barrier::init`].
+    /// The conditions of [`Barrier::init`].
     #[inline(always)]
     pub unsafe fn init(&self, arrivals: u32) {
         let mut slot = Slot::new();
@@ -43,7 +43,7 @@ impl<const COUNT: usize> Barriers<COUNT> {
     }
 }
 
-/// The position in a ring of `COUNT` stages, and the parity of its barriers' phase.
+/// Pipeline state: the position in a circular buffer of `COUNT` stages, and the parity of its barriers' phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<const COUNT: usize> {
     index: u32,
@@ -51,7 +51,7 @@ pub struct Slot<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> Slot<COUNT> {
-    /// The first.
+    /// Returns the first slot.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "there is nothing that is more usual")]
     pub const fn new() -> Self {
@@ -59,19 +59,19 @@ impl<const COUNT: usize> Slot<COUNT> {
         Self { index: 0, parity: 0 }
     }
 
-    /// The stage, below `COUNT`.
+    /// Returns the stage, below `COUNT`.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// The parity that a consumer waits for; a producer waits for the other.
+    /// Returns the parity that a consumer waits for; a producer waits for the other parity.
     #[inline(always)]
     pub const fn parity(self) -> u32 {
         self.parity
     }
 
-    /// Goes on to the next stage.
+    /// Advances to the next stage.
     #[inline(always)]
     pub fn advance(&mut self) {
         self.index += 1;
@@ -82,19 +82,19 @@ impl<const COUNT: usize> Slot<COUNT> {
     }
 }
 
-/// Makes the barriers that the calling thread has initialized known to copies and to the other blocks of the cluster. All
-/// threads meet after it, by `thread::sync_threads` or `cluster::sync`, before one uses a barrier.
+/// Makes the barriers that the calling thread has initialized visible to copies and to the other blocks of the cluster.
+/// All threads must then synchronize, by `thread::sync_threads` or `cluster::sync`, before any uses a barrier.
 #[inline(always)]
 pub fn publish() {
     gpu_asm!(["fence.mbarrier_init.release.cluster; fence.proxy.async;", options(nostack)], ())
 }
 
 impl Barrier {
-    /// Makes it a barrier of `arrivals` a phase.
+    /// Initializes the barrier for `arrivals` per phase.
     ///
     /// # Safety
     ///
-    /// No thread and no copy uses it before [`publish`] and a barrier of the block or cluster.
+    /// No thread or copy uses it before [`publish`] and a barrier of the block or cluster.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn init(self, arrivals: u32) {
@@ -105,7 +105,7 @@ impl Barrier {
         )
     }
 
-    /// Arrives. What the thread has read or written before is done for those that wait for the phase.
+    /// Arrives. The thread's earlier reads and writes are complete for threads that wait for the phase.
     ///
     /// # Safety
     ///
@@ -120,14 +120,14 @@ impl Barrier {
         )
     }
 
-    /// Arrives at the barrier at the same place in block `rank` of the cluster.
+    /// Arrives at the corresponding barrier in block `rank` of the cluster.
     ///
-    /// It orders what `wgmma` has read, once that was waited for, and not the thread's own accesses to memory: that would
-    /// take a fence of the cluster.
+    /// It orders reads of `wgmma` operations that have been waited for. It does not order the thread's own memory
+    /// accesses, which would require a cluster-scope fence.
     ///
     /// # Safety
     ///
-    /// As [`Self::arrive`]; `rank` is below `cluster::blocks()`, and that block has not ended.
+    /// The conditions of [`Self::arrive`]; `rank` is below `cluster::blocks()`, and that block has not ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {
@@ -141,12 +141,12 @@ impl Barrier {
         )
     }
 
-    /// Arrives, and adds `bytes` to what the phase waits for: those of copies to this barrier, in full where a box lies
-    /// outside of its tensor.
+    /// Arrives, and adds `bytes` to the transaction count that the phase waits for. These are the bytes of copies to
+    /// this barrier. A box that lies partly outside its tensor counts in full.
     ///
     /// # Safety
     ///
-    /// As [`Self::arrive`]; fewer than 2^20 bytes are expected at a time.
+    /// The conditions of [`Self::arrive`]; fewer than 2^20 bytes are expected at a time.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_expecting(self, bytes: u32) {
@@ -160,11 +160,11 @@ impl Barrier {
         )
     }
 
-    /// Waits until the phase of this parity is complete. What was copied and written for it is there then.
+    /// Waits until the phase of this parity is complete. Its copies and writes are then visible.
     ///
     /// # Safety
     ///
-    /// The barrier is initialized, and the phase is the one under way or the one before.
+    /// The barrier is initialized, and the phase is the current or the preceding one.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn wait(self, parity: u32) {

@@ -1,4 +1,4 @@
-//! [`TensorMap`]: copies of boxes of a tensor between device memory and shared memory, which a unit of their own makes.
+//! [`TensorMap`]: TMA copies (`cp.async.bulk.tensor`) of tensor boxes between device memory and shared memory.
 
 use core::marker::PhantomData;
 
@@ -12,14 +12,14 @@ use crate::KernelType;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::copies;
 
-/// The copy with as many coordinates as the tensor has dimensions; a call on the emulated device.
+/// Emits a copy with as many coordinates as the tensor has dimensions; a call on the emulated device.
 macro_rules! tensor_copy {
     ($rank:ident, $at:ident, $form:literal, $end:literal, $operands:tt, $host:expr) => {{
         const { assert!($rank >= 1 && $rank <= 5, "a tensor map has 1 to 5 dimensions") };
         #[cfg(target_arch = "nvptx64")]
         {
             let at = |i: usize| if i < $rank { $at[i] } else { 0 };
-            // SAFETY: the promise of the function that this is the body of.
+            // SAFETY: the promise of the function whose body this is.
             unsafe {
                 match $rank {
                     1 => tensor_copy!(@asm ".1d", $form, "{x}", $end, $operands, x = in(reg32) at(0)),
@@ -52,10 +52,10 @@ macro_rules! tensor_copy {
     };
 }
 
-/// A tensor in device memory: a kernel's parameter, `map: &TensorMap<bf16, 2>`. The host makes it, with the box that each
-/// copy moves, and it lies in the memory of the parameters.
+/// A tensor in device memory, as a kernel parameter: `map: &TensorMap<bf16, 2>`. The host makes it, with the box that
+/// each copy moves, and it is stored in the parameter memory.
 ///
-/// Elements outside of the tensor are read as zero and not written.
+/// Elements outside the tensor are read as zero and not written.
 #[repr(transparent)]
 pub struct TensorMap<T, const RANK: usize = 2> {
     data: TensorMapData,
@@ -63,18 +63,18 @@ pub struct TensorMap<T, const RANK: usize = 2> {
 }
 
 impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
-    /// Fetches the map itself into the cache, ahead of its first copy.
+    /// Prefetches the map itself into the cache, before its first copy.
     #[inline(always)]
     pub fn prefetch(&self) {
         gpu_asm!(["prefetch.tensormap [{m}];", m = in(reg64) &raw const self.data, options(nostack)], ())
     }
 
-    /// Begins to copy the box at `at` to `tile`; its bytes count for `barrier`. Called by one thread.
+    /// Starts to copy the box at `at` to `tile`; its bytes count toward `barrier`. Called by one thread.
     ///
     /// # Safety
     ///
-    /// The box is the tile's, its rows permuted as the tile's. No thread reads or writes the tile before it has waited for
-    /// the barrier; what used it before is done.
+    /// The box has the size and swizzle of the tile. No thread reads or writes the tile before it has waited for the
+    /// barrier. Earlier uses of the tile are complete.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load<const ROWS: usize>(
@@ -93,12 +93,12 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// As [`Self::load`], to the same place in each block of the cluster whose rank is a bit of `blocks`, whose barriers at
-    /// the same place count the bytes.
+    /// [`Self::load`] with TMA multicast: copies to the corresponding tile in each block of the cluster whose rank is
+    /// set in the bit mask `blocks`. The corresponding barrier of each block counts the bytes.
     ///
     /// # Safety
     ///
-    /// As [`Self::load`], in each of these blocks, none of which has ended.
+    /// The conditions of [`Self::load`], in each of these blocks, none of which has ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load_multicast<const ROWS: usize>(
@@ -126,14 +126,14 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// Begins to copy `tile` to the box at `at`. Called by one thread, which commits and waits for it by
-    /// [`commit_stores`] and [`wait_stores_read`] or [`wait_stores`].
+    /// Starts to copy `tile` to the box at `at`. Called by one thread, which commits it with [`commit_stores`] and
+    /// waits with [`wait_stores_read`] or [`wait_stores`].
     ///
     /// # Safety
     ///
-    /// The box is the tile's, its rows permuted as the tile's. The writes to the tile are ordered by [`fence_tiles`] in each
-    /// thread that made them, and a barrier; nothing writes the tile until it has been read, and nothing uses the box until
-    /// it is written.
+    /// The box has the size and swizzle of the tile. The writes to the tile are ordered by [`fence_tiles`] in each
+    /// thread that made them, and a barrier. Nothing writes the tile until it has been read, and nothing uses the box
+    /// until it is written.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store<const ROWS: usize>(&self, tile: SharedTile<T, ROWS>, at: [u32; RANK]) {
@@ -151,27 +151,27 @@ fn tile_bytes<T: KernelType, const ROWS: usize>() -> u32 {
     SharedTile::<T, ROWS>::BYTES
 }
 
-/// Makes what the calling thread has written to shared memory visible to copies and to `wgmma`. A barrier of the threads
-/// that wrote, and of the one that copies, follows.
+/// Makes the calling thread's writes to shared memory visible to the async proxy: TMA copies and `wgmma`. A barrier of
+/// the writing threads and the copying thread must follow.
 #[inline(always)]
 pub fn fence_tiles() {
     gpu_asm!(["fence.proxy.async.shared::cta;", options(nostack)], ())
 }
 
-/// Makes the stores that the calling thread has begun since the last call a group, to wait for.
+/// Commits the stores that the calling thread has started since the last call, as one group.
 #[inline(always)]
 pub fn commit_stores() {
     gpu_asm!(["cp.async.bulk.commit_group;", options(nostack)], copies::commit_stores())
 }
 
-/// Waits until all committed stores of the calling thread have read their tiles, which can be written again then.
+/// Waits until all committed stores of the calling thread have read their tiles, which can then be written again.
 #[inline(always)]
 #[track_caller]
 pub fn wait_stores_read() {
     gpu_asm!(["cp.async.bulk.wait_group.read 0;", options(nostack)], copies::wait_stores())
 }
 
-/// Waits until all committed stores of the calling thread are done.
+/// Waits until all committed stores of the calling thread are complete.
 #[inline(always)]
 #[track_caller]
 pub fn wait_stores() {

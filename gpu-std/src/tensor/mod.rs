@@ -1,22 +1,22 @@
-//! Asynchronous copies of tensors and matrix products of compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
+//! TMA copies and tensor-core products of compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
 //!
-//! | type | what it is |
+//! | type | meaning |
 //! | --- | --- |
-//! | [`TensorMap`] | a tensor in device memory, a kernel's parameter; copies its boxes to and from shared memory |
-//! | [`Barrier`] | arrivals and bytes to wait for, by phases |
-//! | [`Slot`] | the position in a ring of stages, with its phase |
-//! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and where boxes and barriers lie |
-//! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is under way |
+//! | [`TensorMap`] | a tensor in device memory, as a kernel parameter; TMA copies move its boxes to and from shared memory |
+//! | [`Barrier`] | an `mbarrier`: arrivals and transaction bytes, by phases |
+//! | [`Slot`] | pipeline state: the position in a circular buffer of stages, with its phase |
+//! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and the allocation of boxes and barriers |
+//! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is in flight |
 //! | [`Fragments`] | the left operand of `wgmma` in registers |
-//! | [`mma`](mod@mma) | products by one warp, of compute capability 8.0 too |
-//! | [`warp_group`] | 128 threads: their registers, their barrier |
+//! | [`mma`](mod@mma) | warp-level products, also for compute capability 8.0 |
+//! | [`warp_group`] | a warpgroup of 128 threads: its registers and barriers |
 //!
-//! But for [`mma`](mod@mma), for which `arch = 80` is enough, a kernel that uses them says `arch = "90a"` and the size of its
-//! block, `block(384)`. It may not call anything that is not inlined, nor panic: one such call anywhere makes every `wgmma` wait
-//! for the one before, and the builder fails then.
+//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all others a kernel must declare `arch = "90a"` and its block
+//! size, such as `block(384)`. It must not call a function that is not inlined, nor panic. One such call anywhere makes
+//! every `wgmma` wait for the preceding one, and the builder then reports an error.
 //!
-//! On the emulated device a copy arrives when its barrier is waited for, and no earlier: until then its destination is
-//! poison. The products of a batch are computed when it is waited for; an accumulator has at most 64 under way.
+//! On the emulated device a copy arrives only when its barrier is waited for; until then its destination is poisoned.
+//! The products of a batch are computed when the batch is waited for; an accumulator has at most 64 in flight.
 
 pub mod barrier;
 pub mod copy;
@@ -40,7 +40,7 @@ macro_rules! gpu_asm {
     ([$($asm:tt)*], $host:expr) => {{
         #[cfg(target_arch = "nvptx64")]
         {
-            // SAFETY: the promise of the function that this is the body of.
+            // SAFETY: the promise of the function whose body this is.
             unsafe { core::arch::asm!($($asm)*) }
         }
         #[cfg(not(target_arch = "nvptx64"))]

@@ -1,11 +1,11 @@
-//! [`SharedTile`]: a box of a tensor in shared memory, where a copy puts it and `wgmma` reads it.
+//! [`SharedTile`]: a tensor box in shared memory, the destination of copies and operand of `wgmma`.
 
 use core::marker::PhantomData;
 
 use super::barrier::{Barrier, Barriers, Slot};
 use crate::{KernelType, shared};
 
-/// An address in the shared memory of the calling block, as the instructions take it.
+/// An address in the shared memory of the calling block, as instructions take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedAddress(
     #[cfg(target_arch = "nvptx64")] pub u32,
@@ -18,7 +18,7 @@ impl SharedAddress {
         #[cfg(target_arch = "nvptx64")]
         {
             let address: u32;
-            // SAFETY: it computes a number.
+            // SAFETY: the instruction only computes a number.
             unsafe {
                 core::arch::asm!(
                     "{{ .reg .u64 t; cvta.to.shared.u64 t, {p}; cvt.u32.u64 {a}, t; }}",
@@ -31,48 +31,48 @@ impl SharedAddress {
         Self(pointer)
     }
 
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` further on.
     #[inline(always)]
     pub fn add(self, bytes: u32) -> Self {
         gpu_or_host!(Self(self.0.wrapping_add(bytes)), Self(self.0.wrapping_add(bytes as usize)))
     }
 }
 
-/// Hands out the dynamic shared memory of a block, from its begin on: 1024-byte aligned tiles first, then barriers.
+/// Allocates the dynamic shared memory of a block from its start: 1024-byte aligned tiles first, then barriers.
 ///
-/// All threads of a block do so in the same way, and have the same tiles and barriers then.
+/// All threads of a block make the same allocations, and so have the same tiles and barriers.
 pub struct SharedMemory {
     base: SharedAddress,
     used: u32,
 }
 
 impl SharedMemory {
-    /// Bytes of dynamic shared memory for tiles of `tile_bytes` in all and for `barriers`.
+    /// Returns the bytes of dynamic shared memory for tiles of `tile_bytes` in total and `barriers`.
     pub const fn bytes(tile_bytes: u32, barriers: u32) -> u32 {
         tile_bytes + 8 * barriers
     }
 
-    /// The dynamic shared memory of the block.
+    /// Makes an allocator over the dynamic shared memory of the block.
     ///
     /// # Safety
     ///
-    /// The launch has at least the bytes that are taken from it, nothing else uses them, and a thread calls this once.
+    /// The launch has at least the bytes that are allocated, nothing else uses them, and a thread calls this once.
     #[inline(always)]
     pub unsafe fn new() -> Self {
         Self { base: SharedAddress::of(shared::dynamic_aligned()), used: 0 }
     }
 
-    /// The same memory from its begin on, for what comes after that which has been taken.
+    /// Makes a second allocator over the same memory from its start, to reuse memory in a later phase.
     ///
     /// # Safety
     ///
-    /// Nothing uses what is taken from one of them while what is taken from the other at the same place is in use.
+    /// Nothing uses an allocation of one allocator while an overlapping allocation of the other is in use.
     #[inline(always)]
     pub unsafe fn again(&self) -> Self {
         Self { base: self.base, used: 0 }
     }
 
-    /// `COUNT` tiles, one after the other.
+    /// Allocates `COUNT` consecutive tiles.
     #[inline(always)]
     pub fn tiles<T: KernelType, const ROWS: usize, const COUNT: usize>(
         &mut self,
@@ -82,7 +82,7 @@ impl SharedMemory {
         tiles
     }
 
-    /// `COUNT` barriers.
+    /// Allocates `COUNT` barriers.
     #[inline(always)]
     pub fn barriers<const COUNT: usize>(&mut self) -> Barriers<COUNT> {
         let barriers = Barriers { first: Barrier(self.base.add(self.used)) };
@@ -91,27 +91,27 @@ impl SharedMemory {
     }
 }
 
-/// `COUNT` tiles, of a ring or side by side.
+/// `COUNT` tiles, as a circular buffer or side by side.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedTiles<T, const ROWS: usize, const COUNT: usize> {
     first: SharedTile<T, ROWS>,
 }
 
 impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, COUNT> {
-    /// The tile of a slot.
+    /// Returns the tile of a slot.
     #[inline(always)]
     pub fn at(&self, slot: Slot<COUNT>) -> SharedTile<T, ROWS> {
         SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS>::BYTES))
     }
 
-    /// The tile `INDEX`.
+    /// Returns tile `INDEX`.
     #[inline(always)]
     pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS> {
         const { assert!(INDEX < COUNT, "there is no tile of this index") };
         SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS>::BYTES))
     }
 
-    /// The tile `index`.
+    /// Returns tile `index`.
     ///
     /// # Safety
     ///
@@ -122,8 +122,8 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     }
 }
 
-/// `ROWS` rows of 128 bytes, [`Self::COLUMNS`] elements, in shared memory, whose 16-byte chunks are permuted by
-/// [`Swizzle::Bytes128`](super::Swizzle::Bytes128): what a copy writes and `wgmma` reads.
+/// `ROWS` rows of 128 bytes ([`Self::COLUMNS`] elements each) in shared memory, written by copies and read by `wgmma`.
+/// The 16-byte chunks are permuted by [`Swizzle::Bytes128`](super::Swizzle::Bytes128).
 #[derive(Debug)]
 pub struct SharedTile<T, const ROWS: usize> {
     pub(super) address: SharedAddress,
@@ -140,12 +140,12 @@ impl<T, const ROWS: usize> Clone for SharedTile<T, ROWS> {
 impl<T, const ROWS: usize> Copy for SharedTile<T, ROWS> {}
 
 impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
-    /// Elements of a row.
+    /// Number of elements per row.
     pub const COLUMNS: u32 = {
         assert!(128 % size_of::<T>() == 0, "a row of 128 bytes has whole elements");
         128 / size_of::<T>() as u32
     };
-    /// Bytes of the tile.
+    /// Size of the tile in bytes.
     pub const BYTES: u32 = {
         assert!(ROWS.is_multiple_of(8) && ROWS > 0, "a tile has a multiple of 8 rows");
         (ROWS * 128) as u32
@@ -156,27 +156,27 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         Self { address, element: PhantomData }
     }
 
-    /// Rows `COUNT * index` and up of it.
+    /// Returns the `COUNT` rows that start at row `COUNT * index`.
     ///
     /// # Safety
     ///
-    /// The tile has them: `COUNT * (index + 1) <= ROWS`.
+    /// The tile has these rows: `COUNT * (index + 1) <= ROWS`.
     #[inline(always)]
     pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT> {
         SharedTile::at(self.address.add(index * SharedTile::<T, COUNT>::BYTES))
     }
 
-    /// Where the 16-byte chunk `chunk` of row `row` lies.
+    /// Returns the address of the 16-byte chunk `chunk` of row `row`.
     #[inline(always)]
     pub(super) fn chunk(self, row: u32, chunk: u32) -> SharedAddress {
         self.address.add(row * 128 + ((chunk ^ (row & 7)) * 16))
     }
 
-    /// The 16-byte chunk `chunk` of row `row`: elements from `chunk * COLUMNS / 8` on.
+    /// Loads the 16-byte chunk `chunk` of row `row`: the elements that start at `chunk * COLUMNS / 8`.
     ///
     /// # Safety
     ///
-    /// The tile has the row, `chunk` is below 8, and no copy and no other thread writes it meanwhile.
+    /// The tile has the row, `chunk` is below 8, and no copy or other thread writes it concurrently.
     #[inline(always)]
     pub unsafe fn load_chunk(self, row: u32, chunk: u32) -> [u32; 4] {
         let at = self.chunk(row, chunk);
@@ -200,12 +200,12 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// As [`Self::load_chunk`], of the tile at the same place in block `rank` of the cluster.
+    /// Loads a chunk as [`Self::load_chunk`] does, from the corresponding tile in block `rank` of the cluster.
     ///
     /// # Safety
     ///
-    /// As [`Self::load_chunk`], in that block; `rank` is below [`blocks`](crate::cluster::blocks), and the block has begun and does
-    /// not end before the chunk was read.
+    /// The conditions of [`Self::load_chunk`], in that block; `rank` is below [`blocks`](crate::cluster::blocks). The
+    /// block has started, and does not end before the chunk has been read.
     #[inline(always)]
     pub unsafe fn load_chunk_of(self, rank: u32, row: u32, chunk: u32) -> [u32; 4] {
         let at = self.chunk(row, chunk);
@@ -233,7 +233,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile has the row, `chunk` is below 8, and no copy and no other thread uses it meanwhile.
+    /// The tile has the row, `chunk` is below 8, and no copy or other thread uses it concurrently.
     #[inline(always)]
     pub unsafe fn store_chunk(self, row: u32, chunk: u32, [a, b, c, d]: [u32; 4]) {
         let at = self.chunk(row, chunk);
@@ -253,12 +253,12 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Stores 16 rows from `row` on and the columns of four 16-byte chunks from `chunk` on, whose pairs a warp has in the order
-    /// of an accumulator, each of elements of 32 bits.
+    /// Stores 32-bit elements of 16 rows that start at `row`, and of the columns of four 16-byte chunks that start at
+    /// `chunk`. The pairs of a warp are in accumulator order.
     ///
     /// # Safety
     ///
-    /// As [`Self::store_matrices`].
+    /// The conditions of [`Self::store_matrices`].
     #[inline(always)]
     pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
         const { assert!(size_of::<T>() == 4, "a pair has elements of 32 bits") };
@@ -269,7 +269,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             let at = self.chunk(row + 8 * (i & 1), chunk + 2 * (i >> 1) + right).add(in_chunk);
             let pair = pairs[i as usize];
             #[cfg(target_arch = "nvptx64")]
-            // SAFETY: the caller's promise; both have 64 bits.
+            // SAFETY: the caller's promise; both types have 64 bits.
             unsafe {
                 let bits = core::mem::transmute_copy::<[T; 2], u64>(&pair);
                 core::arch::asm!("st.shared.b64 [{p}], {v};", p = in(reg32) at.0, v = in(reg64) bits, options(nostack));
@@ -283,14 +283,14 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Stores four 8 x 8 matrices of 16-bit elements, one a register, each thread's two elements packed: those of rows
-    /// `row..row + 16`, columns `8 * chunk..8 * chunk + 16`, in the order in which an accumulator holds them. All threads of
-    /// a warp call it (`stmatrix`).
+    /// Stores four 8 x 8 matrices of 16-bit elements, one per register, with two elements of each thread packed
+    /// (`stmatrix`). They are rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16`, in accumulator order. All
+    /// threads of a warp call it.
     ///
     /// # Safety
     ///
-    /// The tile has these rows and columns, `row` is the same in the warp and a multiple of 16, and no copy and no other
-    /// thread uses them meanwhile.
+    /// The tile has these rows and columns. `row` is the same in the warp and a multiple of 16. No copy or other thread
+    /// uses these elements concurrently.
     #[inline(always)]
     pub unsafe fn store_matrices(self, row: u32, chunk: u32, registers: [u32; 4]) {
         const { assert!(size_of::<T>() == 2, "a matrix has elements of 16 bits") };

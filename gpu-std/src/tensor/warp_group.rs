@@ -1,4 +1,4 @@
-//! Warp groups: 128 threads of a block, from a multiple of 128 on, which multiply matrices together.
+//! Warpgroups: 128 threads of a block, starting at a multiple of 128, which multiply matrices together.
 
 use super::gpu_asm;
 use crate::{thread, warp};
@@ -6,36 +6,36 @@ use crate::{thread, warp};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::collective;
 
-/// Threads of a warp group.
+/// Number of threads in a warpgroup.
 pub const THREADS: u32 = 128;
 
-/// The index of the calling thread's warp in its block, the same in the whole warp to the compiler too. Called by all threads
-/// of a warp.
+/// Returns the index of the calling thread's warp in its block, warp-uniform for the compiler too. Called by all
+/// threads of a warp.
 #[inline(always)]
 #[track_caller]
 pub fn warp_index() -> u32 {
     warp::shuffle(!0, thread::linear_in_block() / 32, 0)
 }
 
-/// Gives registers back: from here on a thread of the calling warp group has `COUNT`, a multiple of 8 from 24 to 256. Called
-/// by all its threads.
+/// Releases registers (`setmaxnreg.dec`): from here on a thread of the calling warpgroup has `COUNT`, a multiple of 8
+/// from 24 to 256. Called by all its threads.
 ///
 /// # Safety
 ///
-/// The block has a fixed size (`block(…)`), and its warp groups have at least `COUNT` registers a thread now.
+/// The block has a fixed size (`block(…)`), and its warpgroups currently have at least `COUNT` registers per thread.
 #[inline(always)]
 pub unsafe fn release_registers<const COUNT: u32>() {
     const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
     gpu_asm!(["setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack)], ())
 }
 
-/// Takes registers that others have released: waits for `COUNT` a thread of the calling warp group, a multiple of 8 from 24
-/// to 256. Called by all its threads.
+/// Acquires registers that other warpgroups have released (`setmaxnreg.inc`). Waits until `COUNT` are available per
+/// thread of the calling warpgroup, a multiple of 8 from 24 to 256. Called by all its threads.
 ///
 /// # Safety
 ///
-/// The block has a fixed size (`block(…)`). Its warp groups have at most `COUNT` registers a thread now, and other warp groups
-/// release enough that all fit into the registers that the block began with.
+/// The block has a fixed size (`block(…)`). Its warpgroups currently have at most `COUNT` registers per thread. Other
+/// warpgroups release enough registers that all fit in those with which the block started.
 #[inline(always)]
 pub unsafe fn acquire_registers<const COUNT: u32>() {
     const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
@@ -46,7 +46,7 @@ const fn is_count(count: u32) -> bool {
     count >= 24 && count <= 256 && count.is_multiple_of(8)
 }
 
-/// True in one lane of the calling warp, and the compiler knows that it is one (`elect.sync`).
+/// Returns true in one lane of the calling warp, and the compiler knows that it is one lane (`elect.sync`).
 ///
 /// # Safety
 ///
@@ -73,13 +73,14 @@ pub unsafe fn elect() -> bool {
     }
 }
 
-/// Waits until `threads` threads of the block are at barrier `number`: 1 to 15, of those that no shared array of the kernel
-/// has, which take them from 1 on. Memory that they have written before is visible to all of them after it. Called by whole
-/// warps.
+/// Waits until `threads` threads of the block are at barrier `number`, from 1 to 15. Shared arrays of the kernel use
+/// barriers from 1 on; `number` must be one that none of them uses. Earlier memory writes of these threads are visible
+/// to all of them afterwards. Called by whole warps.
 ///
 /// # Safety
 ///
-/// `threads` is a multiple of 32, the same in all that meet, and no other threads come to the barrier meanwhile.
+/// `threads` is a multiple of 32 and the same in all these threads, and no other threads reach the barrier
+/// concurrently.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync(number: u32, threads: u32) {

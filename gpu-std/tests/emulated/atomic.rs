@@ -1,4 +1,4 @@
-//! Atomic operations: what each does, and that none is lost when all threads are at it.
+//! Atomic operations: their results, and that no update is lost under contention.
 
 use crate::common::{Args, launch, randoms};
 use gpu_std::atomic::{Atomic, AtomicInteger, AtomicValue, Ordering, fence, scope};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const ORDERINGS: [Ordering; 5] =
     [Ordering::Relaxed, Ordering::Acquire, Ordering::Release, Ordering::AcqRel, Ordering::SeqCst];
 
-/// Every thread changes every cell; the values before it are different for `fetch_add`.
+/// Every thread changes every cell; `fetch_add` returns distinct previous values.
 #[kernel(types(T = i32, u32, i64, u64, f32, f64))]
 fn contend<T: AtomicValue>(
     sum: &[Atomic<T>],
@@ -63,7 +63,7 @@ fn check_bits<T: AtomicInteger>(a: T, b: T, and: T, or: T, xor: T) {
     assert_eq!(format!("{cell:?}"), format!("{a:?}"));
 }
 
-/// Operations need a kernel around them: loads let other threads run.
+/// Checks bit operations. They need a kernel around them, because loads let other threads run.
 #[kernel]
 fn bits(a: u64, b: u64) {
     check_bits(a, b, a & b, a | b, a ^ b);
@@ -112,7 +112,7 @@ fn a_spinning_thread_lets_others_run() {
     assert_eq!(out[0], 7);
 }
 
-/// As `wait_for_last`, by operations that change the flag to what it is.
+/// Waits as `wait_for_last` does, with operations that leave the flag unchanged.
 #[kernel]
 fn wait_by_updates(flag: &[Atomic<u32>], by: u32) {
     let flag = &flag[0];
@@ -138,7 +138,7 @@ fn updates_that_change_nothing_let_others_run() {
     }
 }
 
-/// A lock from compare_exchange around a plain counter.
+/// Protects a plain counter with a lock made from `compare_exchange`.
 #[kernel]
 unsafe fn locked(lock: &[Atomic<u32>], counter: *mut u64) {
     while lock[0].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
@@ -155,18 +155,18 @@ fn a_lock_excludes() {
     assert_eq!(counter, 300);
 }
 
-/// Atomics in shared memory.
+/// Counts with atomics in shared memory.
 #[kernel]
 fn histogram(data: &[u8], counts: &[Atomic<u32>]) {
     let local = shared_array![u32; 256];
     let own = thread::linear_in_block() as usize;
     for bin in (own..256).step_by(block::threads() as usize) {
-        // SAFETY: each thread clears its own.
+        // SAFETY: each thread clears its own element.
         unsafe { local.add(bin).write(0) };
     }
     thread::sync_threads();
     for i in thread::grid_stride(data.len()) {
-        // SAFETY: between the barriers all access is atomic.
+        // SAFETY: between the barriers all accesses are atomic.
         let bin: &Atomic<u32, scope::Block> = unsafe { Atomic::from_ptr(local.add(data[i.get()] as usize)) };
         bin.fetch_add(1, Ordering::Relaxed);
     }

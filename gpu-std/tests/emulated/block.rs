@@ -45,7 +45,7 @@ fn barriers_count_and_vote() {
 #[address_space(shared)]
 static TILE: MaybeUninit<[u64; 300]> = MaybeUninit::uninit();
 
-/// Reverses each block three times over, through three kinds of shared memory.
+/// Reverses each block three times, through three kinds of shared memory.
 #[kernel]
 fn reverse(mut data: DisjointMut<u64>) {
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
@@ -56,7 +56,7 @@ fn reverse(mut data: DisjointMut<u64>) {
     assert_eq!((array.addr() | named.addr() | dynamic.addr()) % 16, 0);
     for memory in [array, named, dynamic] {
         let Some(element) = data.get_mut(thread::unique_index()) else { return };
-        // SAFETY: each thread has its own element, and reads another's after the barrier.
+        // SAFETY: each thread writes its own element, and reads another thread's after the barrier.
         unsafe {
             memory.add(own).write(*element);
             thread::sync_threads();

@@ -1,4 +1,4 @@
-//! The building blocks of kernels that work on tiles: scans of warps, exchange, radix rank.
+//! Building blocks of kernels that work on tiles: scans of warps, exchange, radix ranks.
 
 use crate::common::{Args, floats, launch, launch_shared, random, randoms};
 use gpu_std::atomic::{Atomic, scope};
@@ -6,7 +6,7 @@ use gpu_std::exchange::{blocked_to_striped, load_blocked, load_striped, striped_
 use gpu_std::prelude::*;
 use gpu_std::{radix, warp};
 
-/// An affine function, whose composition is associative and does not commute.
+/// An affine function, whose composition is associative but not commutative.
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 struct Affine {
@@ -29,7 +29,8 @@ fn all(values: &[Affine]) -> Option<Affine> {
     values.iter().copied().reduce(Affine::then)
 }
 
-/// What each thread gets: whether there are warps below, these, all warps, the first `count` lanes, a thread's value.
+/// Stores per thread: whether there are warps below, their total, the total of all warps, that of the first `count`
+/// lanes, and a broadcast value.
 #[kernel]
 fn warps(
     count: u32,
@@ -80,7 +81,7 @@ fn warps_combine_in_their_order() {
     }
 }
 
-/// Blocks that end in a part of a warp combine one warp after the other.
+/// Scans blocks that end in a partial warp, which combine one warp after the other.
 #[kernel]
 fn scans(x: &[f32], mut out: DisjointMut<[f32; 3]>) {
     let me = thread::unique_index();
@@ -113,7 +114,7 @@ fn block_scans_agree_at_every_size() {
     }
 }
 
-/// Items of a tile, loaded in one order, exchanged, and stored in the other; `default` is 77.
+/// Loads items of a tile in one order, exchanges them, and stores them in the other; `default` is 77.
 #[kernel(types(T = u8, f32, u64), consts(ITEMS = 1, 4, 5), block(64))]
 fn through<T: Scalar, const ITEMS: usize>(
     x: &[T],

@@ -1,11 +1,11 @@
-//! Launching kernels on the emulator, and random numbers.
+//! Kernel launches on the emulator, and random numbers.
 
 use std::ffi::c_void;
 
 use gpu_std::Kernel;
 use warpsmith_emulator::{Fault, Launch, Order};
 
-/// Pointers to arguments, kept alive with them.
+/// Argument values, and the pointers to them.
 #[derive(Default)]
 pub struct Args(Vec<Box<dyn std::any::Any>>, Vec<*const c_void>);
 
@@ -14,12 +14,12 @@ impl Args {
         Self::default()
     }
 
-    /// The pointers, as a launch takes them.
+    /// Returns the pointers, as a launch takes them.
     pub fn pointers(&self) -> &[*const c_void] {
         &self.1
     }
 
-    /// By value.
+    /// Appends a by-value argument.
     pub fn value<T: 'static>(mut self, value: T) -> Self {
         let boxed = Box::new(value);
         self.1.push((&raw const *boxed).cast());
@@ -27,18 +27,18 @@ impl Args {
         self
     }
 
-    /// A slice: pointer and length.
+    /// Appends a slice: pointer and length.
     pub fn slice<T: 'static>(self, slice: &[T]) -> Self {
         self.value(slice.as_ptr()).value(slice.len())
     }
 
-    /// A mutable view: pointer and length.
+    /// Appends a mutable view: pointer and length.
     pub fn view<T: 'static>(self, slice: &mut [T]) -> Self {
         self.value(slice.as_mut_ptr()).value(slice.len())
     }
 }
 
-/// Runs `K` with threads of a block in sequential and in a random order; the arguments are made anew for each.
+/// Runs `K` with the threads of a block in sequential and in random order; the arguments are made anew for each run.
 pub fn launch_shared<K: Kernel>(
     grid: [u32; 3],
     block: [u32; 3],
@@ -48,7 +48,7 @@ pub fn launch_shared<K: Kernel>(
     run::<K>(grid, block, shared_bytes, [1; 3], args)
 }
 
-/// Runs `K` in clusters, cooperatively if the kernel says so, and as [`launch_shared`].
+/// Runs `K` in clusters, as [`launch_shared`] does; cooperatively if the kernel is cooperative.
 pub fn launch_clusters<K: Kernel>(
     grid: [u32; 3],
     block: [u32; 3],
@@ -69,23 +69,23 @@ fn run<K: Kernel>(
     let cooperative = K::spec().cooperative;
     let launch =
         Launch { kernel: K::spec(), grid, block, shared_bytes, cluster, cooperative, args: &args.1, order };
-    // SAFETY: the tests pass what the kernel's parameters say.
+    // SAFETY: the tests pass arguments that match the kernel's parameters.
     unsafe { warpsmith_emulator::run(&launch) }
 }
 
-/// As [`launch_shared`], without dynamic shared memory, and it must succeed.
+/// Runs `K` as [`launch_shared`] does, without dynamic shared memory; it must succeed.
 pub fn launch<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args) {
     if let Err(fault) = launch_shared::<K>(grid, block, 0, args) {
         panic!("{fault}");
     }
 }
 
-/// A number that differs from run to run.
+/// Returns a number that differs from run to run.
 pub fn random() -> u64 {
     fastrand::u64(..)
 }
 
-/// `n` numbers that differ from run to run. The seed is in the output of a test that fails.
+/// Returns `n` numbers that differ from run to run. The output of a failing test contains the seed.
 pub fn randoms(n: usize) -> Vec<u64> {
     let seed = random();
     println!("seed {seed:#x}");
@@ -93,7 +93,7 @@ pub fn randoms(n: usize) -> Vec<u64> {
     (0..n).map(|_| random.u64(..)).collect()
 }
 
-/// `n` floats between -8 and 8.
+/// Returns `n` floats between -8 and 8.
 pub fn floats(n: usize) -> Vec<f32> {
     randoms(n).into_iter().map(|bits| (bits >> 40) as f32 / (1 << 20) as f32 - 8.0).collect()
 }

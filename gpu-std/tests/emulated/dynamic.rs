@@ -1,4 +1,4 @@
-//! Kernels launched by kernels, and conditions of graphs, on the emulated device.
+//! Kernels launched by kernels, and graph conditions, on the emulated device.
 
 use std::sync::atomic::AtomicU32;
 
@@ -15,11 +15,11 @@ fn run<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args, order: Order) ->
     let (cluster, cooperative) = ([1; 3], false);
     let launch =
         Launch { kernel: K::spec(), grid, block, shared_bytes: 0, cluster, cooperative, args, order };
-    // SAFETY: the tests pass what the kernel's parameters say.
+    // SAFETY: the tests pass arguments that match the kernel's parameters.
     unsafe { warpsmith_emulator::run(&launch) }
 }
 
-/// One of each kind of parameter, at alignments that leave gaps.
+/// Takes one of each kind of parameter, at alignments that leave gaps.
 #[kernel(types(T = f16), consts(N = 3))]
 unsafe fn every_parameter<T: Scalar, const N: usize>(
     byte: u8,
@@ -47,7 +47,7 @@ unsafe fn every_parameter<T: Scalar, const N: usize>(
 }
 
 fn f16_bits<T: Scalar>(x: T) -> u16 {
-    // SAFETY: the only instance is of f16, which has 2 bytes.
+    // SAFETY: the only instance is for f16, which has 2 bytes.
     unsafe { std::mem::transmute_copy(&x) }
 }
 
@@ -85,17 +85,17 @@ fn parameters_of_every_kind_arrive() {
     assert_eq!(view, [8; 20]);
 }
 
-/// Writes where it comes in the order of the children.
+/// Records its position in the order of the children.
 #[kernel]
 fn note_order(number: u32, next: &[Atomic<u32>], order: &[Atomic<u32>]) {
     order[next[0].fetch_add(1, Ordering::Relaxed) as usize].store(number, Ordering::Relaxed);
 }
 
-/// Every thread launches two; those of the tail have numbers from 1000.
+/// Every thread launches two children; tail launches have numbers from 1000.
 #[kernel]
 fn launch_in_order(next: &[Atomic<u32>], order: &[Atomic<u32>]) {
     let me = thread::index_1d();
-    // SAFETY: all is atomic.
+    // SAFETY: all accesses are atomic.
     unsafe {
         assert!(dynamic::launch_tail::<note_order>(1, 1, 0, (1000 + me, next, order)).is_ok());
         assert!(dynamic::launch::<note_order>(1, 1, 0, (2 * me, next, order)).is_ok());
@@ -129,12 +129,12 @@ fn a_seed_shuffles_children_but_not_tails() {
     assert!(first[192..].iter().copied().eq(1000..1096), "seed {seed}: {first:?}");
 }
 
-/// Each child launches `then` in its turn, so that launches wait at every depth.
+/// Each child launches `then` children in turn, so that launches are pending at every depth.
 #[kernel]
 fn flood(launches: u32, then: u32, levels: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
     ran[0].fetch_add(1, Ordering::Relaxed);
     for _ in 0..if levels > 0 { launches } else { 0 } {
-        // SAFETY: all is atomic.
+        // SAFETY: all accesses are atomic.
         let launched = unsafe { dynamic::launch::<flood>(1, 1, 0, (then, then, levels - 1, ran, refused)) };
         if let Err(error) = launched {
             refused[error.code() as usize].fetch_add(1, Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn launches_that_wait_are_counted_over_all_depths() {
     let args = Args::new().value(launches).value(then).value(2u32);
     let args = args.slice::<Atomic<u32>>(&ran).slice::<Atomic<u32>>(&refused);
     run::<flood>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap();
-    // The first child finds 11 places, the next one more, and so on: one for each that has run.
+    // The first child finds 11 free entries, the next one more, and so on: one for each child that has run.
     let found: u32 = (0..launches).map(|i| (11 + i).min(then)).sum();
     assert_eq!(ran[0].load(Ordering::Relaxed), 1 + launches + found);
     let too_many = refused[LaunchError::TOO_MANY_PENDING.code() as usize].load(Ordering::Relaxed);
@@ -173,7 +173,7 @@ fn impossible(refused: &[Atomic<u32>]) {
             dynamic::launch::<bounded>((1, 65536), 64, 0, ()),
             dynamic::launch::<bounded>(1, (64, 0), 0, ()),
             dynamic::launch::<bounded>(1, [u32::MAX; 3], 0, ()),
-            // 2^64 + 4 threads.
+            // A total of 2^64 + 4 threads.
             dynamic::launch::<bounded>([2147418113, 49477, 34724], 5, 0, ()),
             dynamic::launch::<bounded>(1, 64, 48 * 1024 + 1, ()),
             dynamic::launch::<together>(1, 64, 0, ()),
@@ -192,12 +192,12 @@ fn impossible_launches_are_refused() {
     assert_eq!(refused[0].load(Ordering::Relaxed), 9);
 }
 
-/// A child's view of its launch: its own sizes and shared memory.
+/// Measures a child's view of its launch: its sizes and shared memory.
 #[kernel]
 fn measure(seen: &[Atomic<u32>]) {
     let shared = gpu_std::shared::dynamic::<u32>();
     if thread::linear_in_block() == 0 {
-        // SAFETY: one thread writes, and there is room.
+        // SAFETY: only one thread writes, and the memory is large enough.
         unsafe { shared.add(63).write(1) };
         seen[0].fetch_add(gpu_std::shared::dynamic_bytes() / 4, Ordering::Relaxed);
     }
@@ -207,7 +207,7 @@ fn measure(seen: &[Atomic<u32>]) {
 #[kernel]
 fn launch_measure(seen: &[Atomic<u32>]) {
     if thread::index_1d() == 0 {
-        // SAFETY: all is atomic.
+        // SAFETY: all accesses are atomic.
         assert!(unsafe { dynamic::launch::<measure>((2, 3), (4, 2, 2), 256, (seen,)) }.is_ok());
     }
 }
@@ -228,7 +228,7 @@ fn fail(ran: &[Atomic<u32>]) {
 #[kernel]
 fn launch_failing(ran: &[Atomic<u32>], first: u32) {
     for _ in 0..2 {
-        // SAFETY: all is atomic.
+        // SAFETY: all accesses are atomic.
         assert!(unsafe { dynamic::launch::<fail>(1, 8, 0, (ran,)) }.is_ok());
     }
     assert!(first == 0, "the parent fails");

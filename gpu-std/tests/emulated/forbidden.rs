@@ -1,4 +1,4 @@
-//! A crate that forbids `unsafe` to itself can use every macro.
+//! A crate that forbids `unsafe` can use every macro.
 #![forbid(unsafe_code)]
 
 use core::mem::MaybeUninit;

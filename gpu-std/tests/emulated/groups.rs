@@ -1,11 +1,11 @@
-//! Grids, clusters, blocks and tiles: the ranks of a thread in them, their barriers, and what tiles do.
+//! Grids, clusters, blocks and tiles: ranks of a thread in them, their barriers, and the operations of tiles.
 
 use crate::common::{Args, launch, launch_clusters, launch_shared, random, randoms};
 use gpu_std::Kernel;
 use gpu_std::group::{Block, Cluster, Grid, Group};
 use gpu_std::prelude::*;
 
-/// Size, rank and whether the launch is cooperative, for all four groups.
+/// Stores size and rank for all four groups, and whether the launch is cooperative.
 #[kernel(cooperative)]
 fn ranks(mut out: DisjointMut<[usize; 9]>) {
     let tile = Tile::<4>::current();
@@ -68,7 +68,8 @@ fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
     for round in 0..rounds {
         let slot = slots.wrapping_add(round as usize % 2);
         if thread::linear_in_block() == 0 {
-            // SAFETY: one thread of the block writes; it is read after the barrier, and written again after the next.
+            // SAFETY: one thread of the block writes. The value is read after the barrier, and written again after the
+            // next one.
             unsafe { slot.write(round * 100 + rank) };
         }
         cluster::arrive();
@@ -110,7 +111,7 @@ fn options_reach_the_registry() {
     assert!(after_the_last::spec().dependent && !after_the_last::spec().cooperative);
 }
 
-/// Says that others may begin, and that it waits for others: nothing of that is seen here.
+/// Calls both functions of programmatic dependent launch, which have no effect on the emulated device.
 #[kernel(dependent)]
 fn after_the_last(mut out: DisjointMut<u32>) {
     grid::launch_dependents();
@@ -122,7 +123,7 @@ fn after_the_last(mut out: DisjointMut<u32>) {
 
 type Results = [u64; 14];
 
-/// The results of a tile for one of its threads; the other tiles of the warp do something else meanwhile.
+/// Computes the results of a tile for one of its threads; the other tiles of the warp do something else concurrently.
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 fn tiles<const N: u32>(operand: u32, input: &[u64], mut out: DisjointMut<Results>) {
     let tile = Tile::<N>::current();
@@ -211,7 +212,7 @@ fn tiles_do_what_their_threads_alone_would() {
     check_tiles::<tiles<32>>(32);
 }
 
-/// A scan with an operation that is not commutative: composition of linear functions.
+/// Scans with a non-commutative operation: composition of linear functions.
 #[kernel]
 fn compose(input: &[u64], mut out: DisjointMut<[u64; 2]>) {
     let tile = Tile::<16>::current();
@@ -255,7 +256,7 @@ fn a_tile_that_divides_no_block_panics() {
     assert!(fault.location().is_some_and(|at| at.contains("groups.rs")), "{fault}");
 }
 
-/// The three block-wide operations, twice over, with an operation that is not commutative.
+/// Runs the three block-wide operations twice, with a non-commutative operation.
 #[kernel]
 fn blocks_compose(input: &[u64], mut out: DisjointMut<[u64; 3]>) {
     let index = thread::unique_index();
@@ -273,7 +274,7 @@ fn blocks_compose(input: &[u64], mut out: DisjointMut<[u64; 3]>) {
     }
 }
 
-/// First x -> a x + b, then x -> c x + d, with both numbers of each in one value.
+/// Composes x -> a x + b, then x -> c x + d, with both numbers of each packed in one value.
 fn then(f: u64, g: u64) -> u64 {
     let (a, b, c, d) = (f as u32, (f >> 32) as u32, g as u32, (g >> 32) as u32);
     u64::from(a.wrapping_mul(c)) | u64::from(c.wrapping_mul(b).wrapping_add(d)) << 32

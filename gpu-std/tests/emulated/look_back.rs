@@ -1,4 +1,4 @@
-//! Scans over all blocks of a launch: every grid, many tiles, values of several sizes, tags that begin again.
+//! Scans over all blocks of a launch: every grid, many tiles, values of several sizes, and wrapping tags.
 
 use crate::common::{Args, floats, launch, randoms};
 use gpu_std::atomic::{Atomic, Ordering};
@@ -6,7 +6,7 @@ use gpu_std::disjoint::Unclaimed;
 use gpu_std::look_back::{LookBack, TileQueue, workspace_len};
 use gpu_std::prelude::*;
 
-/// A maximum and how often it occurs so far; 12 bytes, which does not commute in its last field.
+/// A maximum and its number of occurrences so far; 12 bytes, with a last field that does not commute.
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 struct Peak {
@@ -41,7 +41,7 @@ impl Value for f32 {
     }
 }
 
-/// What the values before each combine to, a value a tile; the first one's own of the first.
+/// Computes the exclusive prefix of each value, with one value per tile; the first result is the first value itself.
 ///
 /// # Safety
 ///
@@ -59,7 +59,7 @@ unsafe fn prefixes<T: Value>(x: &[T], workspace: &[Atomic<u64>], mut out: Disjoi
             queue.prefetch();
         }
         if thread::linear_in_block() == 0 {
-            // SAFETY: `out` is as long as `x`, and a tile is of one block.
+            // SAFETY: `out` is as long as `x`, and each tile belongs to one block.
             unsafe { out.add(tile).write(before.unwrap_or(x[tile])) };
         }
     }

@@ -1,10 +1,10 @@
-//! Every mapping of a mutable view: no two threads get the same element, and loops over a launch reach all of them.
+//! Every mapping of a mutable view: no two threads get the same element, and loops over a launch visit all elements.
 
 use gpu_std::prelude::*;
 
 use crate::common::{Args, launch, launch_shared, randoms};
 
-/// Kernels that add 1 to every element of a thread: those of its own index, and those of a loop.
+/// Kernels that add 1 to every element of a thread: the elements of its own index, and those of a loop.
 macro_rules! mappings {
     ($($name:ident, $looped:ident: [$($view:tt)*], |$out:ident, $len:ident| $own:expr, $all:expr, |$index:ident| $add:expr;)*) => { $(
         #[kernel]
@@ -41,7 +41,8 @@ mappings! {
         Tile::<32>::current().stride(len), |i| if let Some(x) = out.get_mut(i) { *x += 1 };
 }
 
-/// Launches in a line and, for claims of blocks and tiles, in more dimensions. The number of threads is a multiple of the last.
+/// One-dimensional launches and, for claims of blocks and tiles, launches of more dimensions. The last number divides
+/// the number of threads.
 const LINES: [([u32; 3], [u32; 3], u32); 6] = [
     ([1, 1, 1], [1, 1, 1], 1),
     ([3, 1, 1], [4, 1, 1], 4),
@@ -53,7 +54,7 @@ const LINES: [([u32; 3], [u32; 3], u32); 6] = [
 const BOXES: [([u32; 3], [u32; 3], u32); 3] =
     [([2, 3, 1], [8, 4, 1], 32), ([1, 2, 3], [2, 3, 4], 4), ([2, 2, 2], [16, 2, 3], 32)];
 
-/// No element is reached twice, and a loop reaches `whole` of them.
+/// Checks that no element is visited twice, and that a loop visits `whole` of them.
 fn check<Own: gpu_std::Kernel, All: gpu_std::Kernel>(
     is_line: bool,
     least: u32,
@@ -101,7 +102,7 @@ fn a_block_that_has_no_whole_tiles_is_an_error() {
     assert_eq!(out, [0; 8]);
 }
 
-/// The sums of rows of compressed form, by `N` threads a row.
+/// Sums the rows of a CSR matrix, with `N` threads per row.
 #[kernel(consts(N = 2, 8, 16, 32))]
 fn row_sums<const N: u32>(starts: &[u32], values: &[f64], mut sums: DisjointMut<f64, PerTile<N>>) {
     let tile = Tile::<N>::current();
@@ -145,7 +146,7 @@ fn tiles_sum_rows_of_any_length() {
     check::<row_sums<32>>();
 }
 
-/// A step of a lattice of nine directions on a torus, from planes to planes.
+/// Computes a step of a nine-direction lattice on a torus, from planes to planes.
 #[kernel]
 fn stream(from: SlicePlanes<f32, 9>, width: u32, height: u32, mut to: DisjointMut<f32, Planes<9>>) {
     assert_eq!((from.plane_len(), from.plane_len()), ((width * height) as usize, to.plane_len()));
@@ -184,7 +185,7 @@ fn a_lattice_streams_through_planes() {
     }
 }
 
-/// Columns as a whole, with planes by a constant.
+/// Copies whole columns, with the number of planes as a constant.
 #[kernel(consts(K = 1, 4))]
 fn turn<const K: usize>(from: Option<SlicePlanes<u16, K>>, mut to: DisjointMut<u16, Planes<K>>) {
     let index = thread::unique_index();

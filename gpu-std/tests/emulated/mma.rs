@@ -1,11 +1,11 @@
-//! Products by one warp: where the numbers lie, and lanes that are missing.
+//! Warp-level products: register layout, and missing lanes.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::{WarpOperand, mma};
 
 use crate::common::{Args, launch_shared};
 
-/// `out[lane] = sums + a * b` of the registers of each lane.
+/// Computes `out[lane] = sums + a * b` from the registers of each lane.
 #[kernel(types(T = bf16, f16), arch = 80, block(32))]
 unsafe fn multiply<T: WarpOperand>(a: &[u32], b: &[u32], sums: &[f32], mut out: DisjointMut<f32>) {
     let lane = warp::lane_id() as usize;
@@ -18,25 +18,25 @@ unsafe fn multiply<T: WarpOperand>(a: &[u32], b: &[u32], sums: &[f32], mut out: 
         )
     };
     for (i, value) in d.into_iter().enumerate() {
-        // SAFETY: each lane has four elements of its own.
+        // SAFETY: each lane has its own four elements.
         unsafe { out.as_mut_ptr().add(4 * lane + i).write(value) };
     }
 }
 
-/// Lane 7 has ended.
+/// Multiplies while lane 7 has returned.
 #[kernel(arch = 80, block(32))]
 unsafe fn lane_missing(mut out: DisjointMut<f32>) {
     if warp::lane_id() == 7 {
         return;
     }
-    // SAFETY: but for the planted fault.
+    // SAFETY: the caller's promise, except for the seeded bug.
     let [value, ..] = unsafe { mma::<bf16>([0.0; 4], [0; 4], [0; 2]) };
     if let Some(element) = out.get_mut(thread::unique_index()) {
         *element = value;
     }
 }
 
-/// Registers of all lanes for 16 x 16 and 16 x 8 integers, and the product.
+/// Checks the registers of all lanes for a product of 16 x 16 and 16 x 8 integers.
 fn product<K: gpu_std::Kernel>(bits: fn(f32) -> u16) {
     let a_at = |row: usize, k: usize| ((row * 31 + k * 7) % 9) as f32 - 4.0;
     let b_at = |k: usize, column: usize| ((k * 5 + column * 3) % 7) as f32 - 3.0;

@@ -1,4 +1,4 @@
-//! Parameters that need not be there, private types, and kernels in generic code.
+//! Optional parameters, private types, and kernels in generic code.
 
 use crate::common::{Args, launch};
 use gpu_std::atomic::{Atomic, Ordering};
@@ -25,7 +25,7 @@ fn add_optional<T: Scalar>(
     }
 }
 
-/// As an `Option` is passed.
+/// Appends the arguments of an `Option`.
 fn optional<T: 'static>(args: Args, data: Option<&mut [T]>) -> Args {
     match data {
         Some(data) => args.view(data),
@@ -107,7 +107,7 @@ fn types_are_as_private_as_their_kernels() {
     assert_eq!(out, [9.0]);
 }
 
-/// A trait of the user, as a bound of a kernel.
+/// A user's trait, as a bound of a kernel.
 trait Bend: KernelType {
     fn bend(self) -> Self;
 }
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// What a typed launch of these parameters would be, for any type that the kernel has.
+/// Has the form of a typed launch with these parameters, for any type that the kernel has.
 fn takes<P, K: SafeKernel<Params = P>>() -> &'static str {
     K::spec().symbol
 }
@@ -180,9 +180,9 @@ fn moving_planes(n: u32, volume: DisjointMut3<u16>) {
     let _ = (n, volume);
 }
 
-/// What a launch with these arguments moves.
+/// Returns the bytes that a launch with these arguments moves.
 fn bytes_of<K: Kernel>(args: &Args) -> Option<u64> {
-    // SAFETY: the arguments are those of the kernel.
+    // SAFETY: the arguments match the kernel's parameters.
     K::spec().bytes.map(|bytes| unsafe { bytes(args.pointers().as_ptr()) })
 }
 

@@ -12,7 +12,7 @@ fn extents3(sides: [usize; 3], pitch: usize, rows: usize) -> Extents3 {
     Extents3::new(sides, pitch, rows).expect("sides of a view")
 }
 
-/// The arguments of a view to write.
+/// Appends the arguments of a mutable view.
 fn view<E: 'static>(args: Args, data: &mut [u32], extents: E) -> Args {
     args.value(data.as_mut_ptr()).value(extents)
 }
@@ -316,7 +316,7 @@ fn the_emulator_enforces_block_and_cluster() {
     assert!(out[..].iter().all(|threads| *threads == 32));
 }
 
-/// Takes every kind of view, none of which need be there.
+/// Takes every kind of view, all optional.
 #[kernel]
 fn add_optional(
     a: Option<Slice2<u32>>,
@@ -367,7 +367,7 @@ fn optional_views_are_there_or_not() {
     );
 }
 
-/// A view without elements is there.
+/// A view without elements counts as present.
 #[test]
 fn an_empty_view_is_there() {
     #[kernel]

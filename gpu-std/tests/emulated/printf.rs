@@ -1,4 +1,4 @@
-//! `printf!` gives the characters that C gives.
+//! `printf!` produces the same characters as C.
 
 use crate::common::{Args, launch};
 use gpu_std::prelude::*;

@@ -1,4 +1,4 @@
-//! Philox and the numbers made of it, on the host.
+//! Philox and the numbers derived from it, on the host.
 
 use gpu_std::random::{self, Draw, Philox, philox4x32};
 
@@ -50,7 +50,7 @@ fn uniform_numbers_keep_to_their_bounds() {
     }
 }
 
-/// Box and Muller in f64, of the two uniform numbers.
+/// Box-Muller in f64, from the two uniform numbers.
 fn box_muller(first: f64, angle: f64) -> [f64; 2] {
     let radius = (-2.0 * first.ln()).sqrt();
     [radius * angle.sin(), radius * angle.cos()]

@@ -1,4 +1,4 @@
-//! The records that `#[kernel]` writes about a kernel.
+//! Records that `#[kernel]` writes about a kernel.
 
 use gpu_std::prelude::*;
 use gpu_std::{Kernel, ParamKind, SafeKernel};
@@ -7,7 +7,7 @@ use gpu_std::{Kernel, ParamKind, SafeKernel};
 ///
 /// # Safety
 ///
-/// It does nothing.
+/// None: it does nothing.
 #[kernel(types(T = f32, f16; U = i64), consts(N = 2, 8; NEGATIVE = -3; FLAG = true, false), launch_bounds(256, 2), arch = 90, stack = 4096)]
 pub unsafe fn everything<T: Scalar, U, const N: usize, const NEGATIVE: i32, const FLAG: bool>(
     value: T::Accumulator,

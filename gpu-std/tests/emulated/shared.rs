@@ -10,7 +10,7 @@ use warpsmith_emulator::Fault;
 const BLOCKS: [[u32; 3]; 8] =
     [[1, 1, 1], [7, 1, 1], [32, 1, 1], [16, 16, 1], [5, 3, 2], [1, 33, 1], [64, 1, 1], [1024, 1, 1]];
 
-/// Writes the arrays' elements in memory order, by the last thread.
+/// Writes the arrays' elements in memory order, from the last thread.
 #[kernel(types(T = u32, u64), consts(N = 1, 6))]
 fn positions<T: Scalar, const N: usize>(
     mut line: Shared<[T; N]>,
@@ -69,7 +69,7 @@ fn shared_arrays_are_no_launch_parameters() {
     assert_eq!(spec.params.iter().map(|param| param.name).collect::<Vec<_>>(), ["out"]);
 }
 
-/// Every thread reads an element of another in each round, and the next round overwrites it.
+/// Every thread reads another thread's element in each round, and the next round overwrites it.
 #[kernel]
 fn rounds(data: &[u32], mut tile: Shared<[u32; 64]>, mut out: DisjointMut<u32>) {
     let own = thread::linear_in_block() as usize;
@@ -102,7 +102,7 @@ fn a_refill_waits_for_readers() {
     }
 }
 
-/// Elements keep their thread from one operation to the next, and start as zero.
+/// Checks that elements keep their thread from one operation to the next, and start as zero.
 #[kernel]
 fn updates(rounds: u32, mut tile: Shared<[[u32; 7]; 9]>, mut out: DisjointMut<u32, Chunks<63>>) {
     let own = thread::linear_in_block();
@@ -133,7 +133,7 @@ fn update_changes_own_elements() {
     }
 }
 
-/// Hillis and Steele's scan: every step reads elements that others write.
+/// Computes a Hillis-Steele scan: every step reads elements that others write.
 #[kernel(types(T = f64, u32))]
 fn scan<T: Scalar>(data: &[T], mut sums: DoubleBuffer<[T; 200]>, mut out: DisjointMut<T, Chunks<200>>) {
     let first = block::linear_index() * 200;
@@ -167,7 +167,7 @@ fn steps_read_the_array_as_it_was() {
     }
 }
 
-/// A double buffer whose first use is not a fill.
+/// Uses a double buffer whose first operation is not a fill.
 #[kernel]
 fn unwritten(first: u32, mut pair: DoubleBuffer<[u64; 40]>, mut out: DisjointMut<u64>) {
     let sum: u64 = match first {
@@ -228,7 +228,7 @@ pub struct Best {
     index: u32,
 }
 
-/// The greatest score of a block, in a tree of structs.
+/// Computes the largest score of a block, in a tree of structs.
 #[kernel]
 fn argmax(scores: &[f32], mut bests: DoubleBuffer<[Best; 128]>, mut out: DisjointMut<Best>) {
     let first = block::linear_index() * 128;
@@ -261,7 +261,7 @@ fn structs_are_shared() {
     }
 }
 
-/// Calls a kernel as a function, which takes the array that the caller reserved.
+/// Calls a kernel as a function, with the array that the caller reserved.
 #[kernel]
 fn calls(data: &[u32], tile: Shared<[u32; 64]>, out: DisjointMut<u32>) {
     rounds(data, tile, out);
@@ -276,7 +276,7 @@ fn a_called_kernel_takes_its_callers_array() {
     assert_eq!(direct, called);
 }
 
-/// Ways not to meet at an operation, by `kind`.
+/// Violates the requirement that all threads reach an operation, in a way given by `kind`.
 #[kernel]
 fn disagreeing(kind: u32, mut a: Shared<[u32; 8]>, mut b: Shared<[u32; 8]>) {
     let is_last = thread::linear_in_block() + 1 == block::threads();
@@ -341,7 +341,7 @@ fn another_barrier_is_a_deadlock_that_names_both() {
     }
 }
 
-/// A panic in a function that an operation calls, caught by the kernel.
+/// Catches a panic in a function that an operation calls.
 #[kernel]
 fn caught(kind: u32, mut tile: Shared<[u32; 8]>, mut pair: DoubleBuffer<[u32; 8]>) {
     let catch = |f: &mut dyn FnMut()| {
@@ -368,7 +368,7 @@ fn an_array_is_unusable_after_a_panic() {
     }
 }
 
-/// Two arrays of one type exchanged, which exchanges their barriers too.
+/// Swaps two arrays of one type, which also swaps their barriers.
 #[kernel]
 fn exchanged<'a>(mut a: Shared<'a, [u32; 32]>, mut b: Shared<'a, [u32; 32]>, mut out: DisjointMut<u32>) {
     a.fill(|[i]| i as u32);

@@ -1,11 +1,11 @@
-//! Shared arrays whose lengths come with the launch: `Shared<[T]>` and `DoubleBuffer<[T]>`.
+//! Arrays in dynamic shared memory: `Shared<[T]>` and `DoubleBuffer<[T]>`.
 
 use crate::common::{Args, launch_shared, randoms};
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::{Kernel, ParamKind};
 
-/// Bytes of dynamic shared memory for arrays of these bytes.
+/// Returns the bytes of dynamic shared memory for arrays of these sizes in bytes.
 fn bytes(arrays: &[usize]) -> u32 {
     arrays.iter().map(|bytes| bytes.next_multiple_of(SharedLen::ALIGN) as u32).sum()
 }
@@ -33,7 +33,7 @@ fn the_launch_says_how_long_an_array_is() {
     }
 }
 
-/// A struct of 12 bytes.
+/// A 12-byte struct.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 struct Point([f32; 3]);
@@ -53,7 +53,7 @@ fn several<T: Scalar>(
     points.fill(|[i]| Point([i as f32, 0.0, 1.0]));
     rows.fill(|[row, column]| 1000 * row as u64 + column as u64);
     planes.fill(|[plane, row, column]| (100 * plane + 10 * row + column) as u8);
-    // All of them are as they were written when others were.
+    // All arrays still have their values after others were written.
     let mut sum = u64::from(first);
     let bytes = bytes.update(|_, [_]| {});
     sum += bytes.iter().filter(|byte| **byte == T::ONE).count() as u64;

@@ -1,9 +1,9 @@
-//! Which kernels host and GPU take for the same: two modules with a kernel of the same name and layout, as two compilers
+//! Kernels that host and GPU treat as the same: two modules with a kernel of the same name and layout, as two compilers
 //! could have them.
 
 use gpu_std::{Kernel, ParamSpec};
 
-/// What the host compares with the image.
+/// Returns the records that the host compares with the image.
 fn abi<K: Kernel>() -> Vec<gpu_std::__private::AbiParam> {
     K::spec().params.iter().map(ParamSpec::abi).collect()
 }

@@ -48,7 +48,7 @@ fn derived_structs_are_parameters_and_elements() {
     assert_eq!(out.map(|row| row.total.0), [15.0, 25.0, 35.0]);
     assert_eq!(out.map(|row| row.pairs[1].key), [5; 3]);
     assert_eq!(out.map(|row| row.is_closed.get()), [Some(true), Some(false), Some(true)]);
-    // The derive makes them plain for the host.
+    // The derive makes them plain data for the host.
     assert_eq!(bytemuck::bytes_of(&row(1)).len(), 48);
     let layout = |index: usize| {
         let abi = <total as Kernel>::spec().params[index].abi();
@@ -130,7 +130,7 @@ fn bytes_that_are_no_value_are_none() {
     }
 }
 
-/// Something with an operation that is associative and not commutative.
+/// A type with an associative, non-commutative operation.
 pub trait Chain: KernelType + PartialEq + core::fmt::Debug {
     const START: Self;
     fn of(bits: u64) -> Self;
@@ -165,7 +165,7 @@ macro_rules! chains {
         }
     )* };
 }
-// Of 3, 6, 8, 12, 20 and 256 bytes.
+// Sizes: 3, 6, 8, 12, 20 and 256 bytes.
 chains! {
     Bytes, u8, 1; Halves, u16, 1; Words, u32, 0; Three, u32, 1; Five, u32, 3; Large, u64, 30;
 }
@@ -175,7 +175,7 @@ fn chain_lanes<T: Chain>(mask: u32, input: &[T], mut out: DisjointMut<[T; 4]>) {
     let lane = warp::lane_id();
     if mask >> lane & 1 == 1 {
         let value = input[lane as usize];
-        // The full mask is combined in a tree, so its operation has to be commutative.
+        // The full mask is combined in a tree, so the operation must be commutative.
         let first = |a: T, _: T| a;
         let results = [
             warp::inclusive_scan(mask, value, T::then),
@@ -222,7 +222,7 @@ fn chain_blocks<T: Chain>(input: &[T], mut out: DisjointMut<[T; 2]>, mut totals:
     }
 }
 
-/// What the scans give: combined up to and including each, and up to each.
+/// Expected scans: inclusive and exclusive.
 fn scanned<T: Chain>(values: &[T]) -> Vec<[T; 2]> {
     let mut before = T::START;
     values
@@ -345,7 +345,7 @@ fn another_blocks_index_is_refused() {
     assert!(fault.message().contains("belongs to another block"), "{fault}");
 }
 
-/// Packed structs whose fields leave no bytes between them.
+/// Packed structs without padding between their fields.
 mod packed {
     use gpu_std::prelude::*;
 

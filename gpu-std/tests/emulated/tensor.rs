@@ -1,4 +1,4 @@
-//! Copies of tensors and barriers of `gpu_std::tensor`: right results, and planted faults, each of which is found.
+//! TMA copies and barriers of `gpu_std::tensor`: correct results, and seeded bugs, each of which is found.
 
 use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use gpu_std::prelude::*;
@@ -9,7 +9,7 @@ use warpsmith_emulator::Fault;
 
 use crate::common::{Args, launch_shared};
 
-/// What is planted.
+/// Seeded bugs.
 const NONE: u32 = 0;
 const NO_WAIT: u32 = 1;
 const WRONG_PARITY: u32 = 2;
@@ -25,8 +25,8 @@ const COUNTS_DISAGREE: u32 = 12;
 /// Copies a box of 64 x 64 from one tensor to another, at `at`.
 #[kernel(consts(FAULT = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12), arch = "90a", block(128))]
 unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u16, 2>, at: [u32; 2]) {
-    // SAFETY: the launch has this much; the barrier is initialized before it is used, and all is waited for, but where a fault
-    // is planted.
+    // SAFETY: the launch has enough shared memory. The barrier is initialized before it is used, and all copies are
+    // waited for, except where a bug is seeded.
     unsafe {
         let mut memory = SharedMemory::new();
         let tile = memory.tiles::<u16, 64, 1>().tile::<0>();
@@ -55,7 +55,7 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
             loaded.at(slot).wait(if FAULT == WRONG_PARITY { 1 } else { 0 });
         }
         let others = FAULT == COUNTS_DISAGREE && thread::linear_in_block() >= 64;
-        // The others alone are too few for either count, whichever comes first.
+        // The other threads alone are too few for either count, whichever comes first.
         warp_group::sync(1, if others { 96 } else { 128 });
         if thread::linear_in_block() == 0 {
             to.store(tile, at);
@@ -64,7 +64,7 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
                 wait_stores();
             }
         }
-        // What an early store has stored must not arrive in time by chance.
+        // The data of an early store must not arrive in time by chance.
         thread::sync_threads();
         if FAULT == NO_WAIT || FAULT == WRONG_PARITY {
             loaded.at(slot).wait(0);
@@ -72,7 +72,8 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
     }
 }
 
-/// A map of `rows` x `columns` elements at `address`, one row every `pitch`, with boxes of `tile` rows of 128 bytes.
+/// Makes a map of `rows` x `columns` elements at `address`, with one row every `pitch`, and boxes of `tile` rows of 128
+/// bytes.
 pub fn map<T>(address: *const T, [rows, columns]: [usize; 2], pitch: usize, tile: u32) -> TensorMapData {
     let spec = TensorMapSpec {
         element_bytes: size_of::<T>() as u32,
@@ -102,7 +103,7 @@ fn numbers(chunks: &[Chunk]) -> Vec<u16> {
 
 const POISON: u16 = 0xeeee;
 
-/// A box of a matrix of 100 x 120 elements at `at`, copied into one of the same size; what the other holds then.
+/// Copies a box of a matrix of 100 x 120 elements at `at` to one of the same size; returns the contents of the latter.
 fn copied<const FAULT: u32>(at: [u32; 2]) -> Result<Vec<u16>, Fault>
 where
     copy_box<FAULT>: Instance,
@@ -149,7 +150,7 @@ fn misused_barriers_and_copies_are_faults() {
         (text(copied::<OTHER_BOX>([0, 0])), "the box of the tensor map has 8192 bytes, the tile 1024"),
         (text(copied::<COUNTS_DISAGREE>([0, 0])), "the threads at barrier 1 disagree"),
     ] {
-        // What is left of a block has no place.
+        // Faults about operations that are still pending at the end of a block have no source location.
         let has_place = fault.contains("tensor.rs");
         assert!(fault.contains(part) && has_place != part.contains("of tiles"), "{fault}");
     }

@@ -1,4 +1,5 @@
-//! Products whose left operand is in registers, beside batches of another accumulator: exact, and planted faults.
+//! Products whose left operand is in registers, concurrent with batches of another accumulator: exact results, and
+//! seeded bugs.
 
 use gpu_std::TensorMap;
 use gpu_std::prelude::*;
@@ -12,17 +13,18 @@ use warpsmith_emulator::Fault;
 use crate::common::{Args, launch_shared};
 use crate::tensor::map;
 
-/// Faults that the kernel may have.
+/// Seeded bugs of the kernel.
 const NONE: u32 = 0;
 const OVERWRITTEN_WHILE_READ: u32 = 1;
 const WARP_MISSING: u32 = 2;
 const LANES_DIFFER: u32 = 3;
 
-/// `first[thread]` is the registers of `a * b^T`, and `second[thread]` those of the product of it, rounded, and `c`: `a` of 64
-/// rows and `b` of K rows, both of 64 columns, and `c` of K x N, by columns or by rows as M says.
+/// Stores the registers of `a * b^T` in `first[thread]`, and in `second[thread]` those of the rounded product times
+/// `c`. `a` has 64 rows and `b` K rows, both of 64 columns. `c` is K x N, with the layout M.
 ///
 /// # Safety
-/// The launch has the tiles of all and a barrier, and the maps boxes of 64 rows, those of a K-major `c` of N.
+/// The launch has shared memory for all tiles and a barrier. The maps have boxes of 64 rows; that of a K-major `c` has
+/// N rows.
 #[kernel(
     types(T = bf16, f16; M = KMajor, MnMajor),
     consts(K = 64, 128, 192, 256; N = 64, 128, 256),
@@ -40,7 +42,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
     Columns<K>: Depth,
     Columns<N>: Width,
 {
-    // SAFETY: the caller's promise, but for planted faults; the barrier is initialized before it is used.
+    // SAFETY: the caller's promise, except for seeded bugs; the barrier is initialized before it is used.
     unsafe {
         let mut memory = SharedMemory::new();
         let a_tile = memory.tiles::<T, 64, 1>().tile::<0>();
@@ -80,7 +82,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
             return;
         }
 
-        // The same sums once more, under way beside the product of the fragments, which ends later.
+        // Issues the same sums again, in flight together with the product of the fragments, which ends later.
         let mut batch = sums.pending().begin();
         batch.mma(a_tile, b_tile, false);
         let again = batch.commit();
@@ -106,7 +108,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
     }
 }
 
-/// The matrix of 64 x `columns` of which the threads have these registers.
+/// Assembles the matrix of 64 x `columns` from the threads' registers.
 fn gathered(registers: &[f32], columns: usize) -> Vec<f32> {
     let mut matrix = vec![f32::NAN; 64 * columns];
     for (i, &value) in registers.iter().enumerate() {
@@ -118,7 +120,7 @@ fn gathered(registers: &[f32], columns: usize) -> Vec<f32> {
     matrix
 }
 
-/// Memory of which rows begin at multiples of 16 bytes.
+/// Memory whose rows start at multiples of 16 bytes.
 #[repr(align(16))]
 #[derive(Clone, Copy)]
 struct Chunk(#[expect(dead_code, reason = "read by address")] [u16; 8]);
@@ -129,7 +131,7 @@ fn stored(rows: usize, columns: usize, of: impl Fn(usize, usize) -> u16) -> Vec<
         .collect()
 }
 
-/// The second product and the expected one, of integers, with sums of few enough bits that both types have them.
+/// Returns the second product and the expected one, of integers whose sums are exact in both types.
 fn product<T: Half, M: Major, const K: usize, const N: usize>(
     fault: u32,
 ) -> Result<(Vec<f32>, Vec<f32>), Fault>

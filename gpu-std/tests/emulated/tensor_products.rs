@@ -1,4 +1,5 @@
-//! Products of `gpu_std::tensor`, of all types, widths and layouts: exact, and planted faults, each of which is found.
+//! Products of `gpu_std::tensor`, for all types, widths and layouts: exact results, and seeded bugs, each of which is
+//! found.
 
 use std::fmt::Debug;
 
@@ -14,11 +15,12 @@ use warpsmith_emulator::Fault;
 use crate::common::{Args, launch_shared};
 use crate::tensor::map;
 
-/// `out[thread] = registers` of `a * b^T`, with `a` of 64 rows and `b` of N rows of 256 bytes, in two batches. `meanwhile` gets
-/// the second tile of `a` while it is read.
+/// Stores in `out[thread]` the registers of `a * b^T`, with `a` of 64 rows and `b` of N rows of 256 bytes, in two
+/// batches. Calls `meanwhile` with the second tile of `a` while it is read.
 ///
 /// # Safety
-/// The launch has two tiles of both and two barriers, the maps boxes of 64 or N rows, `out` all registers.
+/// The launch has shared memory for two tiles of both and two barriers. The maps have boxes of 64 or N rows, and `out`
+/// has space for all registers.
 #[inline(always)]
 unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
     a: &TensorMap<A, 2>,
@@ -31,7 +33,8 @@ unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
     B: Operand<Sum = A::Sum>,
     Columns<N>: wgmma::Width,
 {
-    // SAFETY: the caller's promise; the barriers are initialized before they are used, and all is waited for.
+    // SAFETY: the caller's promise; the barriers are initialized before they are used, and all copies and products are
+    // waited for.
     unsafe {
         let mut memory = SharedMemory::new();
         let (a_tiles, b_tiles) = (memory.tiles::<A, 64, 2>(), memory.tiles::<B, N, 2>());
@@ -90,7 +93,7 @@ unsafe fn widths<T: Multiply, const N: usize>(a: &TensorMap<T, 2>, b: &TensorMap
 where
     Columns<N>: wgmma::Width,
 {
-    // SAFETY: the launch has what it needs.
+    // SAFETY: the launch satisfies the conditions of `multiply`.
     unsafe { multiply::<T, T, KMajor, KMajor, N>(a, b, out, 128, |_| ()) }
 }
 
@@ -133,7 +136,7 @@ unsafe fn integers_of_8_bits<A: Multiply<B, Sum = i32>, B: Operand<Sum = i32>>(
 
 #[kernel(arch = "90a", block(128))]
 unsafe fn overwritten_while_read(a: &TensorMap<bf16, 2>, b: &TensorMap<bf16, 2>, out: *mut f32) {
-    // SAFETY: as above, but for the planted fault.
+    // SAFETY: as above, except for the seeded bug.
     unsafe {
         multiply::<bf16, bf16, KMajor, KMajor, 64>(a, b, out, 128, |tile| {
             bf16::store(tile, 0, 0, [0.0; 8]);
@@ -144,11 +147,11 @@ unsafe fn overwritten_while_read(a: &TensorMap<bf16, 2>, b: &TensorMap<bf16, 2>,
 
 #[kernel(arch = "90a", block(128))]
 unsafe fn warp_missing(a: &TensorMap<bf16, 2>, b: &TensorMap<bf16, 2>, out: *mut f32) {
-    // SAFETY: as above, but for the planted fault.
+    // SAFETY: as above, except for the seeded bug.
     unsafe { multiply::<bf16, bf16, KMajor, KMajor, 64>(a, b, out, 96, |_| ()) }
 }
 
-/// A type of operands, by small integers.
+/// An operand type, made from small integers.
 trait Number: Operand + Debug {
     fn of(integer: i32) -> Self;
 }
@@ -167,7 +170,7 @@ macro_rules! numbers {
 numbers! {
     bf16: |x| bf16::from_f32(x as f32);
     f16: |x| f16::from_f32(x as f32);
-    // What TF32 drops of an f32 does not change the product.
+    // The bits of an f32 that TF32 drops do not change the product.
     f32: |x| f32::from_bits((x as f32).to_bits() | 0x1fff);
     F8E4M3: |x| F8E4M3::from_f32(x as f32);
     F8E5M2: |x| F8E5M2::from_f32(x as f32);
@@ -175,12 +178,13 @@ numbers! {
     u8: |x| x as u8;
 }
 
-/// Memory of which rows begin at multiples of 16 bytes.
+/// Memory whose rows start at multiples of 16 bytes.
 #[repr(align(16))]
 #[derive(Clone, Copy)]
 struct Row(#[expect(dead_code, reason = "read by address")] [u8; 256]);
 
-/// The elements of a matrix whose rows have `256` bytes, or of its transpose in rows of 64 elements a chunk, as `columns` says.
+/// Returns the elements of a matrix whose rows have 256 bytes; if `is_transposed`, those of its transpose in rows of 64
+/// elements per chunk.
 fn stored<T: Number>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i32) -> Vec<Row> {
     let (size, depth) = (size_of::<T>(), 256 / size_of::<T>());
     let mut memory = vec![Row([0; 256]); rows];
@@ -188,14 +192,14 @@ fn stored<T: Number>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i
         for k in 0..depth {
             let value = T::of(of(row, k));
             let at = if is_transposed { k * rows + row } else { row * depth + k };
-            // SAFETY: the matrix has as many elements as this.
+            // SAFETY: the matrix has at least this many elements.
             unsafe { memory.as_mut_ptr().cast::<T>().byte_add(at * size).write(value) };
         }
     }
     memory
 }
 
-/// The product and the expected one.
+/// Returns the product and the expected one.
 fn product<K: gpu_std::Kernel, A: Number, B: Number, const N: usize>(
     [a_transposed, b_transposed]: [bool; 2],
 ) -> Result<(Vec<A::Sum>, Vec<i32>), Fault> {
@@ -223,7 +227,7 @@ fn product<K: gpu_std::Kernel, A: Number, B: Number, const N: usize>(
     Ok((found, (0..64 * N).map(dot).collect()))
 }
 
-/// A sum as an integer.
+/// A sum, converted to an integer.
 trait Integer: Copy {
     fn integer(self) -> i32;
 }

@@ -1,4 +1,4 @@
-//! Numbers, vectors, 16-bit floats, functions, glam types.
+//! Numbers, vectors, 16-bit floats, math functions, glam types.
 
 use crate::common::{Args, floats, launch, launch_shared, randoms};
 #[cfg(feature = "glam")]
@@ -124,7 +124,7 @@ fn doubles_round_once_to_sixteen_bits() {
     check::<bf16>(bf16::INFINITY.to_bits());
 }
 
-/// The 16-bit float nearest to an integer, found by comparing with all of them.
+/// Returns the 16-bit float nearest to an integer, found by comparing with all of them.
 fn nearest<T: Scalar>(value: i128, all: &[(T, f64)]) -> T {
     let distance = |x: f64| ((x as i128) * 2 - value * 2).unsigned_abs();
     let best = all.iter().map(|&(_, x)| distance(x)).min().expect("there are some");
@@ -187,7 +187,7 @@ fn sixteen_bit_floats_compute() {
     }
 }
 
-/// The methods of the standard library, without its names in scope.
+/// Calls the methods of the standard library, without importing the trait by name.
 #[kernel]
 fn methods(input: &[f64], mut out: DisjointMut<[f64; 7]>) {
     let i = thread::unique_index();
@@ -211,7 +211,7 @@ fn methods_are_in_the_prelude() {
     }
 }
 
-/// As generic code calls them, where the trait's own come first.
+/// Calls the functions as generic code does, where the trait's methods take precedence.
 #[test]
 fn the_traits_functions_agree_with_the_standard_library() {
     for x in floats(200).into_iter().map(f64::from) {

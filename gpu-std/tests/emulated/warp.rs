@@ -1,10 +1,10 @@
-//! Shuffles, votes, matches and reductions, held against their definitions over random values and masks.
+//! Shuffles, votes, matches and reductions, compared with their definitions for random values and masks.
 
 use crate::common::{Args, launch, launch_shared, random, randoms};
 use gpu_std::prelude::*;
 use gpu_std::{Kernel, warp};
 
-/// The 14 results for one lane; only lanes in `mask` take part.
+/// Computes the results of one lane; only lanes in `mask` take part.
 #[kernel(types(T = i32, u64, f32, f64, f16, u8))]
 fn shuffles<T: Scalar>(mask: u32, operand: u32, width: u32, input: &[T], mut out: DisjointMut<[T; 8]>) {
     let lane = warp::lane_id();
@@ -27,7 +27,7 @@ fn shuffles<T: Scalar>(mask: u32, operand: u32, width: u32, input: &[T], mut out
     }
 }
 
-/// The lane that `lane` reads from, by the tables of the PTX manual (section shfl.sync).
+/// Returns the lane that `lane` reads from, by the tables of the PTX manual (section shfl.sync).
 fn source(operation: usize, lane: u32, operand: u32, width: u32) -> u32 {
     let first = lane / width * width;
     let last = first + width - 1;
@@ -105,7 +105,7 @@ fn votes_and_matches() {
     for round in 0..60 {
         let mask = if round % 3 == 0 { u32::MAX } else { random() as u32 | 1 << (random() % 32) };
         let predicates = [0, u32::MAX, mask, random() as u32][round % 4];
-        // Few different values, some of which differ in the high half only.
+        // Uses few distinct values, some of which differ only in the high half.
         let kinds = 1 + random() % 3;
         let values: Vec<u64> =
             randoms(32).into_iter().map(|r| r % kinds + (((r >> 32) % kinds) << 40)).collect();

@@ -1,4 +1,4 @@
-//! [`F8E4M3`] and [`F8E5M2`]: floating point in eight bits, as GPUs of compute capability 8.9 and later multiply.
+//! [`F8E4M3`] and [`F8E5M2`]: 8-bit floating-point types, multiplied by GPUs of compute capability 8.9 and later.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,8 +6,8 @@ macro_rules! float8 {
     ($name:ident, $mantissa:literal, $bias:literal, $max:literal, $doc:literal) => {
         #[doc = $doc]
         ///
-        /// Conversion from `f32` rounds to the nearest value, ties to even; what is too large becomes the largest
-        /// finite value, as in CUDA's saturating conversions, and NaN stays NaN.
+        /// Conversion from `f32` rounds to the nearest value, ties to even. Values that are too large become the
+        /// largest finite value, as in CUDA's saturating conversions; NaN stays NaN.
         #[derive(Clone, Copy, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
@@ -16,32 +16,32 @@ macro_rules! float8 {
             /// The largest finite value.
             pub const MAX: f32 = $max;
 
-            /// The value with these bits.
+            /// Creates the value with these bits.
             pub const fn from_bits(bits: u8) -> Self {
                 Self(bits)
             }
 
-            /// Its bits.
+            /// Returns the bits.
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// The nearest value.
+            /// Rounds to the nearest value.
             pub fn from_f32(value: f32) -> Self {
                 let sign = if value.is_sign_negative() { 0x80 } else { 0 };
                 if value.is_nan() {
                     return Self(0x7f | sign);
                 }
                 let size = value.abs().min(Self::MAX);
-                // The exponent of the last place: that of the value, or of the subnormal numbers.
+                // The exponent of the last mantissa bit: from the value, or from the subnormal range.
                 let exponent = ((size.to_bits() >> 23) as i32 - 127).max(1 - $bias);
                 let places = (size / 2f32.powi(exponent - $mantissa)).round_ties_even() as u32;
-                // As an integer, an exponent and its mantissa are consecutive: a carry is right by itself.
+                // In the integer representation the exponent follows the mantissa, so a carry propagates correctly.
                 let bits = (((exponent + $bias - 1) as u32) << $mantissa) + places;
                 Self(bits as u8 | sign)
             }
 
-            /// The same value.
+            /// Converts exactly to `f32`.
             pub fn to_f32(self) -> f32 {
                 let exponent = i32::from((self.0 & 0x7f) >> $mantissa);
                 let mantissa = f32::from(self.0 & ((1 << $mantissa) - 1));

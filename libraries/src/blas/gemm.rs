@@ -1,4 +1,4 @@
-//! [`gemm`]: products of matrices, and of batches of one shape.
+//! [`gemm`]: GEMM, and batched GEMM of one shape.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The factors of a product, and the precision of its computation.
+/// Scalars of a GEMM, and the precision of its computation.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Gemm;
@@ -30,11 +30,11 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm<S> {
-    /// The factor of the product: 1 by default.
+    /// Factor of the product. 1 by default.
     pub alpha: S,
-    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
+    /// Factor of the old output, which is added to the product. 0 by default; the old output is then not read.
     pub beta: S,
-    /// `None` for the device's default ([`math`](super::math)).
+    /// Precision; `None` for the device's default ([`math`](super::math)).
     pub math: Option<Math>,
 }
 
@@ -46,12 +46,12 @@ impl<S: Sum> Default for Gemm<S> {
 
 /// Enqueues `c = alpha * a * b + beta * c`, for each matrix of a batch.
 ///
-/// All are row-major; each may be transposed. In a batch, an input of one matrix is used for every output. Without
-/// elements in the output nothing is done; with inner dimensions of 0 the product is 0. With an `alpha` of 0 the inputs are
-/// not read, with a `beta` of 0 the output is not. On an error nothing was enqueued.
+/// All matrices are row-major; each may be transposed. An unbatched input is broadcast over the batch. An empty output
+/// is a no-op; with an inner dimension of 0 the product is 0. With an `alpha` of 0 the inputs are not read; with a
+/// `beta` of 0 the output is not read. If an error is returned, nothing was enqueued.
 ///
-/// On a GPU it is cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; 8-bit floating point goes to
-/// [`matmul`](super::matmul). It may be captured.
+/// On a GPU, this calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; 8-bit floating point goes to
+/// [`matmul`](super::matmul). The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm, Matrix, MatrixMut};
@@ -69,10 +69,11 @@ impl<S: Sum> Default for Gemm<S> {
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] for shapes or batches that do not fit; [`LibraryError::Unsupported`] for what this GPU does
-/// not multiply: 8-bit integers need strides and addresses that are multiples of 4, 8-bit floating point see
-/// [`matmul`](super::matmul); [`LibraryError::Missing`]; [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever
-/// the library or the driver reports.
+/// - [`LibraryError::Shape`] for shapes or batch sizes that do not match.
+/// - [`LibraryError::Unsupported`] for operands that this GPU cannot multiply. 8-bit integers need strides and
+///   addresses that are multiples of 4; for 8-bit floating point see [`matmul`](super::matmul).
+/// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
+///   of the library or the driver.
 #[track_caller]
 pub fn gemm<A, B, C>(
     stream: &Stream,
@@ -96,7 +97,7 @@ where
     if problem.is_zero(options.alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // Zero, whatever it is scaled by.
+        // The product is zero regardless of the scales.
         return gemm(stream, Gemm { alpha: Scale::<A>::from_f64(1.0), ..options }, a, b, c);
     }
     if is_float8(A::TYPE) {
@@ -120,8 +121,8 @@ where
     )
 }
 
-/// Inputs with which a product is zero: for one without an inner dimension, which the libraries do not take, and one whose
-/// factor is 0, for which they read the inputs of some types, so that NaN in them comes through.
+/// Dummy inputs whose product is zero. They replace inputs without an inner dimension, which the libraries reject. They
+/// also replace the inputs if the factor is 0, because the libraries still read inputs of some types and propagate NaN.
 pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
     a: DeviceBuffer<A>,
     b: DeviceBuffer<B>,
@@ -130,7 +131,7 @@ pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
 }
 
 impl<A: Element, B: Element> Zeros<A, B> {
-    /// An inner dimension that suits every type.
+    /// An inner dimension that is valid for every type.
     const INNER: usize = 16;
 
     #[cold]
@@ -153,7 +154,7 @@ impl<A: Element, B: Element> Zeros<A, B> {
     }
 }
 
-/// A matrix for cuBLAS.
+/// A matrix operand for cuBLAS.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operand {
     pub ptr: u64,
@@ -162,13 +163,13 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    /// How it is read by cuBLAS, for which a row-major matrix is the transpose.
+    /// Returns the transpose flag for cuBLAS, which sees a row-major matrix as its transpose.
     pub fn operation(&self) -> cublasOperation_t {
         operation(self.layout.is_transposed)
     }
 }
 
-/// cuBLAS's name for a transpose, or none.
+/// Returns cuBLAS's transpose flag.
 pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
     match is_transposed {
         true => cublasOperation_t::CUBLAS_OP_T,
@@ -176,7 +177,7 @@ pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
     }
 }
 
-/// A product whose shapes fit: m x n of inner dimension k.
+/// A GEMM with matching shapes: m x n with inner dimension k.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     pub m: usize,
@@ -184,7 +185,7 @@ pub(super) struct Problem {
     pub k: usize,
     pub a: Operand,
     pub b: Operand,
-    /// Not transposed.
+    /// The output; not transposed.
     pub c: Operand,
 }
 
@@ -215,18 +216,18 @@ impl Problem {
         Ok(Self { m, n, k, a, b, c })
     }
 
-    /// Whether there is nothing to be written.
+    /// Returns true if the output is empty.
     pub fn is_nothing(&self) -> bool {
         self.c.layout.is_empty()
     }
 
-    /// Whether the product is zero: without an inner dimension, or with a factor of 0.
+    /// Returns true if the product is zero: the inner dimension or the factor is 0.
     pub fn is_zero<S: Sum>(&self, alpha: S) -> bool {
         self.k == 0 || alpha == S::from_f64(0.0)
     }
 
-    /// The same for an output that is not transposed: that of a transposed one is the product of the other two's
-    /// transposes the other way round.
+    /// Returns the same problem with an untransposed output. For a transposed output it swaps and transposes `a` and
+    /// `b`.
     pub fn upright(self) -> Self {
         if !self.c.layout.is_transposed {
             return self;
@@ -235,7 +236,8 @@ impl Problem {
         Self { m: self.n, n: self.m, k: self.k, a: flip(self.b), b: flip(self.a), c: flip(self.c) }
     }
 
-    /// On any device, so that what runs on the emulated one runs on a GPU.
+    /// Checks that GPUs support the operands. It runs on every device, so that a call that succeeds on the emulated
+    /// device is also valid on a GPU.
     pub fn check_support(&self) -> Result<()> {
         let of_four = |Operand { ptr, layout, .. }: &Operand| {
             let between = layout.count() == 1 || layout.batch_stride.is_multiple_of(4);
@@ -252,7 +254,7 @@ impl Problem {
         Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4"))
     }
 
-    /// Calls cuBLAS: columns of a column-major matrix are our rows, so it computes the transpose of the output.
+    /// Calls cuBLAS. Its column-major columns are our rows, so it computes the transpose of the output.
     pub fn call<S>(
         &self,
         handle: &mut Handle,
@@ -269,8 +271,8 @@ impl Problem {
         let compute = compute_type(a.data, math, device);
         let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (call, status) = if c.layout.count() == 1 {
-            // SAFETY: the handle is alive and ours; the layouts lie inside of memory that is noted as used, of these
-            // types; the scalars are of the type that the compute type requires.
+            // SAFETY: the handle is alive and ours; the layouts lie inside memory recorded as used, of these types. The
+            // scalars are of the type that the compute type requires.
             let status = unsafe {
                 sys::cublasGemmEx_64(
                     handle.raw(),
@@ -330,7 +332,7 @@ impl Problem {
         check_with(call, status, || self.to_string())
     }
 
-    /// The implementation of the emulated device: `finish` gets the column and the sum of each element.
+    /// Implementation for the emulated device; `finish` receives the column and the sum of each element.
     pub fn on_host<A, B, C>(
         self,
         alpha: A::Sum,
@@ -343,8 +345,8 @@ impl Problem {
         C: Element<Sum = A::Sum>,
     {
         let matrices = [self.a, self.b, self.c].map(|Operand { ptr, layout, .. }| HostMatrix { ptr, layout });
-        // SAFETY: the layouts lie inside of memory that is noted as used by this work, that of `c` to be written; the
-        // types are those of the problem, and the shapes fit.
+        // SAFETY: the layouts lie inside memory recorded as used by this work, and `c`'s as written; the types are the
+        // problem's, and the shapes match.
         move || unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, &finish) }
     }
 }
@@ -385,7 +387,7 @@ pub(super) fn is_float8(data: DataType) -> bool {
     matches!(data, DataType::F8E4M3 | DataType::F8E5M2)
 }
 
-/// How products of a type are computed.
+/// Returns the compute type for products of a data type.
 pub(super) fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
     match data {
         DataType::F32 if uses_tf32(math, device) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,

@@ -1,4 +1,4 @@
-//! [`gemm_grouped`]: products of many shapes in one call.
+//! [`gemm_grouped`]: grouped GEMM, with one shape per group, in one call.
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 
@@ -17,18 +17,21 @@ use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The first version with groups.
+/// The first cuBLAS version with grouped GEMM.
 const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0 };
 
-/// Enqueues one product for each `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
+/// Enqueues one product per `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
 ///
-/// When the shapes of one do not fit, none is enqueued; when cuBLAS refuses one, or memory for the zeros of one without an
-/// inner dimension runs out, others may be. 8-bit floating point is not for groups. On a GPU it is one call,
-/// `cublasGemmGroupedBatchedEx`, from cuBLAS 12.5 on for `f32`, `f64` and, at addresses that are multiples of 16, `f16` and
-/// `bf16`; while a stream is captured, and else, one call for each product. For the rest as [`gemm`].
+/// If the shapes of one product do not match, nothing is enqueued. If cuBLAS rejects one, or allocating the zero
+/// operands of a product without an inner dimension fails, others may have been enqueued. 8-bit floating point is not
+/// supported.
+///
+/// On a GPU this is one call of `cublasGemmGroupedBatchedEx`, from cuBLAS 12.5 on, for `f32`, `f64` and, at addresses
+/// that are multiples of 16, `f16` and `bf16`. Otherwise, and while a stream is captured, it is one call per product.
+/// The remaining rules are those of [`gemm`].
 ///
 /// # Errors
-/// As [`gemm`].
+/// Same as [`gemm`].
 #[track_caller]
 pub fn gemm_grouped<A, B, C>(
     stream: &Stream,
@@ -90,7 +93,7 @@ where
     Ok(())
 }
 
-/// Whether cuBLAS does all of them in one call.
+/// Returns true if cuBLAS computes all products in one call.
 fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool> {
     let device = stream.device();
     let ([first, _, ..], false, false) = (problems, device.is_emulated(), stream.is_capturing()) else {
@@ -99,7 +102,7 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     let data = first.a.data;
     let has_type = first.c.data == data
         && matches!(data, DataType::F32 | DataType::F64 | DataType::F16 | DataType::Bf16);
-    // Kernels of narrow types, and of TF32, read 16 bytes at once.
+    // Kernels for narrow types, and for TF32, use 16-byte loads.
     let is_aligned = |operand: &Operand| operand.ptr.is_multiple_of(16);
     let needs_alignment = matches!(data, DataType::F16 | DataType::Bf16) || math.allow_tf32;
     let may = has_type
@@ -109,14 +112,14 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     Ok(may && Vendor::Cublas.version()? >= WITH_GROUPS)
 }
 
-/// The arguments of one call: each product is a group of its own.
+/// Arguments of one grouped call: each product is a group of size 1.
 struct Table {
-    /// The addresses of all b, then of all a, then of all c: cuBLAS takes row-major matrices for their transposes.
+    /// Addresses of all b, then of all a, then of all c: cuBLAS sees row-major matrices as their transposes.
     pointers: DeviceBuffer<u64>,
     operations: [Vec<cublasOperation_t>; 2],
-    /// n, m and k.
+    /// n, m and k of each product.
     sizes: [Vec<i64>; 3],
-    /// Of b, a and c.
+    /// Leading dimensions of b, a and c.
     strides: [Vec<i64>; 3],
     data: DataType,
 }
@@ -129,7 +132,7 @@ impl Table {
         let addresses: Vec<u64> =
             operands.iter().flat_map(|pick| of(*pick).map(|operand| operand.ptr)).collect();
         let mut pointers = DeviceBuffer::uninit(stream, addresses.len())?;
-        // The copy keeps its memory until it is done.
+        // The copy keeps its memory alive until it has completed.
         drop(stream.copy_from_host(addresses, &mut pointers)?);
         let size =
             |pick: fn(&Problem) -> usize| problems.iter().map(|problem| pick(problem) as i64).collect();
@@ -155,8 +158,8 @@ impl Table {
         let addresses =
             |which: usize| self.pointers.as_device_ptr().offset(which * count * size_of::<u64>()).0;
         let data = code::cublas(self.data);
-        // SAFETY: the handle is alive and ours; every array has `count` elements, those of addresses on the device, where
-        // earlier work on the stream puts them; the matrices lie inside of memory that is noted as used, of this type; the
+        // SAFETY: the handle is alive and ours. Every array has `count` elements; the address arrays are on the device,
+        // filled by earlier work on the stream. The matrices lie inside memory recorded as used, of this type; the
         // scalars are of the type that the compute type requires.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx_64(
@@ -186,7 +189,7 @@ impl Table {
     }
 }
 
-/// Says which product of the group an error is about.
+/// Adds to an error the index of the product in the group.
 #[cold]
 fn of_product(index: usize, error: Error) -> Error {
     match error.downcast_ref() {

@@ -1,4 +1,4 @@
-//! [`Handle`]: a handle of cuBLAS that remembers how it is set up; and [`enqueue`], which all calls go through.
+//! [`Handle`]: a cuBLAS handle that caches its settings; and [`enqueue`], through which all calls go.
 
 use std::ffi::c_void;
 
@@ -17,20 +17,20 @@ use warpsmith_runtime::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
-/// The name under which a stream keeps its workspace.
+/// The key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
 
-/// A handle of cuBLAS.
+/// A cuBLAS handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     raw: sys::cublasHandle_t,
-    /// The address and the bytes of its workspace; `None` when it has cuBLAS's own.
+    /// Address and bytes of the workspace; `None` while cuBLAS uses its own.
     workspace: Option<(u64, usize)>,
     math: cublasMath_t,
     pointers: cublasPointerMode_t,
 }
 
-// SAFETY: cuBLAS's handles may be used from any thread, by one at a time.
+// SAFETY: cuBLAS handles may be used from any thread, one at a time.
 unsafe impl Send for Handle {}
 
 impl LibraryHandle for Handle {
@@ -47,7 +47,7 @@ impl LibraryHandle for Handle {
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // It resets the workspace.
+        // This call resets the workspace.
         self.workspace = None;
         // SAFETY: the handle is alive and nothing else uses it; the stream is alive.
         check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })
@@ -56,7 +56,7 @@ impl LibraryHandle for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
+        // SAFETY: nothing else has it. It is dropped with the device, after waiting for the device's work.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -68,7 +68,7 @@ impl Handle {
 
     fn set_workspace(&mut self, ptr: u64, bytes: usize) -> Result<()> {
         if self.workspace != Some((ptr, bytes)) {
-            // SAFETY: the handle is ours; the memory is the stream's for this purpose.
+            // SAFETY: the handle is ours; the memory is the stream's scratch buffer for this key.
             let status = unsafe { sys::cublasSetWorkspace_v2(self.raw, ptr as *mut c_void, bytes) };
             check("cublasSetWorkspace", status)?;
             self.workspace = Some((ptr, bytes));
@@ -76,7 +76,7 @@ impl Handle {
         Ok(())
     }
 
-    /// How products of this type are computed.
+    /// Sets how products of this type are computed.
     pub fn set_math(&mut self, math: Math, elements: DataType) -> Result<()> {
         let may_reduce = match elements {
             DataType::F16 => math.allow_fp16_reduced_precision_reduction,
@@ -95,7 +95,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Whether scalars, `alpha` and results, are on the device.
+    /// Sets whether scalars (`alpha` and results) are on the device.
     pub fn set_device_scalars(&mut self, on_device: bool) -> Result<()> {
         let mode = match on_device {
             true => cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
@@ -110,11 +110,11 @@ impl Handle {
     }
 }
 
-/// A handle of cuBLASLt. It belongs to no stream.
+/// A cuBLASLt handle. It is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
-// SAFETY: cuBLASLt's handles may be used from any thread.
+// SAFETY: cuBLASLt handles may be used from any thread.
 unsafe impl Send for LtHandle {}
 
 impl LibraryHandle for LtHandle {
@@ -132,7 +132,7 @@ impl LibraryHandle for LtHandle {
 
 impl Drop for LtHandle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
+        // SAFETY: nothing else has it. It is dropped with the device, after waiting for the device's work.
         unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
     }
 }
@@ -143,8 +143,8 @@ impl LtHandle {
     }
 }
 
-/// Enqueues calls of cuBLAS that use these parts, with a handle that is set up for the stream; on the emulated device
-/// `host`. Scalars are on the host unless `call` says otherwise.
+/// Enqueues a cuBLAS call that uses these parts, with a handle set up for the stream; on the emulated device, enqueues
+/// `host`. Scalars are on the host unless `call` changes that.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -153,14 +153,14 @@ pub(super) fn enqueue(
     host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
     if stream.device().is_emulated() {
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
+        // stays inside them.
         return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
     enqueue_gpu(stream, operation, parts, call)
 }
 
-/// The same on a GPU.
+/// Does the same on a GPU.
 pub(super) fn enqueue_gpu(
     stream: &Stream,
     operation: &'static str,
@@ -177,13 +177,13 @@ pub(super) fn enqueue_gpu(
             handle.set_device_scalars(false)?;
             call(&mut handle)
         };
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
+        // stays inside them.
         unsafe { stream.enqueue_named(operation, parts, library) }
     })
 }
 
-/// Enqueues a call of cuBLASLt that uses these parts and a workspace, whose address is 0 if it has no bytes.
+/// Enqueues a cuBLASLt call that uses these parts and a workspace. The workspace's address is 0 if it has no bytes.
 pub(super) fn enqueue_lt(
     stream: &Stream,
     parts: &[BufferUse<'_>],
@@ -195,28 +195,28 @@ pub(super) fn enqueue_lt(
             let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
+        // stays inside them.
         unsafe { stream.enqueue_named("blas::matmul", parts, library) }
     })
 }
 
-/// Calls a function with the address of the stream's workspace, or 0 for one without bytes.
+/// Calls a function with the address of the stream's workspace, or with 0 for a workspace without bytes.
 fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued on this stream only. A handle that has kept the address is given another before its
-        // next call.
+        // SAFETY: the work is enqueued on this stream only. A handle that has kept the address gets another one before
+        // its next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }
 
-/// The error of a call.
+/// Converts a cuBLAS status to a result.
 pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
     check_with(call, status, String::new)
 }
 
-/// The same, with the request.
+/// The same, with a description of the request.
 #[inline]
 pub(super) fn check_with(
     call: &'static str,
@@ -229,7 +229,7 @@ pub(super) fn check_with(
     }
 }
 
-/// The error of a call of cuBLASLt.
+/// Converts a cuBLASLt status to a result.
 pub(super) fn check_lt(call: &'static str, status: cublaslt::sys::cublasStatus_t) -> Result<()> {
     match status {
         cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),

@@ -1,7 +1,7 @@
-//! The implementation of the emulated device: the same products in plain Rust, summed in the type of the scalars and
+//! Implementation for the emulated device: the same products in plain Rust, summed in the type of the scalars and
 //! rounded once.
 //!
-//! Nothing here keeps a reference to device memory: elements are read and written one by one.
+//! This module keeps no references to device memory: elements are read and written one by one.
 
 use super::matrix::Layout;
 use super::types::Element;
@@ -11,45 +11,45 @@ use crate::element::Element as Number;
 /// A matrix in the emulated device's memory, which is memory of this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostMatrix {
-    /// The address of its first element.
+    /// Address of the first element.
     pub ptr: u64,
     pub layout: Layout,
 }
 
 impl HostMatrix {
     /// # Safety
-    /// The matrix is in memory that may be read, of elements of this type.
+    /// The matrix is in readable memory, with elements of this type.
     pub unsafe fn get<T: Number>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: the element is inside of the matrix, as the caller promises. It need not be aligned.
+        // SAFETY: the element is inside the matrix, as the caller guarantees. It need not be aligned.
         unsafe { at.read_unaligned() }.to_f64()
     }
 
     /// # Safety
-    /// The same, and nothing else uses the matrix.
+    /// As for [`Self::get`]; in addition the memory is writable and nothing else uses the matrix.
     pub unsafe fn set<T: Number>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: as above, and nothing else uses it.
         unsafe { at.write_unaligned(T::from_f64(value)) }
     }
 
-    /// All elements of one matrix, row after row.
+    /// Returns all elements of one matrix in row-major order.
     ///
     /// # Safety
-    /// As [`Self::get`].
+    /// Same as [`Self::get`].
     unsafe fn packed<T: Element>(&self, batch: usize) -> Vec<T::Sum> {
         let (rows, cols) = (self.layout.rows(), self.layout.cols());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
-        // SAFETY: the indices are those of the matrix.
+        // SAFETY: the indices are inside the matrix.
         indices.map(|(row, col)| T::Sum::from_f64(unsafe { self.get::<T>(batch, row, col) })).collect()
     }
 }
 
-/// `c = finish(alpha * a * b + beta * c)`; `finish` gets the column too. `c` is not read with a `beta` of zero. The shapes fit,
-/// and all batches have the same number of matrices.
+/// Computes `c = finish(alpha * a * b + beta * c)`; `finish` also receives the column. With a `beta` of 0, `c` is not
+/// read. The shapes match, and all batches have the same number of matrices.
 ///
 /// # Safety
-/// The matrices are in memory that may be read, that of `c` written, and nothing else uses `c`.
+/// The matrices are in readable memory, `c` in writable memory, and nothing else uses `c`.
 pub(super) unsafe fn gemm<A, B, C>(
     (alpha, beta): (A::Sum, A::Sum),
     [a, b, c]: [HostMatrix; 3],
@@ -63,12 +63,12 @@ pub(super) unsafe fn gemm<A, B, C>(
     let zero = A::Sum::from_f64(0.0);
     let mut product = vec![zero; m * n];
     for batch in 0..c.layout.count() {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (a, b) = unsafe { (a.packed::<A>(batch), b.packed::<B>(batch)) };
         A::Sum::product(m, k, n, &a, &b, &mut product);
         for (index, &sum) in product.iter().enumerate() {
             let (row, col) = (index / n, index % n);
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let before = if beta == zero { zero } else { A::Sum::from_f64(c.get::<C>(batch, row, col)) };
                 c.set::<C>(batch, row, col, finish(col, A::Sum::scaled(alpha, sum, beta, before).to_f64()));
@@ -77,11 +77,11 @@ pub(super) unsafe fn gemm<A, B, C>(
     }
 }
 
-/// Solves `a * x = alpha * b` for `x`, which takes the place of `b`, where `a` is triangular: its other elements are not
-/// read, nor those of its diagonal if they are taken for ones. With an `alpha` of 0 neither is read.
+/// Solves `a * x = alpha * b` for `x`, which overwrites `b`; `a` is triangular. The elements outside the triangle are
+/// not read, nor is a unit diagonal. With an `alpha` of 0 neither matrix is read.
 ///
 /// # Safety
-/// The matrices are in memory that may be read, that of `b` written, and nothing else uses `b`.
+/// The matrices are in readable memory, `b` in writable memory, and nothing else uses `b`.
 pub(super) unsafe fn solve<T: Number>(
     alpha: f64,
     is_lower: bool,
@@ -95,7 +95,7 @@ pub(super) unsafe fn solve<T: Number>(
         for step in 0..m {
             let row = if is_lower { step } else { m - 1 - step };
             let known = if is_lower { 0..row } else { row + 1..m };
-            // SAFETY: `a` is m x m and `b` m x n, and the caller promises the memory.
+            // SAFETY: `a` is m x m and `b` m x n, and the caller guarantees the memory.
             unsafe {
                 if alpha == 0.0 {
                     b.set::<T>(batch, row, col, 0.0);

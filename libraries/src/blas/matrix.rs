@@ -1,4 +1,4 @@
-//! [`Matrix`] and [`MatrixMut`]: row-major views of device memory, whose every element is known to lie inside of it.
+//! [`Matrix`] and [`MatrixMut`]: bounds-checked row-major views of device memory.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
@@ -6,7 +6,7 @@ use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
 const VIEW: &str = "a view of a matrix";
 
-/// How a matrix, or a batch of matrices of one shape, lies in memory. All figures are in elements.
+/// Memory layout of a matrix, or of a batch of matrices of one shape. All sizes and strides are in elements.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Layout;
@@ -18,7 +18,7 @@ const VIEW: &str = "a view of a matrix";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// As it lies in memory.
+    /// Rows and columns as stored in memory.
     pub(super) stored_rows: usize,
     pub(super) stored_cols: usize,
     pub(super) stride: usize,
@@ -28,7 +28,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// One matrix, row after row without gaps.
+    /// Creates the layout of one contiguous row-major matrix.
     pub const fn new(rows: usize, cols: usize) -> Self {
         let batch_stride = rows.saturating_mul(cols);
         Self {
@@ -41,39 +41,38 @@ impl Layout {
         }
     }
 
-    /// The same with this many elements from the beginning of a row to that of the next (the leading dimension). It
-    /// counts rows as they lie in memory.
+    /// Sets the leading dimension: the number of elements from the start of one row to the next. Rows are counted as
+    /// stored in memory.
     pub const fn with_stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
 
-    /// A batch of `count` matrices, each `batch_stride` elements after the one before. A stride of 0 reads one matrix
-    /// for all.
+    /// Makes it a batch of `count` matrices, `batch_stride` elements apart. A stride of 0 broadcasts one matrix.
     pub const fn with_batch(self, count: usize, batch_stride: usize) -> Self {
         Self { count, batch_stride, ..self }
     }
 
-    /// Each matrix read as its transpose. Nothing moves in memory.
+    /// Transposes each matrix as a view; no data moves.
     pub const fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// The rows of each matrix as it is read.
+    /// Rows of each matrix, after the transpose.
     pub const fn rows(&self) -> usize {
         if self.is_transposed { self.stored_cols } else { self.stored_rows }
     }
 
-    /// The columns of each matrix as it is read.
+    /// Columns of each matrix, after the transpose.
     pub const fn cols(&self) -> usize {
         if self.is_transposed { self.stored_rows } else { self.stored_cols }
     }
 
-    /// The number of matrices.
+    /// Number of matrices.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// The elements of memory from the first to the last; `None` when they are more than can be counted.
+    /// Number of elements in memory from the first to the last; `None` on overflow.
     pub fn extent(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -86,36 +85,36 @@ impl Layout {
         self.stored_rows == 0 || self.stored_cols == 0 || self.count == 0
     }
 
-    /// Of one matrix that has elements.
+    /// Extent of one non-empty matrix.
     fn matrix_extent(&self) -> Option<usize> {
         (self.stored_rows - 1).checked_mul(self.stride)?.checked_add(self.stored_cols)
     }
 
-    /// Where an element of a checked layout is.
+    /// Returns the offset of an element in a checked layout.
     pub(super) const fn index(&self, batch: usize, row: usize, col: usize) -> usize {
         let (row, col) = if self.is_transposed { (col, row) } else { (row, col) };
         batch * self.batch_stride + row * self.stride + col
     }
 
-    /// The leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant, and may be
-    /// too large to pass: the next multiple of what some types need does for all.
+    /// Returns the leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant
+    /// and may be too large to pass; the next multiple of 16 satisfies every type.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64
     }
 
-    /// The same for a batch of `count`: a single matrix is read for each of them.
+    /// Broadcasts a single matrix to a batch of `count`.
     pub(super) fn broadcast(self, count: usize) -> Self {
         if self.count == 1 && count != 1 { self.with_batch(count, 0) } else { self }
     }
 
-    /// Whether two of its elements are at one place.
+    /// Returns true if two of its elements alias.
     fn overlaps(&self) -> bool {
         if self.count < 2 || self.is_empty() {
             return false;
         }
         let apart = self.matrix_extent().is_some_and(|extent| self.batch_stride >= extent);
-        // Side by side within the rows.
+        // Matrices side by side within the rows.
         let within = self.batch_stride >= self.stored_cols
             && self
                 .batch_stride
@@ -143,7 +142,7 @@ impl Layout {
     }
 }
 
-/// A matrix, or a batch of them, to read.
+/// A read-only view of a matrix or of a batch of matrices.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Matrix;
@@ -163,7 +162,7 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-/// A matrix, or a batch of them, to write. No two of its elements are at one place.
+/// A mutable view of a matrix or of a batch of matrices. No two of its elements alias.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -173,33 +172,33 @@ pub struct MatrixMut<'a, T: DeviceCopy> {
 macro_rules! matrix {
     ($matrix:ident, $slice:ident) => {
         impl<'a, T: DeviceCopy> $matrix<'a, T> {
-            /// The first `rows * cols` elements.
+            /// Creates a view of the first `rows * cols` elements.
             ///
             /// # Errors
-            /// [`LibraryError::Shape`] when there are fewer.
+            /// [`LibraryError::Shape`] if the slice is shorter.
             pub fn new(slice: impl Into<$slice<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
                 Self::with_layout(slice, Layout::new(rows, cols))
             }
 
-            /// The same memory with another stride between rows.
+            /// Sets the leading dimension of the view.
             ///
             /// # Errors
-            /// As [`Self::with_layout`].
+            /// Same as [`Self::with_layout`].
             pub fn with_stride(self, stride: usize) -> Result<Self> {
                 Self::with_layout(self.slice, self.layout.with_stride(stride))
             }
 
-            /// The transpose, in the same memory.
+            /// Returns the transposed view of the same memory.
             pub fn transposed(self) -> Self {
                 Self { layout: self.layout.transposed(), ..self }
             }
 
-            /// The rows, of the transpose if it is one.
+            /// Number of rows of the view; a transpose is taken into account.
             pub fn rows(&self) -> usize {
                 self.layout.rows()
             }
 
-            /// The columns, of the transpose if it is one.
+            /// Number of columns of the view; a transpose is taken into account.
             pub fn cols(&self) -> usize {
                 self.layout.cols()
             }
@@ -211,10 +210,10 @@ matrix!(Matrix, DeviceSlice);
 matrix!(MatrixMut, DeviceSliceMut);
 
 impl<'a, T: DeviceCopy> Matrix<'a, T> {
-    /// Elements of this layout.
+    /// Creates a view with this layout.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when some are beyond the end, or the stride is less than a row.
+    /// [`LibraryError::Shape`] if some elements are out of bounds, or the stride is smaller than a row.
     pub fn with_layout(slice: impl Into<DeviceSlice<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();
         layout.check(slice.len())?;
@@ -223,11 +222,11 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
-    /// Elements of this layout.
+    /// Creates a view with this layout.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when some are beyond the end, the stride is less than a row, or matrices of the batch
-    /// overlap.
+    /// [`LibraryError::Shape`] if some elements are out of bounds, the stride is smaller than a row, or matrices of the
+    /// batch overlap.
     pub fn with_layout(slice: impl Into<DeviceSliceMut<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();
         layout.check(slice.len())?;
@@ -240,7 +239,7 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         Ok(Self { slice, layout })
     }
 
-    /// The same, borrowed for a shorter time.
+    /// Reborrows the view for a shorter lifetime.
     pub fn reborrow(&mut self) -> MatrixMut<'_, T> {
         MatrixMut { slice: self.slice.reborrow(), layout: self.layout }
     }

@@ -1,30 +1,32 @@
-//! Dense linear algebra: products of matrices and vectors, through cuBLAS and cuBLASLt.
+//! Dense linear algebra: GEMM, GEMV and vector operations, through cuBLAS and cuBLASLt.
 //!
-//! | function | it computes | of `torch` |
+//! | function | operation | in `torch` |
 //! | --- | --- | --- |
-//! | [`gemm`] | `c = alpha * a * b + beta * c`, of one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
-//! | [`gemm_grouped`] | the same for matrices of many shapes | `_grouped_mm` |
-//! | [`matmul`] | the same with a bias and an activation in one kernel | `nn.functional.linear`, `_scaled_mm` |
+//! | [`gemm`] | `c = alpha * a * b + beta * c`, one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
+//! | [`gemm_grouped`] | the same for a group of GEMMs of different shapes | `_grouped_mm` |
+//! | [`matmul`] | GEMM with bias and activation fused into the epilogue | `nn.functional.linear`, `_scaled_mm` |
 //! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
 //! | [`axpy`], [`scal`] | `y += alpha * x`, `x *= alpha` | `add_`, `mul_` |
-//! | [`dot`], [`nrm2`] | the inner product, the Euclidean norm | `dot`, `linalg.vector_norm` |
+//! | [`dot`], [`nrm2`] | dot product, Euclidean norm | `dot`, `linalg.vector_norm` |
 //! | [`trsm`] | solves triangular systems | `linalg.solve_triangular` |
 //!
-//! Matrices are row-major ([`Matrix`], [`MatrixMut`]); a [`Layout`] says strides, transposes and batches.
-//! How exactly is computed is [`Math`]: TF32 is off by default. Each stream has one workspace, kept from the caching allocator
-//! ([`Workspaces`]), so no call allocates or waits, and two streams never share one. Everything may be captured.
+//! Matrices are row-major ([`Matrix`], [`MatrixMut`]); a [`Layout`] holds strides, transposes and batches. [`Math`]
+//! sets the precision: TF32 is off by default. Each stream has its own workspace from the caching allocator
+//! ([`Workspaces`]), so calls neither allocate nor wait, and two streams never share a workspace. All operations can be
+//! captured in graphs.
 //!
-//! On the emulated device all of it is computed in plain Rust, in `f32` for narrower types and rounded once.
+//! On the emulated device, all operations are computed in plain Rust. Narrower types are computed in `f32` and rounded
+//! once.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `matrix`, `vector_view` | views of memory |
-//! | `types`, `float8` | elements, and which products there are |
+//! | `matrix`, `vector_view` | views of device memory |
+//! | `types`, `float8` | element types, and the supported products |
 //! | `settings` | precision, workspaces |
-//! | `handle` | handles of the libraries, and how calls are enqueued |
-//! | `gemm`, `grouped`, `vector`, `trsm` | the operations of cuBLAS |
-//! | `lt` | those of cuBLASLt: plans, the timed search |
-//! | `host` | the emulated device's |
+//! | `handle` | library handles, and the enqueueing of calls |
+//! | `gemm`, `grouped`, `vector`, `trsm` | cuBLAS operations |
+//! | `lt` | cuBLASLt operations: plans, timed search |
+//! | `host` | implementation for the emulated device |
 
 mod float8;
 mod gemm;
@@ -80,7 +82,7 @@ impl Default for State {
 }
 
 impl State {
-    /// That of a device.
+    /// Returns the device's state.
     pub fn of(device: &Device) -> &Self {
         device.extension(Self::default)
     }

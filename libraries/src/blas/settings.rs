@@ -1,11 +1,11 @@
-//! [`Math`]: how exactly is computed, and [`Workspaces`]: how much memory cuBLAS is given.
+//! [`Math`]: precision settings, and [`Workspaces`]: workspace sizes of cuBLAS.
 
 use std::sync::PoisonError;
 
 use super::State;
 use warpsmith_runtime::device::Device;
 
-/// How exactly products are computed. [`set_math`] sets a device's default; a call may say otherwise.
+/// Precision of matrix products. [`set_math`] sets a device's default; a call may override it.
 ///
 /// | here | `torch` |
 /// | --- | --- |
@@ -14,19 +14,19 @@ use warpsmith_runtime::device::Device;
 /// | `allow_bf16_reduced_precision_reduction` | `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction` |
 /// | `deterministic` | `torch.use_deterministic_algorithms` |
 ///
-/// The emulated device always computes as if nothing were allowed.
+/// The emulated device always computes as if every flag were false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Math {
-    /// Whether `f32` inputs may be rounded to TF32 (10 bits of mantissa) for the tensor cores of compute capability 8.0
-    /// and later: some 8 times as fast, with relative errors of some 1e-3. False by default.
+    /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for the tensor cores of compute capability 8.0
+    /// and later. This is about 8 times as fast, with relative errors of about 1e-3. False by default.
     pub allow_tf32: bool,
-    /// Whether partial sums of `f16` products may be added in `f16`. True by default.
+    /// True if partial sums of `f16` products may be added in `f16`. True by default.
     pub allow_fp16_reduced_precision_reduction: bool,
-    /// Whether partial sums of `bf16` products may be added in `bf16`. True by default.
+    /// True if partial sums of `bf16` products may be added in `bf16`. True by default.
     pub allow_bf16_reduced_precision_reduction: bool,
-    /// Whether the same call must give the same bits each time on the same GPU with the same library. cuBLAS always
-    /// does, since each stream has a workspace of its own; [`matmul`](super::matmul) then takes no algorithm that is chosen by
-    /// time, or that adds partial sums in any order. False by default.
+    /// True if repeating a call must give bit-identical results on the same GPU with the same library. cuBLAS always
+    /// does, because each stream has its own workspace. [`matmul`](super::matmul) then excludes algorithms chosen by
+    /// timing, and algorithms that add partial sums in arbitrary order. False by default.
     pub deterministic: bool,
 }
 
@@ -41,12 +41,12 @@ impl Default for Math {
     }
 }
 
-/// The precision of calls on this device that do not set their own.
+/// Returns the default precision of calls on this device.
 pub fn math(device: &Device) -> Math {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the precision of later calls on this device that do not set their own.
+/// Sets the default precision of later calls on this device.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Math};
@@ -64,19 +64,19 @@ pub fn set_math(device: &Device, math: Math) {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner) = math;
 }
 
-/// The memory that cuBLAS and cuBLASLt are given on each stream, from the caching allocator.
+/// Sizes of the cuBLAS and cuBLASLt workspaces of each stream, from the caching allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspaces {
-    /// For cuBLAS, in bytes: `CUBLAS_WORKSPACE_CONFIG`, as `:KIB:COUNT` once or more, or 32 MiB on compute capability
-    /// 9.0 and 8.125 MiB else.
+    /// Size for cuBLAS, in bytes: `CUBLAS_WORKSPACE_CONFIG`, one or more `:KIB:COUNT` pairs. The default is 32 MiB on
+    /// compute capability 9.0 and 8.125 MiB otherwise.
     pub cublas: usize,
-    /// The most for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB, or the same as cuBLAS's.
+    /// Maximum for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB; cuBLAS's size by default.
     pub cublas_lt: usize,
-    /// The problem with the environment; the default is used then.
+    /// Problem with the environment variables, if any; the default is used then.
     pub warning: Option<String>,
 }
 
-/// The environment's settings of workspaces when they were first needed.
+/// Returns the workspace settings, read from the environment on first use.
 pub fn workspaces(device: &Device) -> &Workspaces {
     State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
@@ -117,7 +117,7 @@ impl Workspaces {
     }
 }
 
-/// The bytes of all `:KIB:COUNT` in the text, wherever they are; `None` without any, or when they are too many.
+/// Returns the bytes of all `:KIB:COUNT` pairs in the text, at any position; `None` if there are none or on overflow.
 fn sum_of_pairs(text: &str) -> Option<usize> {
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();

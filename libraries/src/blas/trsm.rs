@@ -1,4 +1,4 @@
-//! [`trsm`]: triangular systems of equations.
+//! [`trsm`]: solves triangular systems.
 
 use cudarc::cublas::sys::{self, cublasDiagType_t, cublasFillMode_t, cublasSideMode_t};
 
@@ -15,7 +15,7 @@ use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// On which side of the unknowns the triangular matrix is.
+/// Side of the unknowns on which the triangular matrix stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
     /// `a * x = alpha * b`.
@@ -25,27 +25,27 @@ pub enum Side {
     Right,
 }
 
-/// Which elements of a triangular matrix are read. It is that of the matrix as it is given: transposing a view of a lower
-/// triangular matrix makes it upper triangular.
+/// Triangle of the matrix that is read. It refers to the matrix as passed: a transposed view of a lower triangular
+/// matrix is upper triangular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Triangle {
-    /// The diagonal and what is below.
+    /// The diagonal and the elements below it.
     #[default]
     Lower,
-    /// The diagonal and what is above.
+    /// The diagonal and the elements above it.
     Upper,
 }
 
-/// The form of a triangular system. `torch.linalg.solve_triangular` has the same options.
+/// Form of a triangular system. `torch.linalg.solve_triangular` has the same options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trsm<S> {
-    /// The factor of the right-hand sides: 1 by default.
+    /// Factor of the right-hand sides. 1 by default.
     pub alpha: S,
-    /// Left by default.
+    /// Side of the triangular matrix. Left by default.
     pub side: Side,
-    /// Lower by default.
+    /// Triangle that is read. Lower by default.
     pub triangle: Triangle,
-    /// Whether the diagonal is taken for ones and not read. False by default.
+    /// True if the diagonal is assumed to be ones and not read. False by default.
     pub unit_diagonal: bool,
 }
 
@@ -55,15 +55,16 @@ impl<S: Sum> Default for Trsm<S> {
     }
 }
 
-/// Types whose triangular systems are solved: `f32` and `f64`.
+/// Element types of triangular systems: `f32` and `f64`.
 pub trait Solve: Float {}
 
 impl Solve for f32 {}
 impl Solve for f64 {}
 
-/// Enqueues solving `a * x = alpha * b`, or `x * a = alpha * b`, for `x`, which takes the place of `b`; for each matrix of a
-/// batch. A zero on the diagonal gives infinities and NaN; with an `alpha` of 0 neither matrix is read, and `x` is 0. On a GPU
-/// it is a call of cuBLAS for each matrix of the batch: if one fails, those before it were enqueued. It may be captured.
+/// Enqueues solving `a * x = alpha * b`, or `x * a = alpha * b`, for `x`, which overwrites `b`, for each matrix of a
+/// batch. A zero on the diagonal gives infinities and NaN. With an `alpha` of 0 neither matrix is read, and `x` is 0.
+/// On a GPU this is one cuBLAS call per matrix of the batch: if one fails, those before it were enqueued. The call can
+/// be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Matrix, MatrixMut, Trsm};
@@ -80,8 +81,8 @@ impl Solve for f64 {}
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] when `a` is not square or does not fit `b`; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever the library or the driver reports.
+/// [`LibraryError::Shape`] if `a` is not square or does not match `b`; [`LibraryError::Missing`];
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any error of the library or the driver.
 #[track_caller]
 pub fn trsm<T: Solve>(
     stream: &Stream,
@@ -117,21 +118,21 @@ pub fn trsm<T: Solve>(
     let call = |handle: &mut Handle| call::<T>(handle, &options, matrices);
     let Trsm { alpha, side, triangle, unit_diagonal } = options;
     let [mut a, mut b] = matrices;
-    // x * a = b is a' * x' = b'.
+    // x * a = b is a^T * x^T = b^T.
     if side == Side::Right {
         (a.layout, b.layout) = (a.layout.transposed(), b.layout.transposed());
     }
     let is_lower = (triangle == Triangle::Lower) == (side == Side::Left);
     let host = move || {
         for batch in 0..b.layout.count() {
-            // SAFETY: the matrices lie inside of memory that is noted as used by this work, and fit.
+            // SAFETY: the matrices lie inside memory recorded as used by this work, and match.
             unsafe { host::solve::<T>(alpha.to_f64(), is_lower, unit_diagonal, batch, [a, b]) }
         }
     };
     handle::enqueue(stream, "blas::trsm", &parts, call, host)
 }
 
-/// Calls cuBLAS. It takes row-major matrices for their transposes, so that sides and triangles change places.
+/// Calls cuBLAS, which sees row-major matrices as their transposes, so sides and triangles are swapped.
 fn call<T: Solve>(
     handle: &mut Handle,
     options: &Trsm<Scale<T>>,
@@ -160,8 +161,8 @@ fn call<T: Solve>(
     let a_start = |batch: usize| if a.layout.count() == 1 { 0 } else { batch * a.layout.batch_stride };
     macro_rules! call {
         ($function:ident, $type:ty, $batch:expr) => {
-            // SAFETY: the handle is alive and ours; the matrices of the batch lie inside of memory that is noted as used,
-            // and are of this type, which is that of the scalar.
+            // SAFETY: the handle is alive and ours; the matrices of the batch lie inside memory recorded as used, and
+            // are of this type, as is the scalar.
             unsafe {
                 sys::$function(
                     handle.raw(),

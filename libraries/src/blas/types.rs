@@ -1,4 +1,4 @@
-//! [`Element`]: what matrices consist of, and [`Multiply`]: which products there are.
+//! [`Element`]: element types of matrices, and [`Multiply`]: supported products.
 
 use half::{bf16, f16};
 
@@ -8,34 +8,34 @@ use crate::element::{Element as Number, elements};
 pub mod sealed {
     use super::Number;
 
-    /// A type of elements with the type in which it is summed.
+    /// An element type with its accumulation type.
     pub trait Summed: Number {
         type Sum: Sum;
     }
 
-    /// A type in which is summed.
+    /// An accumulation type.
     pub trait Sum: Number + Send + Sync + PartialEq + 'static {
-        /// `alpha * product + beta * before`.
+        /// Computes `alpha * product + beta * before`.
         fn scaled(alpha: Self, product: Self, beta: Self, before: Self) -> Self;
-        /// The product of packed row-major matrices of m x k and k x n.
+        /// Computes the product of packed row-major matrices of m x k and k x n.
         fn product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], c: &mut [Self]);
     }
 }
 
 use self::sealed::{Sum, Summed};
 
-/// The type of `alpha` and `beta` for a type of elements, in which products are summed: `f64` for `f64`, `i32` for
-/// integers, else `f32`.
+/// Type of `alpha` and `beta`, and of accumulation, for an element type: `f64` for `f64`, `i32` for integers, otherwise
+/// `f32`.
 pub type Scale<T> = <T as Summed>::Sum;
 
-/// A type of elements: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`], [`F8E5M2`].
+/// Matrix element types: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`], [`F8E5M2`].
 pub trait Element: Summed {}
 
 impl<T: Summed> Element for T {}
 
-/// Products of matrices that there are: of `Self` and `B`, stored as `C`.
+/// Supported products of `Self` and `B`, stored as `C`.
 ///
-/// | a | b | c | sums |
+/// | a | b | c | accumulation |
 /// | --- | --- | --- | --- |
 /// | `f32` | `f32` | `f32` | `f32`, or from TF32 inputs with [`Math::allow_tf32`](super::Math) |
 /// | `f64` | `f64` | `f64` | `f64` |
@@ -46,7 +46,7 @@ impl<T: Summed> Element for T {}
 /// | `F8E5M2` | `F8E4M3` | `bf16`, `f16`, `f32` | `f32` |
 pub trait Multiply<B: Element<Sum = Self::Sum>, C: Element<Sum = Self::Sum>>: Element {}
 
-/// Types of floating point that the vector operations take: `f32`, `f64`, `f16`, `bf16`.
+/// Floating-point types of the vector operations: `f32`, `f64`, `f16`, `bf16`.
 pub trait Float: Multiply<Self, Self> {}
 
 impl Float for f32 {}

@@ -1,6 +1,6 @@
-//! [`gemv`], [`axpy`], [`scal`], [`dot`], [`nrm2`]: products of a matrix and a vector, and operations on vectors.
+//! [`gemv`], [`axpy`], [`scal`], [`dot`], [`nrm2`]: matrix-vector products and vector operations.
 //!
-//! Results that are one number go to device memory, so that nothing waits and everything may be captured.
+//! Scalar results go to device memory, so that no call waits and every call can be captured in a graph.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The type in which sums of a type are.
+/// Returns the accumulation type as a cuBLAS code.
 fn sum_code<T: Float>() -> sys::cudaDataType {
     code::cublas(<Scale<T> as Number>::TYPE)
 }
@@ -36,7 +36,7 @@ fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
     ))
 }
 
-/// Fails unless there is one element for a result.
+/// Fails unless `result` has exactly one element.
 fn check_result<T: DeviceCopy>(operation: &'static str, result: &DeviceSliceMut<'_, T>) -> Result<()> {
     if result.len() == 1 {
         return Ok(());
@@ -45,7 +45,7 @@ fn check_result<T: DeviceCopy>(operation: &'static str, result: &DeviceSliceMut<
     Err(LibraryError::shape(operation, problem))
 }
 
-/// Where the elements of a vector are, for work that runs later.
+/// Addresses of a vector's elements, for work that runs later.
 #[derive(Clone, Copy)]
 struct Elements<T> {
     ptr: u64,
@@ -72,23 +72,23 @@ impl<T: Float> Elements<T> {
     }
 
     /// # Safety
-    /// The vector is in memory of the process that may be read, and has the element.
+    /// The vector is in readable memory of the process, and `index` is in bounds.
     unsafe fn get(&self, index: usize) -> f64 {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.get::<T>(0, index, 0) }
     }
 
     /// # Safety
-    /// As [`Self::get`], and nothing else uses the vector.
+    /// As for [`Self::get`]; in addition nothing else uses the vector.
     unsafe fn set(&self, index: usize, value: f64) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.set::<T>(0, index, 0, value) }
     }
 
     /// # Safety
-    /// As [`Self::get`] for all elements.
+    /// As for [`Self::get`], for all elements.
     unsafe fn values(&self) -> impl Iterator<Item = f64> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         (0..self.len).map(|index| unsafe { self.get(index) })
     }
 }
@@ -107,7 +107,7 @@ impl<T: Float> VectorMut<'_, T> {
 
 /// Enqueues `y = alpha * a * x + beta * y`.
 ///
-/// With a `beta` of 0, `y` is not read. Without columns the product is 0. It may be captured.
+/// With a `beta` of 0, `y` is not read. Without columns the product is 0. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm, Matrix};
@@ -125,7 +125,7 @@ impl<T: Float> VectorMut<'_, T> {
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] for lengths that do not fit, and batches; else as [`gemm`](super::gemm).
+/// [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise as [`gemm`](super::gemm).
 #[track_caller]
 pub fn gemv<'x, 'y, T: Float>(
     stream: &Stream,
@@ -159,12 +159,12 @@ pub fn gemv<'x, 'y, T: Float>(
     let Gemm { alpha, beta, .. } = &options;
     macro_rules! call {
         ($function:ident, $type:ty, $handle:expr) => {
-            // SAFETY: the handle is alive and ours; matrix and vectors lie inside of memory that is noted as used, and
-            // are of this type, which is that of the scalars.
+            // SAFETY: the handle is alive and ours; matrix and vectors lie inside memory recorded as used, and are of
+            // this type, as are the scalars.
             unsafe {
                 sys::$function(
                     $handle.raw(),
-                    // For cuBLAS a row-major matrix is its transpose.
+                    // cuBLAS sees a row-major matrix as its transpose.
                     operation(!layout.is_transposed),
                     layout.stored_cols as i64,
                     layout.stored_rows as i64,
@@ -186,7 +186,7 @@ pub fn gemv<'x, 'y, T: Float>(
     })
 }
 
-/// Enqueues `y = alpha * x + y`. It may be captured.
+/// Enqueues `y = alpha * x + y`. The call can be captured in a graph.
 ///
 /// ```
 /// # use warpsmith_libraries::blas;
@@ -202,8 +202,8 @@ pub fn gemv<'x, 'y, T: Float>(
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] for vectors of two lengths; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever the library or the driver reports.
+/// [`LibraryError::Shape`] for vectors of different lengths; [`LibraryError::Missing`];
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any error of the library or the driver.
 #[track_caller]
 pub fn axpy<'x, 'y, T: Float>(
     stream: &Stream,
@@ -222,8 +222,8 @@ pub fn axpy<'x, 'y, T: Float>(
     let (x, y, data, sum) = (x.elements(), y.elements(), code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
-        // SAFETY: the handle is alive and ours; the vectors lie inside of memory that is noted as used, of this type;
-        // the scalar is of the type in which is summed.
+        // SAFETY: the handle is alive and ours; the vectors lie inside memory recorded as used, of this type; the
+        // scalar is of the accumulation type.
         check("cublasAxpyEx", unsafe {
             let (x_step, y_step) = (x.step(), y.step());
             sys::cublasAxpyEx_64(
@@ -244,17 +244,17 @@ pub fn axpy<'x, 'y, T: Float>(
     let factor = alpha.to_f64();
     let host = move || {
         for index in 0..x.len {
-            // SAFETY: the vectors lie inside of memory that is noted as used by this work.
+            // SAFETY: the vectors lie inside memory recorded as used by this work.
             unsafe { y.set(index, factor * x.get(index) + y.get(index)) }
         }
     };
     handle::enqueue(stream, "blas::axpy", &parts, call, host)
 }
 
-/// Enqueues `x = alpha * x`. It may be captured.
+/// Enqueues `x = alpha * x`. The call can be captured in a graph.
 ///
 /// # Errors
-/// As [`axpy`].
+/// Same as [`axpy`].
 #[track_caller]
 pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorMut<'x, T>>) -> Result<()> {
     let _site = site();
@@ -266,8 +266,8 @@ pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorM
     let (x, data, sum) = (vector.elements(), code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
-        // SAFETY: the handle is alive and ours; the vector lies inside of memory that is noted as used, of this type;
-        // the scalar is of the type in which is summed.
+        // SAFETY: the handle is alive and ours; the vector lies inside memory recorded as used, of this type; the
+        // scalar is of the accumulation type.
         check("cublasScalEx", unsafe {
             sys::cublasScalEx_64(handle.raw(), len, factor, sum, x.raw(), data, x.step(), sum)
         })
@@ -275,14 +275,15 @@ pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorM
     let factor = alpha.to_f64();
     let host = move || {
         for index in 0..x.len {
-            // SAFETY: the vector lies inside of memory that is noted as used by this work.
+            // SAFETY: the vector lies inside memory recorded as used by this work.
             unsafe { x.set(index, factor * x.get(index)) }
         }
     };
     handle::enqueue(stream, "blas::scal", &[vector.slice.used()], call, host)
 }
 
-/// Enqueues the inner product of two vectors, into the one element of `result`: 0 for empty ones. It may be captured.
+/// Enqueues the dot product of two vectors, written to the single element of `result`. Empty vectors give 0. The call
+/// can be captured in a graph.
 ///
 /// ```
 /// # use warpsmith_libraries::blas;
@@ -299,7 +300,7 @@ pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorM
 /// ```
 ///
 /// # Errors
-/// As [`axpy`]; [`LibraryError::Shape`] when `result` is not one element.
+/// Errors of [`axpy`]; [`LibraryError::Shape`] if `result` does not have exactly one element.
 #[track_caller]
 pub fn dot<'x, 'y, 'r, T: Float>(
     stream: &Stream,
@@ -322,23 +323,23 @@ pub fn dot<'x, 'y, 'r, T: Float>(
     let call = |handle: &mut Handle| {
         handle.set_device_scalars(true)?;
         let (len, x_step, y_step) = (x.len as i64, x.step(), y.step());
-        // SAFETY: the handle is alive and ours; the vectors and the result lie inside of memory that is noted as used,
-        // of this type.
+        // SAFETY: the handle is alive and ours; the vectors and the result lie inside memory recorded as used, of this
+        // type.
         check("cublasDotEx", unsafe {
             let (x, y, to) = (x.raw(), y.raw(), to.raw());
             sys::cublasDotEx_64(handle.raw(), len, x, data, x_step, y, data, y_step, to, data, sum)
         })
     };
-    // SAFETY: all lie inside of memory that is noted as used by this work.
+    // SAFETY: all lie inside memory recorded as used by this work.
     let host = move || unsafe { to.set(0, x.values().zip(y.values()).map(|(x, y)| x * y).sum()) };
     handle::enqueue(stream, "blas::dot", &parts, call, host)
 }
 
-/// Enqueues the Euclidean norm of a vector, into the one element of `result`: 0 for an empty one. Squares do not
-/// overflow. It may be captured.
+/// Enqueues the Euclidean norm of a vector, written to the single element of `result`. An empty vector gives 0. The
+/// squares do not overflow. The call can be captured in a graph.
 ///
 /// # Errors
-/// As [`dot`].
+/// Same as [`dot`].
 #[track_caller]
 pub fn nrm2<'x, 'r, T: Float>(
     stream: &Stream,
@@ -357,14 +358,14 @@ pub fn nrm2<'x, 'r, T: Float>(
     let (data, sum) = (code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         handle.set_device_scalars(true)?;
-        // SAFETY: the handle is alive and ours; the vector and the result lie inside of memory that is noted as used, of
-        // this type.
+        // SAFETY: the handle is alive and ours; the vector and the result lie inside memory recorded as used, of this
+        // type.
         check("cublasNrm2Ex", unsafe {
             sys::cublasNrm2Ex_64(handle.raw(), x.len as i64, x.raw(), data, x.step(), to.raw(), data, sum)
         })
     };
     let host = move || {
-        // SAFETY: both lie inside of memory that is noted as used by this work.
+        // SAFETY: both lie inside memory recorded as used by this work.
         let sizes = || unsafe { x.values() }.map(f64::abs);
         let largest = sizes().fold(0.0, f64::max);
         let scale = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };

@@ -1,10 +1,10 @@
-//! [`Vector`] and [`VectorMut`]: elements of device memory at equal distances.
+//! [`Vector`] and [`VectorMut`]: strided views of device memory.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 
-/// Elements to read: every one of a slice, or every n-th.
+/// A read-only strided view of a slice.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Vector;
@@ -23,7 +23,7 @@ pub struct Vector<'a, T: DeviceCopy> {
     pub(super) stride: usize,
 }
 
-/// Elements to write: every one of a slice, or every n-th.
+/// A mutable strided view of a slice.
 #[derive(Debug)]
 pub struct VectorMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -41,25 +41,25 @@ fn check(stride: usize) -> Result<usize> {
 macro_rules! vector {
     ($vector:ident, $slice:ident, $($buffer:tt)*) => {
         impl<'a, T: DeviceCopy> $vector<'a, T> {
-            /// Every element.
+            /// Creates a view of every element.
             pub fn new(slice: impl Into<$slice<'a, T>>) -> Self {
                 Self { slice: slice.into(), stride: 1 }
             }
 
-            /// The first element and every `stride`-th after it.
+            /// Takes the first element and every `stride`-th one after it.
             ///
             /// # Errors
-            /// [`LibraryError::Shape`] for 0.
+            /// [`LibraryError::Shape`] for a stride of 0.
             pub fn with_stride(self, stride: usize) -> Result<Self> {
                 Ok(Self { stride: check(stride)?, ..self })
             }
 
-            /// The number of elements.
+            /// Number of elements.
             pub fn len(&self) -> usize {
                 self.slice.len().div_ceil(self.stride)
             }
 
-            /// Whether there are none.
+            /// Returns true if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.slice.is_empty()
             }

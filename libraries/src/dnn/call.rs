@@ -1,4 +1,4 @@
-//! The start of every call of cuDNN: the library, a handle, the checks that all operations share.
+//! Common start of every cuDNN call: the library, a handle, and the checks that all operations share.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::seam::{Access, BufferUse};
 use warpsmith_runtime::stream::Stream;
 
-/// A handle whose calls go to a stream. While it is there, this thread may call the library, also while it captures.
+/// A handle set to a stream. While it exists, this thread may call the library, even during a capture.
 pub(super) struct Acquired<'a> {
     handle: HandleGuard<'a, Handle>,
     _calls: LibraryCalls,
@@ -39,7 +39,7 @@ impl DerefMut for Acquired<'_> {
     }
 }
 
-/// A handle whose calls go to the stream, with the device's context current.
+/// Acquires a handle set to the stream, with the device's context current.
 pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Vendor::Cudnn.version()?;
     let device = stream.device();
@@ -48,7 +48,7 @@ pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Ok(Acquired { handle: crate::dnn::State::of(device).handles.acquire(stream)?, _calls: calls })
 }
 
-/// Fails unless the device, which is not emulated, computes with this type.
+/// Fails unless the device, which is not emulated, supports computing in this type.
 pub(super) fn check_type<T: Float>(operation: &'static str, device: &Device) -> Result<()> {
     let needed = match T::TYPE {
         DataType::Bf16 => (8, 0),
@@ -62,7 +62,7 @@ pub(super) fn check_type<T: Float>(operation: &'static str, device: &Device) -> 
     Err(LibraryError::unsupported(operation, format!("{} on {}", T::TYPE.name(), device.name()), &needs))
 }
 
-/// Fails unless two tensors have one shape and layout.
+/// Fails unless two tensors have the same shape and layout.
 pub(super) fn check_same(
     operation: &'static str,
     (left_name, left): (&str, &Shape),
@@ -83,17 +83,17 @@ pub(super) fn check_same(
     ))
 }
 
-/// An operand: a tensor, or a value for each channel.
+/// An operand: a tensor, or one value per channel.
 pub(super) struct Operand<'a> {
-    /// For errors.
+    /// Name for error messages.
     pub name: &'static str,
-    /// `None` for one that is left out.
+    /// The used part of a buffer; `None` for an omitted operand.
     pub part: Option<BufferUse<'a>>,
     pub place: Place,
     bytes: Bytes<'a>,
 }
 
-/// The bytes of an operand, to copy them.
+/// The bytes of an operand, for copying.
 enum Bytes<'a> {
     None,
     Read(DeviceSlice<'a, u8>),
@@ -128,7 +128,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// Where the elements of an operand are, for work that runs later.
+/// Address and length of an operand, for work that runs later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub address: u64,
@@ -136,32 +136,32 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The address on a GPU.
+    /// Returns the address on a GPU.
     pub fn pointer(self) -> *mut c_void {
         self.address as usize as *mut c_void
     }
 
-    /// The elements on the emulated device, whose memory is memory of the process.
+    /// Returns the elements on the emulated device, whose memory is memory of the process.
     ///
     /// # Safety
-    /// They are of this type, and of an operand of the work that runs now.
+    /// The elements are of this type, and belong to an operand of the work that is running.
     pub unsafe fn read<'a, T: Float>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.address as usize as *const T, self.len) }
     }
 
-    /// As [`Self::read`], to write.
+    /// As [`Self::read`], for writing.
     ///
     /// # Safety
-    /// As [`Self::read`], of an operand that the work writes and nothing else uses.
+    /// As for [`Self::read`]; in addition the work writes this operand and nothing else uses it.
     pub unsafe fn write<'a, T: Float>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.address as usize as *mut T, self.len) }
     }
 }
@@ -184,8 +184,8 @@ fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<
     used.into_iter().try_for_each(|used| check_devices(stream, operation, [used]))
 }
 
-/// Enqueues an operation of the older interface: on a GPU `library`, which gets the handle and the operands' addresses, on
-/// the emulated device `host`. Empty tensors are a no-op. Both access only the operands.
+/// Enqueues an operation of the legacy API. On a GPU it calls `library` with the handle and the operands' addresses; on
+/// the emulated device it calls `host`. Empty tensors are a no-op. Both access only the operands.
 pub(super) fn enqueue<T: Float, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -206,18 +206,19 @@ pub(super) fn enqueue<T: Float, const N: usize>(
         return Ok(());
     }
     if stream.device().is_emulated() {
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
+        // stays inside them.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
 }
 
-/// The alignment in bytes on which kernels of the older interface rely. Those of batch normalisation end the context with
-/// a misaligned address otherwise (cuDNN 9 on an H200), although no page of cuDNN asks for it.
+/// Alignment in bytes that kernels of the legacy API rely on. The batch-normalization kernels otherwise fail with a
+/// misaligned address, which invalidates the context (cuDNN 9 on an H200). The cuDNN documentation does not state this
+/// requirement.
 const ALIGNMENT: u64 = 16;
 
-/// As [`enqueue_gpu`], on copies of the operands that are not aligned. Each copy that is written is copied back.
+/// As [`enqueue_gpu`], on aligned copies of the unaligned operands. Each copy that is written is copied back.
 fn enqueue_aligned<T: Float, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -265,7 +266,7 @@ fn enqueue_aligned<T: Float, const N: usize>(
     Ok(())
 }
 
-/// The same on a GPU. `library` stays inside of the parts.
+/// Enqueues the operation on a GPU. `library` accesses only the parts.
 pub(super) fn enqueue_gpu<T: Float>(
     operation: &'static str,
     stream: &Stream,
@@ -275,7 +276,7 @@ pub(super) fn enqueue_gpu<T: Float>(
     check_type::<T>(operation, stream.device())?;
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
-    // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-    // inside them, by their shapes.
+    // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work stays
+    // inside them.
     unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
 }

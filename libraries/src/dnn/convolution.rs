@@ -17,7 +17,7 @@ use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// How a window goes over its input, as PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.
+/// Parameters of a convolution, as in PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::Convolution;
@@ -29,19 +29,19 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {
-    /// Zeros before and after the input. 0 by default.
+    /// Zero padding before and after the input. 0 by default.
     pub padding: Axes,
-    /// Elements from one window to the next. 1 by default.
+    /// Stride of the window, in elements. 1 by default.
     pub stride: Axes,
-    /// Elements from one tap of the window to the next. 1 by default.
+    /// Dilation: distance between taps of the window, in elements. 1 by default.
     pub dilation: Axes,
-    /// Groups of channels that are apart from each other. 1 by default.
+    /// Number of independent channel groups. 1 by default.
     pub groups: usize,
-    /// Multiplies the result, rounded to `f32` unless the elements are `f64`. 1 by default.
+    /// Factor of the result, rounded to `f32` unless the elements are `f64`. 1 by default.
     pub alpha: f64,
-    /// Multiplies what the target held, which is added. With 0, the default, it is not read.
+    /// Factor of the old output, which is added. With 0, the default, the old output is not read.
     pub beta: f64,
-    /// How it is computed; `None` for the device's [`options`](super::options).
+    /// Computation options; `None` for the device's [`options`](super::options).
     pub options: Option<Options>,
 }
 
@@ -60,11 +60,11 @@ impl Default for Convolution {
 }
 
 impl Convolution {
-    /// The shape of the output for an input of batch, channels and spatial dimensions, and weights of output channels,
-    /// channels of a group, and the window.
+    /// Returns the output shape. `input` has batch, channels and spatial dimensions; `weights` has output channels,
+    /// channels per group, and the window.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when they do not fit each other.
+    /// [`LibraryError::Shape`] if they do not match.
     pub fn output_shape(&self, input: &[usize], weights: &[usize]) -> Result<Vec<usize>> {
         let shape = |shape| Shape::new(shape, Layout::Nchw);
         let (x, w) = (shape(input)?, shape(weights)?);
@@ -75,9 +75,10 @@ impl Convolution {
 /// Enqueues `y = alpha * (x ∗ w) + beta * y`, the convolution of an input with weights.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::Unsupported`] when cuDNN has no way to compute it
-/// with these options, [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`], [`Error::DifferentDevices`];
-/// whatever the library or the driver reports.
+/// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
+///   [`Error::DifferentDevices`].
+/// - [`LibraryError::Unsupported`] if cuDNN has no engine for the convolution with these options.
+/// - Any other error of the library or the driver.
 #[track_caller]
 pub fn convolution<T: Float>(
     stream: &Stream,
@@ -102,11 +103,11 @@ pub fn convolution<T: Float>(
     )
 }
 
-/// Enqueues `dx = alpha * (gradient for the input) + beta * dx`, given the gradient `dy` for the output: also a transposed
-/// convolution.
+/// Enqueues `dx = alpha * (gradient for the input) + beta * dx`, given the gradient `dy` for the output. This is also a
+/// transposed convolution.
 ///
 /// # Errors
-/// As [`convolution`].
+/// Same as [`convolution`].
 #[track_caller]
 pub fn convolution_backward_data<T: Float>(
     stream: &Stream,
@@ -134,7 +135,7 @@ pub fn convolution_backward_data<T: Float>(
 /// Enqueues `dw = alpha * (gradient for the weights) + beta * dw`, given the gradient `dy` for the output.
 ///
 /// # Errors
-/// As [`convolution`].
+/// Same as [`convolution`].
 #[track_caller]
 pub fn convolution_backward_weights<T: Float>(
     stream: &Stream,
@@ -159,7 +160,7 @@ pub fn convolution_backward_weights<T: Float>(
     )
 }
 
-/// One of the three operations, on tensors that fit the geometry.
+/// One of the three operations, on tensors that match the geometry.
 struct Call<'a> {
     name: &'static str,
     stream: &'a Stream,
@@ -169,7 +170,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Enqueues it, with x, w and y or their gradients; `target` is the one of them that is written.
+    /// Enqueues the operation with x, w and y or their gradients; it writes `target`, which is one of them.
     fn enqueue<T: Float>(
         &self,
         operands: [Operand<'_>; 3],
@@ -182,8 +183,8 @@ impl Call<'_> {
         }
         if stream.device().is_emulated() {
             let geometry = *geometry;
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; they are of the
-            // geometry's shapes, and the work stays inside them.
+            // SAFETY: `parts` are the operands, checked not to overlap where one is written; they have the geometry's
+            // shapes, and the work stays inside them.
             return unsafe {
                 let host = move || host::convolution::run::<T>(operation, &geometry, places);
                 stream.enqueue_host_named(name, &parts, host)
@@ -207,7 +208,7 @@ impl Call<'_> {
             options,
             (&parts, &places),
         );
-        // SAFETY: parts and places are of tensors of the geometry's shapes, as `Geometry::new` has checked.
+        // SAFETY: parts and places are of tensors of the geometry's shapes, checked by `Geometry::new`.
         match unsafe { request.run() }? {
             Outcome::Enqueued => Ok(()),
             Outcome::NoPlan(error) => Err(no_plan::<T>(name, geometry, &options, error)),
@@ -215,7 +216,7 @@ impl Call<'_> {
     }
 }
 
-/// Enqueues `target = beta * target` on a GPU: the sum is of nothing.
+/// Enqueues `target = beta * target` on a GPU, for an empty sum.
 fn scale_only<T: Float>(
     name: &'static str,
     stream: &Stream,
@@ -233,14 +234,15 @@ fn scale_only<T: Float>(
     let parts: Vec<BufferUse<'_>> = operand.part.into_iter().collect();
     call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
         let (descriptor, beta) = (tensor(name, shape, data::<T>())?, Factor::of::<T>(beta));
-        // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is noted.
+        // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is recorded
+        // as used.
         check("cudnnScaleTensor", unsafe {
             functions::cudnnScaleTensor(handle, descriptor.get(), operand.place.pointer(), beta.as_ptr())
         })
     })
 }
 
-/// The library has no plan for a geometry with these options.
+/// Returns the error for a geometry for which the library has no plan with these options.
 fn no_plan<T: Float>(
     operation: &'static str,
     geometry: &Geometry,

@@ -1,6 +1,6 @@
-//! [`Descriptor`]: descriptors of cuDNN's graph interface, and the older kinds, destroyed when they are dropped.
+//! [`Descriptor`]: descriptors of cuDNN's graph API and of the legacy API, destroyed on drop.
 //!
-//! The library is loaded whenever there is a handle of it, and everything here starts from one.
+//! The library is loaded whenever a handle exists, and everything in this module requires a handle.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -17,27 +17,27 @@ use crate::handles::LibraryHandle;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 
-/// The status of a call as a result. The library's own message is the error's context.
+/// Converts the status of a call to a result. The library's own message is the error's context.
 pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     if status == Status::SUCCESS {
         return Ok(());
     }
     let mut message = [0 as c_char; 1024];
-    // SAFETY: cuDNN 9 has the function; it writes at most this number of characters, with a zero at the end.
+    // SAFETY: cuDNN 9 has the function; it writes at most this number of characters, including a terminating zero.
     unsafe { sys::cudnnGetLastErrorString(message.as_mut_ptr(), message.len()) };
     if let Some(last) = message.last_mut() {
         *last = 0;
     }
-    // SAFETY: the characters end with a zero.
+    // SAFETY: the string is zero-terminated.
     let message = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
     Err(LibraryError::of_call("cuDNN", call, status, message.trim()))
 }
 
-/// A handle of the library, which one thread uses at a time.
+/// A library handle, used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct RawHandle(cudnnHandle_t);
 
-// SAFETY: the library lets any thread use a handle, one at a time.
+// SAFETY: the library allows any thread to use a handle, one at a time.
 unsafe impl Send for RawHandle {}
 
 impl RawHandle {
@@ -63,12 +63,12 @@ impl LibraryHandle for RawHandle {
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: this value owns the handle and is being dropped. The status is of no use.
+        // SAFETY: this value owns the handle and is being dropped. The status is not useful.
         unsafe { functions::cudnnDestroy(self.0) };
     }
 }
 
-/// A type of attributes.
+/// An attribute type.
 pub(super) trait Attribute {
     const KIND: Type;
 }
@@ -92,11 +92,11 @@ attributes! {
     sys::cudnnBackendHeurMode_t, CUDNN_TYPE_HEUR_MODE;
 }
 
-/// A descriptor of the graph interface.
+/// A descriptor of the graph API.
 #[derive(Debug)]
 pub(super) struct Descriptor(cudnnBackendDescriptor_t);
 
-// SAFETY: a descriptor is plain memory of the library's, which any thread may use, one at a time.
+// SAFETY: a descriptor is plain memory of the library, which any thread may use, one at a time.
 unsafe impl Send for Descriptor {}
 
 impl Descriptor {
@@ -114,21 +114,21 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// The values are of the type of this kind.
+    /// The values are of the type that `kind` denotes.
     unsafe fn set_as<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
-        // SAFETY: the descriptor is alive, and there are `count` values of this type, by the caller's promise.
+        // SAFETY: the descriptor is alive, and there are `count` values of this type, as the caller guarantees.
         check("cudnnBackendSetAttribute", unsafe {
             functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
         })
     }
 
     pub fn set<V: Attribute>(&mut self, name: Name, values: &[V]) -> Result<()> {
-        // SAFETY: the kind is that of the values.
+        // SAFETY: the kind matches the values.
         unsafe { self.set_as(name, V::KIND, values) }
     }
 
-    /// A factor, as the library wants it for a computation in this type.
+    /// Sets a scalar in the type that the library requires for this compute type.
     pub fn set_factor(&mut self, name: Name, compute: cudnnDataType_t, value: f64) -> Result<()> {
         match compute {
             cudnnDataType_t::CUDNN_DATA_DOUBLE => self.set(name, &[value]),
@@ -136,17 +136,17 @@ impl Descriptor {
         }
     }
 
-    /// Other descriptors, which must live as long as this one is used.
+    /// Sets other descriptors, which must outlive this one.
     pub fn set_descriptors(&mut self, name: Name, descriptors: &[&Descriptor]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(|descriptor| descriptor.0).collect();
-        // SAFETY: the type is that of the values.
+        // SAFETY: the type matches the values.
         unsafe { self.set_as(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw) }
     }
 
     /// # Safety
-    /// The addresses are what an execution with this descriptor may use.
+    /// An execution with this descriptor may use the memory at the addresses.
     pub unsafe fn set_pointers(&mut self, name: Name, pointers: &[*mut c_void]) -> Result<()> {
-        // SAFETY: the type is that of the values.
+        // SAFETY: the type matches the values.
         unsafe { self.set_as(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
     }
 
@@ -166,7 +166,7 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// The number of values of an attribute.
+    /// Number of values of an attribute.
     pub fn count(&self, name: Name, kind: Type) -> Result<usize> {
         let mut count = 0i64;
         // SAFETY: the descriptor is alive; no value is requested.
@@ -176,7 +176,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Fills descriptors with the values of an attribute, from the first on. Returns the number filled.
+    /// Fills descriptors with the values of an attribute, in order. Returns the number filled.
     pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
         let mut count = 0i64;
@@ -189,11 +189,11 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
 
-    /// The numerical notes of an engine, by number: a library that is newer than the bindings may have others.
+    /// Numerical notes of an engine, as numbers: a library newer than the bindings may have others.
     pub fn numerical_notes(&self) -> Result<Vec<u32>> {
         let mut notes = [u32::MAX; NOTES];
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive; a note is an enumeration of C, of the size of `u32`.
+        // SAFETY: the descriptor is alive; a note is a C enumeration of the size of `u32`.
         check("cudnnBackendGetAttribute", unsafe {
             let (name, kind) = (Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
             let into = notes.as_mut_ptr().cast();
@@ -204,7 +204,7 @@ impl Descriptor {
     }
 }
 
-/// Kinds of numerical notes.
+/// Number of kinds of numerical notes.
 const NOTES: usize = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize;
 
 impl Drop for Descriptor {
@@ -214,7 +214,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// A kind of descriptor of the older interface.
+/// A kind of descriptor of the legacy API.
 pub(super) trait Old {
     type Raw: Copy;
     const NAME: &'static str;
@@ -255,7 +255,7 @@ old!(
     cudnnDestroyActivationDescriptor
 );
 
-/// A descriptor of the older interface.
+/// A descriptor of the legacy API.
 #[derive(Debug)]
 pub(super) struct OldDescriptor<K: Old> {
     raw: K::Raw,
@@ -280,7 +280,7 @@ impl<K: Old> Drop for OldDescriptor<K> {
     }
 }
 
-/// The older interface's descriptor of a tensor.
+/// Creates the legacy API's descriptor of a tensor.
 pub(super) fn tensor(
     operation: &'static str,
     shape: &Shape,

@@ -9,9 +9,9 @@ use crate::element::{DataType, Element, Factor};
 
 /// Element types of tensors: `f32`, `f64`, `f16` and `bf16`.
 ///
-/// Sums are kept in [`Self::Real`], and scales and the parameters of normalisations are of that type.
+/// Sums are accumulated in [`Self::Real`], which is also the type of scales and of normalization parameters.
 pub trait Float: Element {
-    /// `f64` for `f64`, `f32` for the others.
+    /// Accumulation type: `f64` for `f64`, `f32` for the others.
     type Real: Float<Real = Self::Real> + Add<Output = Self::Real> + Mul<Output = Self::Real> + AddAssign;
 }
 
@@ -31,7 +31,7 @@ impl Float for bf16 {
     type Real = f32;
 }
 
-/// By cuDNN's name.
+/// Returns cuDNN's data type.
 pub(super) fn data<T: Float>() -> cudnnDataType_t {
     match T::TYPE {
         DataType::F64 => cudnnDataType_t::CUDNN_DATA_DOUBLE,
@@ -41,19 +41,19 @@ pub(super) fn data<T: Float>() -> cudnnDataType_t {
     }
 }
 
-/// An element in the type that sums of it are kept in.
+/// Converts an element to its accumulation type.
 #[inline]
 pub(super) fn widen<T: Float>(value: T) -> T::Real {
     T::Real::from_f64(value.to_f64())
 }
 
-/// A sum as an element, rounded once.
+/// Rounds a sum to an element, once.
 #[inline]
 pub(super) fn round<T: Float>(value: T::Real) -> T {
     T::from_f64(value.to_f64())
 }
 
-/// The factors 1 and 0.
+/// Returns the factors 1 and 0.
 pub(super) fn factors<T: Float>() -> [Factor; 2] {
     [1.0, 0.0].map(Factor::of::<T>)
 }

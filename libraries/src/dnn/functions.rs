@@ -1,4 +1,4 @@
-//! The functions of cuDNN that are used.
+//! cuDNN functions in use.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -11,7 +11,7 @@ use cudarc::cudnn::sys::{
 
 use crate::functions::functions;
 
-/// The status that a function returns. 0 is success.
+/// Status returned by a function. 0 is success.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Status(u32);
@@ -22,11 +22,11 @@ impl Status {
     const NOT_SUPPORTED: Self = Self(3000);
 }
 
-/// The library's name of it, or its number.
+/// Formats the library's name of the status, or its number.
 impl std::fmt::Debug for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // SAFETY: the library is loaded, since all that calls functions starts from a handle of it; for any number the
-        // function gives a text that stays and ends with a zero.
+        // SAFETY: the library is loaded, since every caller holds a handle of it; for any number the function returns a
+        // static zero-terminated string.
         let name = unsafe {
             type Names = unsafe extern "C" fn(Status) -> *const c_char;
             let names = sys::culib().get::<Names>(b"cudnnGetErrorString\0");

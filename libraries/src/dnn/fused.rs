@@ -1,4 +1,4 @@
-//! [`convolution_fused`]: a convolution with bias and activation in one pass.
+//! [`convolution_fused`]: convolution with fused bias and activation.
 
 use cudarc::cudnn::sys::{cudnnActivationMode_t, cudnnNanPropagation_t};
 
@@ -20,24 +20,24 @@ use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The function applied to each element last.
+/// Activation function, applied last to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
-    /// Nothing.
+    /// Identity.
     #[default]
     Identity,
     /// `max(v, 0)`.
     Relu,
 }
 
-/// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias for each output channel.
+/// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias per output channel.
 ///
-/// On GPUs it is one pass for an `alpha` of 1 and a `beta` of 0, if cuDNN has an engine for it and there is memory for its
-/// workspace; otherwise three passes. The three differ in rounding: sums are rounded to the element type before the bias is
-/// added. If one of the three fails, those before it were enqueued.
+/// On GPUs this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for it, and its workspace can be
+/// allocated. Otherwise it takes three passes. These round differently: sums are rounded to the element type before the
+/// bias is added. If one of the three fails, those before it were enqueued.
 ///
 /// # Errors
-/// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.
+/// Errors of [`convolution`]; [`LibraryError::Shape`] unless there is one bias per output channel.
 #[track_caller]
 pub fn convolution_fused<T: Float>(
     stream: &Stream,
@@ -67,15 +67,15 @@ pub fn convolution_fused<T: Float>(
         return Ok(());
     }
     if device.is_emulated() {
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; they are of the
-        // geometry's shapes, and the work stays inside them.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; they have the geometry's
+        // shapes, and the work stays inside them.
         return unsafe {
             let host = move || host::convolution::run_fused::<T>(&geometry, places, activation);
             stream.enqueue_host_named(NAME, &parts, host)
         };
     }
     call::check_type::<T>(NAME, device)?;
-    // Whether engines for one pass heed factors is not documented.
+    // It is not documented whether fused engines apply the factors.
     let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
     if is_plain && places.iter().all(|place| place.len != 0) {
         let epilogue = match activation {
@@ -85,7 +85,7 @@ pub fn convolution_fused<T: Float>(
         let options = options.options.unwrap_or_else(|| options::options(device));
         let what = (Operation::Forward, epilogue);
         let request = Request::new::<T>(NAME, stream, what, &geometry, options, (&parts, &places));
-        // SAFETY: parts and places are of tensors of the geometry's shapes, as was checked above.
+        // SAFETY: parts and places are of tensors of the geometry's shapes, as checked above.
         match unsafe { request.run() } {
             Ok(Outcome::Enqueued) => return Ok(()),
             Ok(Outcome::NoPlan(_)) => {}
@@ -93,28 +93,28 @@ pub fn convolution_fused<T: Float>(
             Err(error) => return Err(error),
         }
     }
-    // All checks come before the convolution, so that a refusal leaves y unchanged.
+    // All checks precede the convolution, so that an error leaves y unchanged.
     let passes = Passes::new::<T>(NAME, stream, &y.shape, activation)?;
     convolution(stream, options, x, w, y)?;
     passes.enqueue(NAME, stream, bias, y)
 }
 
-/// Whether the workspace was too small for the engines of one pass. The passes may need less.
+/// Returns true if the workspace was too small for the fused engines. The three passes may need less.
 fn is_for_workspace(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory(_))
         || matches!(error.downcast_ref(), Some(LibraryError::WorkspaceTooSmall { .. }))
 }
 
-/// The operations that follow a convolution of the older interface, each in a pass of its own.
+/// The passes after a convolution in the legacy API.
 struct Passes {
     bias: OldDescriptor<TensorKind>,
     y: OldDescriptor<TensorKind>,
-    /// `None`: there is no activation.
+    /// ReLU descriptor; `None` if there is no activation.
     relu: Option<OldDescriptor<ActivationKind>>,
 }
 
 impl Passes {
-    /// For an output of this shape.
+    /// Creates the descriptors for an output of this shape.
     fn new<T: Float>(name: &'static str, stream: &Stream, y: &Shape, activation: Activation) -> Result<Self> {
         let _handle = call::acquire(stream)?;
         let of_bias = Shape { dims: [1, y.dims[1], 1, 1, 1], ..*y };
@@ -134,7 +134,7 @@ impl Passes {
         Ok(Self { bias: tensor(name, &of_bias, data::<T>())?, y: tensor(name, y, data::<T>())?, relu })
     }
 
-    /// Enqueues `y = activation(y + bias)`; y is of the shape that this was made for.
+    /// Enqueues `y = activation(y + bias)`; y has the shape passed to [`Self::new`].
     fn enqueue<T: Float>(
         &self,
         name: &'static str,
@@ -149,7 +149,7 @@ impl Passes {
             let factors = factors::<T>();
             let [one, zero] = factors.each_ref().map(Factor::as_ptr);
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
-            // are the parts that are noted.
+            // are the recorded parts.
             check("cudnnAddTensor", unsafe {
                 functions::cudnnAddTensor(handle, one, bias, from, one, y, to)
             })?;

@@ -1,4 +1,4 @@
-//! [`Geometry`]: everything that decides how a convolution is computed, checked, and [`Key`], the same as plain words.
+//! [`Geometry`]: all checked parameters of a convolution that determine its plan, and [`Key`], the same as plain words.
 
 use super::convolution::Convolution;
 use super::element::Float;
@@ -9,7 +9,7 @@ use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 
-/// Which of the three tensors of a convolution is computed from the others.
+/// Selects the tensor of a convolution that is computed from the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     Forward,
@@ -17,7 +17,7 @@ pub(super) enum Operation {
     BackwardWeights,
 }
 
-/// The operations that follow a forward convolution in the same pass.
+/// Epilogue of a forward convolution, in the same kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Epilogue {
     Nothing,
@@ -25,7 +25,7 @@ pub(super) enum Epilogue {
     BiasRelu,
 }
 
-/// The shapes of a convolution, which fit each other.
+/// Matching shapes of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub x: Shape,
@@ -40,7 +40,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Of a convolution whose output is not known yet: it is computed.
+    /// Creates the geometry of a convolution and computes its output shape.
     pub fn of_input(
         operation: &'static str,
         convolution: &Convolution,
@@ -100,7 +100,7 @@ impl Geometry {
         Ok(Self { x: *x, w: *w, y, padding, stride, dilation, groups, alpha, beta })
     }
 
-    /// Of three tensors.
+    /// Creates the geometry of three tensors.
     pub fn new(
         operation: &'static str,
         convolution: &Convolution,
@@ -126,19 +126,19 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Spatial dimensions for the library.
+    /// Number of spatial dimensions passed to the library.
     pub fn library_spatial(&self) -> usize {
         self.x.rank() - 2
     }
 
-    /// Values of the spatial dimensions for the library.
+    /// Returns the values of the spatial dimensions in the library's form.
     pub fn of_library(&self, values: [usize; 3]) -> [i64; 3] {
         let [d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.x.spatial == 3 { [d, h, w] } else { [h, w, 0] }
     }
 }
 
-/// The key of a plan: plain words.
+/// Cache key of a plan, as plain words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub operation: Operation,
@@ -146,7 +146,7 @@ pub(super) struct Key {
     pub data: DataType,
     pub is_nhwc: bool,
     pub options: Options,
-    /// The largest power of two up to 16 that divides the addresses of x, w, y and the bias.
+    /// Alignments of x, w, y and the bias: the largest power of two, up to 16, that divides the address.
     pub alignments: [u8; 4],
     pub x: [i64; 5],
     pub w: [i64; 5],
@@ -154,7 +154,7 @@ pub(super) struct Key {
     pub stride: [i64; 3],
     pub dilation: [i64; 3],
     pub rank: usize,
-    /// The bits of the factors.
+    /// Bit patterns of the factors.
     pub factors: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! [`Graph`]: a convolution in cuDNN's graph interface, and the engines that its heuristics suggest for it.
+//! [`Graph`]: a convolution in cuDNN's graph API, and the engines that its heuristics suggest.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
@@ -13,10 +13,10 @@ use super::options::Options;
 use super::tensor::Shape;
 use warpsmith_runtime::error::{Error, Result};
 
-/// The identifiers of tensors: those of x, w, y and the bias, in the order of [`Key::alignments`].
+/// Tensor identifiers of x, w, y and the bias, in the order of [`Key::alignments`].
 pub(super) const IDS: [i64; 4] = [1, 2, 3, 4];
 
-/// A finished graph, with what it refers to.
+/// A finalized graph, with the descriptors that it refers to.
 #[derive(Debug)]
 pub(super) struct Graph {
     graph: Descriptor,
@@ -24,10 +24,10 @@ pub(super) struct Graph {
     _parts: Vec<Descriptor>,
 }
 
-/// Engines with their settings.
+/// Engine configurations.
 pub(super) struct Candidates {
     pub configs: Vec<Descriptor>,
-    /// Why there may be others: the lists that the library did not give.
+    /// Errors of the heuristics lists that the library did not return: there may be further engines.
     pub failed: Vec<Error>,
 }
 
@@ -79,8 +79,8 @@ impl Graph {
         Ok(Self { graph: graph.finalize()?, _operations: operations, _parts: parts })
     }
 
-    /// Engines with their settings, the most promising first, which do what the options ask for. Those of the fallback list,
-    /// which are slow but take any geometry, are the last.
+    /// Returns the engine configurations that satisfy the options, most promising first. The fallback engines, slow but
+    /// accepting any geometry, come last.
     pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
         let mut failed = Vec::new();
@@ -116,15 +116,15 @@ impl Graph {
     }
 }
 
-/// The numerical notes of the engine that a configuration is of.
+/// Returns the numerical notes of a configuration's engine.
 fn notes(config: &Descriptor) -> Result<Vec<u32>> {
     let mut engine = [Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?];
     config.fill(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &mut engine)?;
     engine[0].numerical_notes()
 }
 
-/// Whether an engine with these notes does what the options ask for. As in PyTorch, engines that round their inputs to a
-/// smaller type are never taken, and without TF32 those for `f32` that use tensor cores are not.
+/// Returns true if an engine with these notes satisfies the options. As in PyTorch, engines that round their inputs to
+/// a smaller type are never used. Without TF32, `f32` engines that use tensor cores are excluded too.
 fn is_allowed(notes: &[u32], data: cudnnDataType_t, options: &Options) -> bool {
     let has = |note: Note| notes.contains(&(note as u32));
     let is_single = data == cudnnDataType_t::CUDNN_DATA_FLOAT;
@@ -155,13 +155,13 @@ impl Builder<'_> {
         tensor.finalize()
     }
 
-    /// One of x, w, y and the bias.
+    /// Creates the descriptor of x, w, y or the bias.
     fn operand(&self, index: usize, shape: &Shape) -> Result<Descriptor> {
         let alignment = i64::from(self.key.alignments[index]);
         self.tensor(shape, IDS[index], self.data, alignment, false)
     }
 
-    /// The intermediate tensor between two operations, of the output's shape.
+    /// Creates the virtual tensor between two operations, of the output's shape.
     fn intermediate(&self, id: i64) -> Result<Descriptor> {
         self.tensor(&self.geometry.y, id, self.compute, 16, true)
     }
@@ -200,7 +200,7 @@ impl Builder<'_> {
         operation.finalize()
     }
 
-    /// An operation on each element of `x`, with `b` if it takes two.
+    /// Creates a pointwise operation on `x`, with `b` if it is binary.
     fn pointwise(
         &self,
         mode: cudnnPointwiseMode_t,
@@ -229,7 +229,7 @@ impl Builder<'_> {
     }
 }
 
-/// The descriptor of an operation, and the names of its x, w, y, convolution, alpha and beta.
+/// Returns the descriptor kind of an operation, and the names of its x, w, y, convolution, alpha and beta.
 fn names(operation: Operation) -> (Kind, [Name; 6]) {
     match operation {
         Operation::Forward => (

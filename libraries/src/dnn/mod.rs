@@ -1,21 +1,22 @@
-//! cuDNN: convolutions forward and backward, with bias and activation, pooling, softmax and batch normalisation.
+//! cuDNN: convolution forward and backward, with bias and activation, pooling, softmax and batch normalization.
 //!
-//! | function | what | on the emulated device |
+//! | function | operation | on the emulated device |
 //! | --- | --- | --- |
 //! | [`convolution`], [`convolution_backward_data`], [`convolution_backward_weights`] | 1 to 3 spatial dimensions, groups, dilation | yes |
-//! | [`convolution_fused`] | the convolution, a bias and ReLU in one pass | yes |
-//! | [`pooling`], [`pooling_backward`] | maximum, average | yes |
-//! | [`softmax`], [`softmax_backward`] | and its logarithm, over the channels | yes |
-//! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all but the channels | yes |
+//! | [`convolution_fused`] | convolution with fused bias and ReLU | yes |
+//! | [`pooling`], [`pooling_backward`] | max and average pooling | yes |
+//! | [`softmax`], [`softmax_backward`] | softmax and log-softmax, over the channels | yes |
+//! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all dimensions but the channels
+//! | yes |
 //!
-//! Tensors are [`Tensor`] and [`TensorMut`] of [`Float`] elements, in either [`Layout`]; those of one call have the same.
-//! Sums are kept in `f32` (`f64` for `f64`) and rounded once; with `allow_tf32`, which is on as in PyTorch, products of
-//! `f32` are of numbers rounded to ten bits of mantissa on GPUs.
+//! Tensors are [`Tensor`] and [`TensorMut`] of [`Float`] elements, in either [`Layout`]; all tensors of a call have the
+//! same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. `allow_tf32` is on, as in PyTorch:
+//! GPUs then multiply `f32` inputs rounded to TF32 (10 mantissa bits).
 //!
-//! How a convolution is computed is chosen once for a geometry and kept: by the library's heuristics, or by timing what
-//! they suggest ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are of a call, or those
-//! of the device ([`set_options`]). The workspace is allocated for each call from the caching allocator, on the stream of
-//! the call; when it does not fit into memory, a plan that needs less is taken.
+//! The plan of a convolution is chosen once per geometry and cached. It is chosen by the library's heuristics, or by
+//! timing their suggestions ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are per
+//! call, or per device ([`set_options`]). The workspace is allocated for each call from the caching allocator, on the
+//! stream of the call. If it does not fit into memory, a plan that needs less is used.
 //!
 //! ```
 //! use warpsmith_libraries::dnn::{self, Convolution, Layout, Tensor, TensorMut};

@@ -1,4 +1,4 @@
-//! Batch normalisation: training, inference and the gradient.
+//! Batch normalization: training, inference and the gradient.
 
 use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
 
@@ -14,13 +14,13 @@ use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The constants of a batch normalisation, which is over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
+/// Parameters of a batch normalization over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
 /// `BatchNorm3d`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
-    /// Added to the variance. 1e-5 by default.
+    /// Epsilon, added to the variance. 1e-5 by default.
     pub epsilon: f64,
-    /// The share of a batch in the running statistics. 0.1 by default.
+    /// Momentum: weight of a batch in the running statistics. 0.1 by default.
     pub momentum: f64,
 }
 
@@ -30,36 +30,36 @@ impl Default for BatchNorm {
     }
 }
 
-/// Statistics of all batches so far, a value of each for each channel: for inference.
+/// Running statistics over all batches so far, one value per channel: for inference.
 #[derive(Debug)]
 pub struct RunningStatistics<'a, R: Float> {
-    /// The mean.
+    /// Running mean.
     pub mean: DeviceSliceMut<'a, R>,
-    /// The variance, as of a sample (divided by one less than the number of elements).
+    /// Running variance, unbiased (divided by one less than the number of elements).
     pub variance: DeviceSliceMut<'a, R>,
 }
 
-/// Statistics of one batch, a value of each for each channel: for the gradient.
+/// Statistics of one batch, one value per channel: for the gradient.
 #[derive(Debug)]
 pub struct BatchStatistics<'a, R: Float> {
-    /// The mean.
+    /// Mean of the batch.
     pub mean: DeviceSliceMut<'a, R>,
-    /// One by the square root of the variance and epsilon.
+    /// Inverse standard deviation: `1 / sqrt(variance + epsilon)`.
     pub inverse_deviation: DeviceSliceMut<'a, R>,
 }
 
-/// The gradients of a batch normalisation.
+/// Gradients of a batch normalization.
 #[derive(Debug)]
 pub struct BatchNormGradients<'a, T: Float> {
-    /// For the input.
+    /// Gradient for the input.
     pub input: TensorMut<'a, T>,
-    /// For the scale of each channel.
+    /// Gradient for the scale of each channel.
     pub scale: DeviceSliceMut<'a, T::Real>,
-    /// For the bias of each channel.
+    /// Gradient for the bias of each channel.
     pub bias: DeviceSliceMut<'a, T::Real>,
 }
 
-/// Fails unless each of these has a value for each channel.
+/// Fails unless each operand has one value per channel.
 fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]) -> Result<()> {
     let channels = shape.dims[1];
     match values.iter().find(|value| value.part.is_some() && value.place.len != channels) {
@@ -71,9 +71,9 @@ fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]
     }
 }
 
-/// Fails unless a variance can be computed. There are channels.
+/// Fails unless a variance can be computed. There is at least one channel.
 fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
-    // The elements of each channel, of which there is at least one.
+    // Number of elements of each channel; there is at least one channel.
     let elements = shape.elements().unwrap_or(0) / shape.dims[1];
     if elements > 1 {
         return Ok(());
@@ -97,7 +97,7 @@ impl BatchNorm {
 
 const MODE: cudnnBatchNormMode_t = cudnnBatchNormMode_t::CUDNN_BATCHNORM_SPATIAL;
 
-/// Descriptors of a tensor and of a value for each of its channels.
+/// Creates the descriptors of a tensor and of its per-channel values.
 fn descriptors(
     operation: &'static str,
     shape: &Shape,
@@ -112,13 +112,12 @@ fn descriptors(
     Ok((whole, channels))
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the mean and variance of each channel of this
-/// batch, which are kept in `saved` and enter the running statistics.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the mean and variance of each channel of
+/// this batch. They are stored in `saved` and update the running statistics.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], also for a batch of one element for each channel or none,
-/// [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; whatever the library or
-/// the driver reports.
+/// [`LibraryError::Shape`], also for a batch with fewer than two elements per channel; [`LibraryError::Missing`];
+/// [`warpsmith_runtime::Error::DifferentDevices`]; any error of the library or the driver.
 #[track_caller]
 pub fn batch_norm_training<T: Float>(
     stream: &Stream,
@@ -162,8 +161,8 @@ pub fn batch_norm_training<T: Float>(
         |handle, [scale, bias, mean, deviation, running_mean, running_variance, x, y]| {
             let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
             let [one, zero] = factors::<T>();
-            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
-            // channel, or null where the library lets them be.
+            // SAFETY: handle and descriptors are alive. The pointers are to a tensor of this shape and to one value per
+            // channel, or null where the library allows it.
             check("cudnnBatchNormalizationForwardTraining", unsafe {
                 functions::cudnnBatchNormalizationForwardTraining(
                     handle,
@@ -186,15 +185,15 @@ pub fn batch_norm_training<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or have one value for each channel.
+        // SAFETY: the operands have this shape, or one value per channel.
         move |places| unsafe { host::norm::training::<T>(&norm, &shape, places) },
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with statistics of each channel that are given.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the given statistics of each channel.
 ///
 /// # Errors
-/// As [`batch_norm_training`].
+/// Same as [`batch_norm_training`].
 #[track_caller]
 pub fn batch_norm_inference<T: Float>(
     stream: &Stream,
@@ -226,7 +225,7 @@ pub fn batch_norm_inference<T: Float>(
             let (of_x, of_channels) = descriptors(NAME, &shape, data::<T>())?;
             let ([one, zero], whole, channels) = (factors::<T>(), of_x.get(), of_channels.get());
             let (one, zero, epsilon) = (one.as_ptr(), zero.as_ptr(), norm.epsilon);
-            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
+            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to one value per
             // channel.
             check("cudnnBatchNormalizationForwardInference", unsafe {
                 functions::cudnnBatchNormalizationForwardInference(
@@ -235,16 +234,16 @@ pub fn batch_norm_inference<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or have one value for each channel.
+        // SAFETY: the operands have this shape, or one value per channel.
         move |places| unsafe { host::norm::inference::<T>(&norm, &shape, places) },
     )
 }
 
 /// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` for its output and the statistics that it
-/// saved. Those for the scale and bias are sums, which are 0 for a batch of no elements.
+/// saved. The gradients for scale and bias are sums; they are 0 for an empty batch.
 ///
 /// # Errors
-/// As [`batch_norm_training`], but for a batch of no elements.
+/// Errors of [`batch_norm_training`], except that an empty batch is allowed.
 #[track_caller]
 pub fn batch_norm_backward<T: Float>(
     stream: &Stream,
@@ -285,7 +284,7 @@ pub fn batch_norm_backward<T: Float>(
         |handle, [scale, mean, deviation, dscale, dbias, x, dy, dx]| {
             let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
             let [one, zero] = factors::<T>();
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to values for each
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to one value per
             // channel.
             check("cudnnBatchNormalizationBackward", unsafe {
                 functions::cudnnBatchNormalizationBackward(
@@ -311,7 +310,7 @@ pub fn batch_norm_backward<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or have one value for each channel.
+        // SAFETY: the operands have this shape, or one value per channel.
         move |places| unsafe { host::norm::backward::<T>(&shape, places) },
     )
 }

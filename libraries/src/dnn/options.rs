@@ -1,4 +1,4 @@
-//! [`Options`]: how convolutions are computed, and the state that a device keeps: handles, plans and choices of them.
+//! [`Options`]: computation options of convolutions, and the per-device state: handles, plans and cached choices.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 
-/// How convolutions are computed. PyTorch's names are those of `torch.backends.cudnn`.
+/// Computation options of convolutions. The PyTorch names are in `torch.backends.cudnn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Whether products of `f32` may be of numbers rounded to TF32, which is several times as fast (PyTorch:
-    /// `allow_tf32`). On by default. Off: only engines that keep all 24 bits.
+    /// True if `f32` inputs may be rounded to TF32, which is several times as fast (PyTorch: `allow_tf32`). On by
+    /// default. If off, only engines that keep all 24 mantissa bits are used.
     pub allow_tf32: bool,
-    /// Whether the same call must give the same bits each time (PyTorch: `deterministic`). Off by default.
+    /// True if repeating a call must give bit-identical results (PyTorch: `deterministic`). Off by default.
     pub deterministic: bool,
-    /// Whether the plans that the heuristics suggest are timed when a geometry is first met, and the fastest kept
-    /// (PyTorch: `benchmark`). It waits for the stream. Off by default, and while a graph is captured.
+    /// True to time the heuristics' plans on the first use of a geometry and keep the fastest (PyTorch: `benchmark`).
+    /// This waits for the stream. Off by default, and while a graph is captured.
     pub benchmark: bool,
-    /// The number of plans that are timed, 0 for all (PyTorch: `benchmark_limit`). 10 by default.
+    /// Maximum number of plans to time, 0 for all (PyTorch: `benchmark_limit`). 10 by default.
     pub benchmark_limit: u32,
-    /// The most workspace of a call in bytes; `None` (the default): what there is.
+    /// Maximum workspace of a call in bytes; `None` (the default) for no limit other than the available memory.
     pub workspace_limit: Option<u64>,
 }
 
@@ -42,21 +42,21 @@ impl Default for Options {
     }
 }
 
-/// The options of calls that bring none of their own.
+/// Returns the device's default options.
 pub fn options(device: &Device) -> Options {
     *State::of(device).options()
 }
 
-/// Sets the options of calls that bring none of their own.
+/// Sets the device's default options, used by calls without their own.
 pub fn set_options(device: &Device, options: Options) {
     *State::of(device).options() = options;
 }
 
-/// The device's cache of plans: for how many geometries it is kept which plan was chosen.
+/// Returns the device's plan cache. Its size counts the geometries with a cached choice of plan.
 ///
-/// The plans themselves are kept ready by cuDNN's handles, of which there is one for each call that is active at once:
-/// each keeps those that it used last, at most 1024 and no more than the cache's limit. One that was evicted is made again
-/// as it was chosen. A handle drops what is too much when it is used next.
+/// The finalized plans are cached per cuDNN handle; there is one handle per concurrently active call. Each handle keeps
+/// its most recently used plans, at most 1024 and at most the cache's limit. An evicted plan is rebuilt from the cached
+/// choice. A handle evicts surplus plans when it is next used.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(State::of(device))
 }
@@ -82,17 +82,17 @@ impl Kept for State {
     }
 }
 
-/// The most plans that a handle keeps ready: they have memory of the host's and code on the device.
+/// Maximum number of finalized plans per handle: they hold host memory and device code.
 const MOST_OF_HANDLE: usize = 1024;
 
 /// A device's state for this module.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,
-    /// Which of the plans that the heuristics suggest was taken.
+    /// Index of the chosen plan among those that the heuristics suggest.
     choices: Mutex<Lru<Key, usize>>,
     options: Mutex<Options>,
-    /// Counts when the caches were emptied.
+    /// Incremented whenever the caches are cleared.
     generation: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
@@ -112,7 +112,7 @@ impl Default for State {
 }
 
 impl State {
-    /// That of a device.
+    /// Returns the device's state.
     pub fn of(device: &Device) -> &Self {
         device.extension(Self::default)
     }
@@ -125,7 +125,7 @@ impl State {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties a handle's cache when the caches were emptied since it was last used.
+    /// Clears a handle's cache if the caches were cleared since its last use.
     pub(super) fn refresh(&self, handle: &mut Handle) {
         let generation = self.generation.load(Ordering::Relaxed);
         if handle.generation != generation {
@@ -135,10 +135,11 @@ impl State {
     }
 }
 
-/// A handle with its plans: cuDNN does not promise that a plan may be used by two threads at once, or with another handle.
+/// A handle with its plans. cuDNN does not guarantee that two threads may use a plan at once, or that a plan may be
+/// used with another handle.
 #[derive(Debug)]
 pub(super) struct Handle {
-    /// Before the handle, which they need.
+    /// Declared before the handle, so that plans are dropped first: they need it.
     pub plans: Lru<Key, Arc<OnDevice<Plan>>>,
     pub raw: RawHandle,
     generation: u64,

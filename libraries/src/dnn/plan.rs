@@ -1,4 +1,4 @@
-//! [`Plan`]: an engine made ready for a geometry, and [`Request::run`], which finds one and enqueues it.
+//! [`Plan`]: a finalized engine configuration for a geometry, and [`Request::run`], which finds one and enqueues it.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -23,19 +23,19 @@ use warpsmith_runtime::memory::DeviceBuffer;
 use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
-/// An engine made ready.
+/// A finalized execution plan.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Locked while it is executed, which is by one thread at a time.
+    /// Locked during execution, so that one thread executes it at a time.
     ready: Mutex<Ready>,
-    /// In bytes.
+    /// Workspace in bytes.
     workspace: u64,
 }
 
 #[derive(Debug)]
 struct Ready {
     plan: Descriptor,
-    /// The configuration that the plan refers to; the graph comes when the plan is kept.
+    /// The configuration that the plan refers to; the graph is added when the plan is cached.
     _config: Descriptor,
     _graph: Option<Graph>,
 }
@@ -55,11 +55,11 @@ impl Plan {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enqueues it on the handle's stream.
+    /// Enqueues the plan on the handle's stream.
     ///
     /// # Safety
-    /// The addresses are of tensors of the plan's shapes, and of the workspace that it needs, which nothing else uses
-    /// when the stream comes to it.
+    /// The addresses are of tensors of the plan's shapes, and of the workspace that it needs; nothing else uses the
+    /// workspace when the stream executes the plan.
     unsafe fn execute(
         &self,
         handle: &RawHandle,
@@ -72,7 +72,7 @@ impl Plan {
         }
         let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &IDS[..addresses.len()])?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..addresses.len()])?;
             let workspace = workspace.0 as usize as *mut c_void;
@@ -80,7 +80,7 @@ impl Plan {
         }
         let pack = pack.finalize()?;
         let ready = self.ready();
-        // SAFETY: handle, plan and pack are alive and finished, and the addresses are as the caller promises.
+        // SAFETY: handle, plan and pack are alive and finalized, and the addresses are as the caller guarantees.
         check("cudnnBackendExecute", unsafe {
             functions::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
         })
@@ -89,30 +89,30 @@ impl Plan {
 
 /// A convolution to be enqueued on a GPU.
 pub(super) struct Request<'a, 'p> {
-    /// As the user knows it.
+    /// Operation name as the user knows it.
     name: &'static str,
     stream: &'a Stream,
     key: Key,
     data: cudnnDataType_t,
     geometry: &'a Geometry,
-    /// Of x, w, y and, for those that have one, the bias.
+    /// Parts of x, w, y and, if present, the bias.
     parts: &'a [BufferUse<'p>],
     addresses: Vec<DevicePtr>,
 }
 
-/// Whether there was a plan.
+/// Result of looking for a plan.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Enqueued,
-    /// The library has none for this geometry; the error that it reported.
+    /// The library has no plan for this geometry; holds the error that it reported.
     NoPlan(Option<Error>),
 }
 
-/// The choice that says that there is no plan.
+/// Cached choice meaning that there is no plan.
 const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
-    /// Of these parts and places: of x, w, y and, for those that have one, the bias.
+    /// Creates a request from the parts and places of x, w, y and, if present, the bias.
     pub fn new<T: Float>(
         name: &'static str,
         stream: &'a Stream,
@@ -126,7 +126,7 @@ impl<'a, 'p> Request<'a, 'p> {
         Self { name, stream, key, data: data::<T>(), geometry, parts, addresses }
     }
 
-    /// Enqueues it by the cached plan of its geometry, or by a new one.
+    /// Enqueues the convolution with the cached plan of its geometry, or with a new one.
     ///
     /// # Safety
     /// The parts and addresses are of tensors of the geometry's shapes.
@@ -144,7 +144,7 @@ impl<'a, 'p> Request<'a, 'p> {
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
             match self.execute(raw, plan) {
-                // The plan is right, but memory is short at the moment: another that needs less is not kept.
+                // The plan is valid, but memory is short at the moment: a smaller plan is used but not cached.
                 Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
                     (limit, lost) = (plan.workspace - 1, Some(error));
                 }
@@ -169,8 +169,9 @@ impl<'a, 'p> Request<'a, 'p> {
         state.choices().get(&self.key).is_some()
     }
 
-    /// Finds a plan that needs no more workspace than `limit`, and enqueues it. `lost` is why the one that is kept for the
-    /// geometry will not do: then nothing of what is found is kept, and without another plan that is the error.
+    /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
+    /// cached plan unusable. If it is set, the plan found is not cached, and `lost` is returned if there is no other
+    /// plan.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
         let keep = lost.is_none();
         let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
@@ -212,7 +213,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Keeps that there is no plan, unless it is for another reason that none was found.
+    /// Caches that there is no plan, but only if the library does not support the geometry.
     fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
         match error {
             Some(error) if !is_unsupported(&error) => Err(error),
@@ -223,7 +224,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Enqueues a plan, with a workspace of its own.
+    /// Enqueues a plan, with its own workspace.
     fn execute(&self, handle: &RawHandle, plan: &Arc<OnDevice<Plan>>) -> Result<()> {
         self.execute_in(handle, plan, &self.addresses, self.workspace(plan)?.as_mut())
     }
@@ -250,18 +251,18 @@ impl<'a, 'p> Request<'a, 'p> {
             parts.push(workspace.as_mut_slice().used());
         }
         self.stream.with_stable_capture_state(|| {
-            // The code that a captured graph runs may be the plan's own, whose handle lives until the device is dropped.
+            // A captured graph may run code owned by the plan; the plan's handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written. The addresses are
-            // of the parts, which are of the shapes that the plan was made for, by the promise of `run`'s caller; the
-            // workspace is as large as the plan needs.
+            // SAFETY: `parts` are the operands, checked not to overlap where one is written. The addresses are of the
+            // parts, with the shapes that the plan was made for, as `run`'s caller guarantees. The workspace is as
+            // large as the plan needs.
             unsafe {
                 self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
             }
         })
     }
 
-    /// Which of the addresses is written.
+    /// Returns the index of the address that is written.
     fn target(&self) -> usize {
         match self.key.operation {
             Operation::BackwardData => 0,
@@ -271,7 +272,7 @@ impl<'a, 'p> Request<'a, 'p> {
     }
 }
 
-/// Whether the library says that it does not do this, now or later.
+/// Returns true if the library reports the operation as permanently unsupported.
 fn is_unsupported(error: &Error) -> bool {
     match error.downcast_ref() {
         Some(LibraryError::Call { status, .. }) => status.starts_with("CUDNN_STATUS_NOT_SUPPORTED"),
@@ -279,7 +280,7 @@ fn is_unsupported(error: &Error) -> bool {
     }
 }
 
-/// Whether another plan may do where this one failed.
+/// Returns true if another plan may succeed where this one failed.
 fn is_of_plan(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory(_)) || error.downcast_ref::<LibraryError>().is_some()
 }
@@ -289,18 +290,17 @@ enum Found {
     None(Option<Error>),
 }
 
-/// The state of a search for a plan.
+/// State of a search for a plan.
 struct Search<'s, 'a, 'p> {
     request: &'s Request<'a, 'p>,
     handle: &'s RawHandle,
     limit: u64,
-    /// The least workspace, in bytes, of the plans that need too much.
+    /// Smallest workspace, in bytes, among the plans that exceed the limit.
     least: Option<u64>,
     failed: Failure,
 }
 
-/// The most telling of the errors: that memory ran out rather than another failure, and that rather than what is not
-/// supported. Of two alike it is the later.
+/// The most informative error: out of memory, then any other failure, then unsupported. Among equals, the latest.
 #[derive(Debug)]
 struct Failure(Option<Error>);
 
@@ -317,7 +317,7 @@ impl Failure {
 }
 
 impl Search<'_, '_, '_> {
-    /// The plan of a configuration, if the library can make it and its workspace is within the limit.
+    /// Returns the plan of a configuration, if the library can make it and its workspace is within the limit.
     fn ready(&mut self, config: Descriptor) -> Option<Arc<OnDevice<Plan>>> {
         match Plan::new(self.handle, config) {
             Ok(plan) if plan.workspace <= self.limit => {
@@ -334,7 +334,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// The first that can be enqueued, which is then enqueued.
+    /// Enqueues the first plan that can be enqueued, and returns it.
     fn first(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,
@@ -350,7 +350,7 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// The fastest of those that the options allow to be timed, which is then enqueued.
+    /// Times the plans that the options allow, enqueues the fastest, and returns it.
     fn fastest(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,
@@ -375,7 +375,7 @@ impl Search<'_, '_, '_> {
             }
         };
         if let Some(spare) = &spare {
-            // Aligned just as the target is, for which plans were made.
+            // Aligned exactly like the target, for which plans were made.
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
@@ -403,13 +403,13 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// How long a plan takes on the device, in microseconds.
+    /// Measures the time of a plan on the device, in microseconds.
     fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first loads what it needs; the device is still busy with it when the others are enqueued.
+        // The first run loads what the plan needs; the device is still busy with it while the others are enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;
@@ -442,7 +442,7 @@ mod tests {
         let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
         assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
         assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
-        // Listing the engines failed, which does not mean that there are none.
+        // Listing the engines failed, which does not imply that there are none.
         assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
         assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
     }

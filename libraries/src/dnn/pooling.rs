@@ -1,4 +1,4 @@
-//! [`pooling`]: the greatest or the mean element of each window, and its gradient.
+//! [`pooling`]: max and average pooling, and the gradient.
 
 use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
@@ -14,28 +14,28 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The result for a window's elements.
+/// Reduction over a window's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolingMode {
-    /// The greatest; NaN if one is.
+    /// Maximum; NaN if an element is NaN.
     #[default]
     Max,
-    /// The mean of the window, of which padding is a part (PyTorch: `count_include_pad=True`).
+    /// Mean of the window including padding (PyTorch: `count_include_pad=True`).
     AverageWithPadding,
-    /// The mean of the elements in the window.
+    /// Mean of the elements in the window, without padding.
     Average,
 }
 
-/// Windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
+/// Pooling windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
-    /// The result for a window's elements.
+    /// Reduction over a window's elements.
     pub mode: PoolingMode,
-    /// The window's extents. 2 by default.
+    /// Extents of the window. 2 by default.
     pub window: Axes,
-    /// Elements before and after the input, at most half a window. 0 by default.
+    /// Padding before and after the input, at most half a window. 0 by default.
     pub padding: Axes,
-    /// Elements from one window to the next; `None`, the default: the window's extent.
+    /// Stride of the window in elements; `None`, the default, for the window's extent.
     pub stride: Option<Axes>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Pooling {
     }
 }
 
-/// The windows of a pooling over an input, which fit.
+/// Checked pooling windows over an input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
     pub mode: PoolingMode,
@@ -57,10 +57,10 @@ pub(super) struct Windows {
 }
 
 impl Pooling {
-    /// The shape of the output for an input of batch, channels and spatial dimensions.
+    /// Returns the output shape for an input of batch, channels and spatial dimensions.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when the windows do not fit.
+    /// [`LibraryError::Shape`] if the windows do not fit.
     pub fn output_shape(&self, input: &[usize]) -> Result<Vec<usize>> {
         let x = Shape::new(input, Layout::Nchw)?;
         Ok(self.windows("Pooling::output_shape", &x)?.y.shown())
@@ -110,7 +110,7 @@ impl Windows {
             PoolingMode::Average => cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
         };
         let rank = self.x.rank() - 2;
-        // `output_extent` has checked that they are within 31 bits.
+        // `output_extent` has checked that they fit into 31 bits.
         let of = |values: [usize; 3]| {
             let values = values.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
             if rank == 3 { values } else { [values[1], values[2], 0] }
@@ -138,8 +138,8 @@ struct Descriptors {
 /// Enqueues `y = pooling(x)`.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], [`LibraryError::Missing`],
-/// [`warpsmith_runtime::Error::DifferentDevices`]; whatever the library or the driver reports.
+/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any error of the
+/// library or the driver.
 #[track_caller]
 pub fn pooling<T: Float>(
     stream: &Stream,
@@ -165,16 +165,16 @@ pub fn pooling<T: Float>(
                 functions::cudnnPoolingForward(handle, pooling, one, of_x, x, zero, of_y, y)
             })
         },
-        // SAFETY: the operands are of the windows' shapes.
+        // SAFETY: the operands have the windows' shapes.
         move |places| unsafe { host::pooling::forward::<T>(&windows, places) },
     )
 }
 
-/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` for it. Where several elements of a
-/// window are the greatest, one of them gets the gradient.
+/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` for it. If several elements of
+/// a window tie for the maximum, one of them gets the gradient.
 ///
 /// # Errors
-/// As [`pooling`].
+/// Same as [`pooling`].
 #[track_caller]
 pub fn pooling_backward<T: Float>(
     stream: &Stream,
@@ -211,7 +211,7 @@ pub fn pooling_backward<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of the windows' shapes.
+        // SAFETY: the operands have the windows' shapes.
         move |places| unsafe { host::pooling::backward::<T>(&windows, places) },
     )
 }

@@ -12,13 +12,13 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Which of the two functions.
+/// Selects softmax or log-softmax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Softmax {
-    /// `exp(x) / sum of exp(x)`.
+    /// Softmax: `exp(x) / sum of exp(x)`.
     #[default]
     Plain,
-    /// The logarithm of that, computed as such.
+    /// Log-softmax, computed directly.
     Log,
 }
 
@@ -33,7 +33,7 @@ impl Softmax {
     }
 }
 
-/// Enqueues `y = softmax(x)`, over the channels of each position: the rows of a tensor of two dimensions.
+/// Enqueues `y = softmax(x)`, over the channels of each position: the rows of a 2-D tensor.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Softmax, Tensor, TensorMut, softmax};
@@ -50,9 +50,9 @@ impl Softmax {
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape) unless both have one shape,
-/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; whatever the library or
-/// the driver reports.
+/// [`LibraryError::Shape`](crate::LibraryError::Shape) unless both have the same shape,
+/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; any error
+/// of the library or the driver.
 #[track_caller]
 pub fn softmax<T: Float>(
     stream: &Stream,
@@ -77,7 +77,7 @@ pub fn softmax<T: Float>(
                 functions::cudnnSoftmaxForward(handle, algorithm, MODE, one, both, x, zero, both, y)
             })
         },
-        // SAFETY: the operands are of this shape.
+        // SAFETY: the operands have this shape.
         move |places| unsafe { host::softmax::forward::<T>(function, &shape, places) },
     )
 }
@@ -85,7 +85,7 @@ pub fn softmax<T: Float>(
 /// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` for it.
 ///
 /// # Errors
-/// As [`softmax`].
+/// Same as [`softmax`].
 #[track_caller]
 pub fn softmax_backward<T: Float>(
     stream: &Stream,
@@ -112,7 +112,7 @@ pub fn softmax_backward<T: Float>(
                 functions::cudnnSoftmaxBackward(handle, algorithm, MODE, one, all, y, all, dy, zero, all, dx)
             })
         },
-        // SAFETY: the operands are of this shape.
+        // SAFETY: the operands have this shape.
         move |places| unsafe { host::softmax::backward::<T>(function, &shape, places) },
     )
 }

@@ -1,4 +1,4 @@
-//! [`Tensor`] and [`TensorMut`]: elements of a device with a shape and a layout.
+//! [`Tensor`] and [`TensorMut`]: views of device memory with a shape and a layout.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
@@ -6,28 +6,29 @@ use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 
 use super::element::Float;
 
-/// In which order the elements of a tensor lie, without gaps.
+/// Memory layout of a tensor; elements are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
-    /// Batch, channels, then the spatial dimensions: PyTorch's contiguous format.
+    /// NCHW: batch, channels, then the spatial dimensions; PyTorch's contiguous format.
     #[default]
     Nchw,
-    /// Batch, the spatial dimensions, then channels: PyTorch's `channels_last`. Shapes are written as for the other.
+    /// NHWC: batch, the spatial dimensions, then channels; PyTorch's `channels_last`. Shapes are still written in NCHW
+    /// order.
     Nhwc,
 }
 
-/// A shape of batch, channels and up to three spatial dimensions. Those that are not there are 1.
+/// A shape of batch, channels and up to three spatial dimensions. Missing dimensions are 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Batch, channels, depth, height, width.
     pub dims: [usize; 5],
-    /// The number of spatial dimensions that the user gave.
+    /// Number of spatial dimensions that the user gave.
     pub spatial: usize,
     pub layout: Layout,
 }
 
 impl Shape {
-    /// Of what the user gave.
+    /// Creates the shape from the user's dimensions.
     pub fn new(shape: &[usize], layout: Layout) -> Result<Self> {
         let (2..=5) = shape.len() else {
             return Err(LibraryError::shape(
@@ -44,7 +45,7 @@ impl Shape {
         Ok(Self { dims, spatial, layout })
     }
 
-    /// As the user wrote it.
+    /// Returns the dimensions as the user wrote them.
     pub fn shown(&self) -> Vec<usize> {
         [&self.dims[..2], &self.dims[5 - self.spatial..]].concat()
     }
@@ -53,8 +54,8 @@ impl Shape {
         self.dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))
     }
 
-    /// Of each dimension, in elements. The elements of the shape are those of a slice, so no product overflows; where
-    /// there are none, strides do not matter.
+    /// Strides of the dimensions, in elements. The shape matches the length of a slice, so no product overflows; in an
+    /// empty tensor, strides do not matter.
     pub fn strides(&self) -> [usize; 5] {
         let order = match self.layout {
             Layout::Nchw => [4, 3, 2, 1, 0],
@@ -69,19 +70,19 @@ impl Shape {
         strides
     }
 
-    /// Dimensions for the library: one spatial dimension is two of which the first is 1.
+    /// Number of dimensions passed to the library: one spatial dimension becomes two, the first being 1.
     pub fn rank(&self) -> usize {
         if self.spatial == 3 { 5 } else { 4 }
     }
 
-    /// A value of each dimension as the library orders them; the first [`Self::rank`] count.
+    /// Returns per-dimension values in the library's order; the first [`Self::rank`] are used.
     pub fn of_library(&self, values: [usize; 5]) -> [i64; 5] {
         let [n, c, d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.spatial == 3 { [n, c, d, h, w] } else { [n, c, h, w, 0] }
     }
 }
 
-/// Fails unless a slice of n elements has this shape.
+/// Fails unless a slice of `elements` elements has this shape.
 fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     let shape = Shape::new(shape, layout)?;
     if shape.elements() == Some(elements) {
@@ -92,7 +93,7 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     Err(LibraryError::shape("a tensor", text))
 }
 
-/// Elements of a device to read, with a shape.
+/// A read-only tensor view.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Tensor};
@@ -110,7 +111,7 @@ pub struct Tensor<'a, T: Float> {
     pub(super) shape: Shape,
 }
 
-/// Elements of a device to write, with a shape.
+/// A mutable tensor view.
 #[derive(Debug)]
 pub struct TensorMut<'a, T: Float> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -120,23 +121,23 @@ pub struct TensorMut<'a, T: Float> {
 macro_rules! tensor {
     ($tensor:ident, $slice:ident) => {
         impl<'a, T: Float> $tensor<'a, T> {
-            /// The elements with a shape of batch, channels and up to three spatial dimensions. Weights have output
-            /// channels, input channels of a group, and the window.
+            /// Creates a view with a shape of batch, channels and up to three spatial dimensions. Weights have output
+            /// channels, input channels per group, and the window.
             ///
             /// # Errors
-            /// [`LibraryError::Shape`] unless the shape takes exactly these elements.
+            /// [`LibraryError::Shape`] unless the shape has exactly as many elements as the slice.
             pub fn new(elements: impl Into<$slice<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
                 let slice = elements.into();
                 let shape = checked(slice.len(), shape, layout)?;
                 Ok(Self { slice, shape })
             }
 
-            /// Batch, channels and the spatial dimensions.
+            /// Returns batch, channels and the spatial dimensions.
             pub fn shape(&self) -> Vec<usize> {
                 self.shape.shown()
             }
 
-            /// In which order the elements lie.
+            /// Returns the memory layout.
             pub fn layout(&self) -> Layout {
                 self.shape.layout
             }
@@ -148,22 +149,22 @@ tensor!(Tensor, DeviceSlice);
 tensor!(TensorMut, DeviceSliceMut);
 
 impl<T: Float> TensorMut<'_, T> {
-    /// The same elements, to read.
+    /// Borrows the tensor for reading.
     pub fn as_tensor(&self) -> Tensor<'_, T> {
         Tensor { slice: self.slice.as_slice(), shape: self.shape }
     }
 }
 
-/// A value for each spatial dimension, or one for all: `1.into()`, `[2, 1].into()`.
+/// One value per spatial dimension, or one for all: `1.into()`, `[2, 1].into()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axes {
     values: [usize; 3],
-    /// 0: the first value for all.
+    /// 0 means that the first value is used for all.
     len: usize,
 }
 
 impl Axes {
-    /// For depth, height and width, of which the last `spatial` are there; `neutral` for the others.
+    /// Returns the values for depth, height and width; the last `spatial` of them exist, and the others are `neutral`.
     pub(super) fn spread(
         &self,
         operation: &'static str,
@@ -210,8 +211,8 @@ impl From<[usize; 3]> for Axes {
     }
 }
 
-/// The output's extent along one dimension, as of a window of `taps` taps `dilation` apart; `None` when the window does
-/// not fit or a figure is out of range.
+/// Returns the output extent along one dimension for a window of `taps` taps, `dilation` apart. `None` if the window
+/// does not fit or a value is out of range.
 pub(super) fn output_extent(
     input: usize,
     taps: usize,

@@ -1,13 +1,13 @@
-//! [`Real`]: the types that can be transformed, and what each is computed in.
+//! [`Real`]: element types of transforms, and their computation types.
 
 use half::f16;
 use rustfft::FftNum;
 
 use crate::element::Element;
 
-/// `f32`, `f64` or `f16`: what real numbers, and the parts of complex ones, are.
+/// Types of real numbers, and of the parts of complex ones: `f32`, `f64` or `f16`.
 pub trait Real: Element + bytemuck::Pod {
-    /// The type in which the host computes.
+    /// Computation type on the host.
     #[doc(hidden)]
     type Computed: Computed;
 }
@@ -24,10 +24,10 @@ impl Real for f16 {
     type Computed = f32;
 }
 
-/// The type in which the host computes.
+/// Computation type on the host.
 #[doc(hidden)]
 pub trait Computed: FftNum + Element {
-    /// The plans of a host that compute in this type.
+    /// Returns the host plans that compute in this type.
     fn lines(lines: &super::host::Lines) -> Option<&[super::host::Line<Self>]>;
 }
 

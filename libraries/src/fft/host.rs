@@ -1,5 +1,5 @@
-//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in
-//! single and rounded; a factor comes after that and is rounded too, as on a GPU.
+//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in single precision and
+//! rounded; scaling follows and is rounded too, as on a GPU.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Direction, Kind, Real};
 use crate::element::{DataType, Element};
 use warpsmith_runtime::driver::DevicePtr;
 
-/// A transform along one dimension, forward and inverse.
+/// A 1-D transform along one dimension, forward and inverse.
 #[doc(hidden)]
 pub struct Line<C> {
     forward: Arc<dyn Fft<C>>,
@@ -28,7 +28,7 @@ impl<C> Line<C> {
     }
 }
 
-/// The transforms of the dimensions, the fastest last.
+/// The transforms of the dimensions, the fastest-varying last.
 #[doc(hidden)]
 pub enum Lines {
     Single(Vec<Line<f32>>),
@@ -58,10 +58,11 @@ impl HostPlan {
         Self { key, lines }
     }
 
-    /// Transforms what lies at `input` to `output`, which may be the same.
+    /// Transforms the data at `input` to `output`, which may be the same address.
     ///
     /// # Safety
-    /// Both are memory of the process with the elements of the key, of this type, which nothing writes meanwhile.
+    /// Both are memory of the process, with the key's number of elements of this type; nothing else writes them
+    /// meanwhile.
     pub(super) unsafe fn run<T: Real>(
         &self,
         direction: Direction,
@@ -81,43 +82,43 @@ impl HostPlan {
         let transform = Transform { lines, sizes, direction };
         match self.key.kind {
             Kind::Complex => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let mut data = unsafe { load_complex::<T>(input, real) };
                 transform.axes(&mut data, last, sizes.len());
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { store(output, data, |z| Complex::new(scaled(z.re), scaled(z.im))) };
             }
             Kind::FromReal => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let data = unsafe { load(input, real, |x: T| Complex::from(up(x))) };
                 let mut found = transform.first_halves(data, last);
                 transform.axes(&mut found, last / 2 + 1, sizes.len() - 1);
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { store(output, found, |z| Complex::new(scaled(z.re), scaled(z.im))) };
             }
             Kind::ToReal => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let mut data = unsafe { load_complex::<T>(input, half) };
                 transform.axes(&mut data, last / 2 + 1, sizes.len() - 1);
                 let found = transform.whole_rows(&data, last);
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { store(output, found, |z| scaled(z.re)) };
             }
         }
     }
 }
 
-/// The number that the host computes with.
+/// Converts to the computation type.
 fn up<T: Real>(value: T) -> T::Computed {
     T::Computed::from_f64(value.to_f64())
 }
 
-/// The nearest number to a result.
+/// Rounds a result to the nearest number.
 fn down<T: Real>(computed: T::Computed) -> T {
     T::from_f64(computed.to_f64())
 }
 
-/// One call's work.
+/// The work of one call.
 struct Transform<'a, C> {
     lines: &'a [Line<C>],
     sizes: &'a [usize],
@@ -151,7 +152,7 @@ impl<C: Computed> Transform<'_, C> {
         }
     }
 
-    /// The first halves of the transforms of rows.
+    /// Returns the first halves of the transforms of rows.
     fn first_halves(&self, mut data: Vec<Complex<C>>, last: usize) -> Vec<Complex<C>> {
         if let Some(line) = self.lines.last() {
             line.of(self.direction).process(&mut data);
@@ -159,7 +160,7 @@ impl<C: Computed> Transform<'_, C> {
         data.chunks_exact(last).flat_map(|row| &row[..last / 2 + 1]).copied().collect()
     }
 
-    /// The transforms of rows of which the first halves are given.
+    /// Returns the transforms of rows given by their first halves.
     fn whole_rows(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
         let mut data = Vec::with_capacity(halves.len() / (last / 2 + 1) * last);
         for half in halves.chunks_exact(last / 2 + 1) {
@@ -177,25 +178,25 @@ impl<C: Computed> Transform<'_, C> {
 }
 
 /// # Safety
-/// As [`HostPlan::run`].
+/// As for [`HostPlan::run`].
 unsafe fn load<T: Real, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R) -> Vec<R> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const T, len) };
     from.iter().map(|x| convert(*x)).collect()
 }
 
 /// # Safety
-/// As [`HostPlan::run`].
+/// As for [`HostPlan::run`].
 unsafe fn load_complex<T: Real>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const Complex<T>, len) };
     from.iter().map(|z| Complex::new(up(z.re), up(z.im))).collect()
 }
 
 /// # Safety
-/// As [`HostPlan::run`]; `to` has room for `from`.
+/// As for [`HostPlan::run`]; `to` has room for `from`.
 unsafe fn store<C, R>(to: DevicePtr, from: Vec<C>, convert: impl Fn(C) -> R) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.0 as *mut R, from.len()) };
     to.iter_mut().zip(from).for_each(|(to, from)| *to = convert(from));
 }

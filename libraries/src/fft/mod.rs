@@ -1,24 +1,25 @@
-//! Fourier transforms in one to three dimensions: cuFFT on GPUs, `rustfft` on the emulated device.
+//! Fourier transforms (FFT) in one to three dimensions: cuFFT on GPUs, `rustfft` on the emulated device.
 //!
 //! Guarantees:
 //!
-//! - Sizes, types and lengths are checked before anything is enqueued. Both sides are contiguous, a whole transform after
-//!   the other, the last dimension fastest; a strided view is an error by its length.
-//! - The input is not changed, but by [`inverse_real`], which takes it to be overwritten.
-//! - Plans are kept for each device in a cache like PyTorch's ([`plan_cache`]). A call gives the same with and without it.
-//! - cuFFT's work area is memory of the caching allocator, allocated for each call on its stream, so that calls on two
-//!   streams never share it. Calls can be captured in graphs; the graph keeps the plan.
-//! - [`Norm`] says which direction is divided by the number of elements, as `norm=` of `torch.fft` and `numpy.fft`; the
-//!   default is that the inverse is. cuFFT does not divide: a direction that is divided goes over its result once more,
-//!   with cuBLAS. [`Norm::None`] is cuFFT's own behaviour.
+//! - Sizes, types and lengths are checked before anything is enqueued. Input and output are contiguous: whole
+//!   transforms one after the other, the last dimension varying fastest. A strided view fails the length check.
+//! - The input is not changed, except by [`inverse_real`], which overwrites it.
+//! - Plans are cached per device, as in PyTorch ([`plan_cache`]). A call gives the same result with and without the
+//!   cache.
+//! - cuFFT's work area is allocated from the caching allocator, for each call on its stream, so calls on two streams
+//!   never share it. Calls can be captured in graphs; the graph keeps the plan alive.
+//! - [`Norm`] selects the normalization, as `norm=` of `torch.fft` and `numpy.fft`; by default the inverse is divided
+//!   by the number of elements. cuFFT is unnormalized: a normalized direction costs one more pass over the result, with
+//!   cuBLAS. [`Norm::None`] is cuFFT's own behavior.
 //!
 //! | data | forward | inverse |
 //! | --- | --- | --- |
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
-//! | real to half of a spectrum and back | [`forward_real`] | [`inverse_real`] |
+//! | real to half spectrum and back | [`forward_real`] | [`inverse_real`] |
 //!
-//! Elements are `f32`, `f64` or `f16`. Half precision takes powers of two in each dimension, on GPUs from compute
-//! capability 5.3, and overflows above 65504, which the sum of a transform reaches before it is divided.
+//! Elements are `f32`, `f64` or `f16`. Half precision requires powers of two in each dimension and, on GPUs, compute
+//! capability 5.3. It overflows above 65504, which the unnormalized result can exceed before it is divided.
 //!
 //! ```
 //! use warpsmith_libraries::fft::{self, Complex, Shape};
@@ -37,11 +38,11 @@
 //! # }
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `shape` | [`Shape`], [`Norm`] and the checks |
-//! | `element` | [`Real`]: the types |
-//! | `plan` | a plan of cuFFT, or of the host |
+//! | `element` | [`Real`]: the element types |
+//! | `plan` | a plan of cuFFT or of the host |
 //! | `vendor` | cuFFT's functions |
 //! | `host` | transforms on the emulated device |
 
@@ -72,7 +73,7 @@ use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// A device's state for transforms.
+/// A device's state for FFTs.
 #[derive(Debug)]
 struct State(Plans<Key, Plan>);
 
@@ -81,38 +82,38 @@ impl State {
         device.extension(|| Self(Plans::new(4096)))
     }
 
-    /// The plan for a key, found or made.
+    /// Returns the plan for a key from the cache, or makes it.
     fn plan(device: &Device, operation: &'static str, key: Key) -> Result<Arc<Plan>> {
         Self::of(device).0.get_or_make(&key, || Plan::new(device, operation, key))
     }
 }
 
-/// The plan cache of a device: `torch.backends.cuda.cufft_plan_cache[device]`.
+/// Returns the plan cache of a device: `torch.backends.cuda.cufft_plan_cache[device]`.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).0)
 }
 
-/// Which way a transform goes.
+/// Direction of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    /// With `exp(-2πi jk/n)`.
+    /// Kernel `exp(-2πi jk/n)`.
     Forward,
-    /// With `exp(+2πi jk/n)`.
+    /// Kernel `exp(+2πi jk/n)`.
     Inverse,
 }
 
-/// From what to what.
+/// Input and output types of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Complex numbers to complex numbers, in both directions.
+    /// Complex to complex, in both directions.
     Complex,
-    /// Real numbers to half of their spectrum: [`forward_real`].
+    /// Real to half spectrum: [`forward_real`].
     FromReal,
-    /// Half of a spectrum to real numbers: [`inverse_real`].
+    /// Half spectrum to real: [`inverse_real`].
     ToReal,
 }
 
-/// Whether a GPU knows the type.
+/// Fails unless the GPU supports the type.
 fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
     let old = !device.is_emulated() && device.properties().capability < (5, 3);
     if key.precision != DataType::F16 || !old {
@@ -122,15 +123,14 @@ fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result
     Err(LibraryError::unsupported(operation, "half precision", needs))
 }
 
-/// Enqueues the forward transform of complex numbers, after all earlier work on both sides.
+/// Enqueues the forward complex transform, after all earlier work on both buffers.
 ///
 /// # Errors
-/// [`LibraryError::Shape`] when a size is 0 or a length is not that of the shape,
-/// [`LibraryError::Unsupported`] for a size or a GPU that half precision does not work
-/// with, [`LibraryError::Missing`],
-/// [`LibraryError::Call`] with what cuFFT says,
-/// [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the work area,
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
+/// - [`LibraryError::Shape`] if a size is 0 or a length does not match the shape.
+/// - [`LibraryError::Unsupported`] for a size or a GPU that half precision does not support.
+/// - [`LibraryError::Missing`], and [`LibraryError::Call`] with cuFFT's status.
+/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the work area.
+/// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
 pub fn forward<'i, 'o, T: Real>(
     stream: &Stream,
@@ -143,10 +143,10 @@ pub fn forward<'i, 'o, T: Real>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the inverse transform of complex numbers, after all earlier work on both sides.
+/// Enqueues the inverse complex transform, after all earlier work on both buffers.
 ///
 /// # Errors
-/// As [`forward`].
+/// Same as [`forward`].
 #[track_caller]
 pub fn inverse<'i, 'o, T: Real>(
     stream: &Stream,
@@ -159,10 +159,10 @@ pub fn inverse<'i, 'o, T: Real>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the forward transform of complex numbers in their place.
+/// Enqueues the forward complex transform in place.
 ///
 /// # Errors
-/// As [`forward`].
+/// Same as [`forward`].
 #[track_caller]
 pub fn forward_in_place<'d, T: Real>(
     stream: &Stream,
@@ -175,10 +175,10 @@ pub fn forward_in_place<'d, T: Real>(
     call.in_place(stream, shape.into(), data.into())
 }
 
-/// Enqueues the inverse transform of complex numbers in their place.
+/// Enqueues the inverse complex transform in place.
 ///
 /// # Errors
-/// As [`forward`].
+/// Same as [`forward`].
 #[track_caller]
 pub fn inverse_in_place<'d, T: Real>(
     stream: &Stream,
@@ -191,13 +191,13 @@ pub fn inverse_in_place<'d, T: Real>(
     call.in_place(stream, shape.into(), data.into())
 }
 
-/// Enqueues the forward transform of real numbers. The output has the first half of the last dimension, `n / 2 + 1`
-/// complex numbers where the input has `n` real ones; the other half is its conjugate mirrored.
+/// Enqueues the forward transform of real numbers (R2C). The output holds the half spectrum: `n / 2 + 1` complex
+/// numbers in the last dimension for `n` real ones. The other half follows by conjugate symmetry.
 ///
-/// The input begins at an even element of its buffer, as cuFFT wants it.
+/// The input must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// As [`forward`].
+/// Same as [`forward`].
 #[track_caller]
 pub fn forward_real<'i, 'o, T: Real>(
     stream: &Stream,
@@ -210,16 +210,16 @@ pub fn forward_real<'i, 'o, T: Real>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the inverse transform of half of a spectrum, as [`forward_real`] gives it, to real numbers. The shape is that
-/// of the real numbers. Elements of the spectrum that must be real are assumed to be.
+/// Enqueues the inverse transform of a half spectrum, as [`forward_real`] returns it, to real numbers (C2R). The shape
+/// is that of the real output. Elements of the spectrum that must be real are assumed to be.
 ///
-/// **The spectrum is overwritten**: cuFFT uses it for what it has computed in between, and so it has any content
-/// afterwards. Transform a copy to keep it.
+/// **The spectrum is overwritten**: cuFFT uses it as scratch space, so its content is undefined afterwards. Transform a
+/// copy to keep it.
 ///
-/// The output begins at an even element of its buffer, as cuFFT wants it.
+/// The output must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// As [`forward`].
+/// Same as [`forward`].
 #[track_caller]
 pub fn inverse_real<'i, 'o, T: Real>(
     stream: &Stream,
@@ -238,7 +238,7 @@ pub fn inverse_real<'i, 'o, T: Real>(
     call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends, output.len())
 }
 
-/// One of the functions above.
+/// Describes one of the functions above.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     operation: &'static str,
@@ -278,8 +278,8 @@ impl Call {
         self.enqueue::<T>(stream, shape, key, &[data.used()], [data.as_device_ptr(); 2], 2 * data.len())
     }
 
-    /// The lengths of input and output are those of the key, `parts` are of them; the output has this number of real
-    /// numbers.
+    /// Enqueues the call. Input and output have the key's lengths, and `parts` cover them; the output has this number
+    /// of real numbers.
     #[track_caller]
     fn enqueue<T: Real>(
         self,
@@ -306,7 +306,7 @@ impl Call {
         let parts: Vec<BufferUse<'_>> = parts.iter().cloned().chain(area_part).collect();
         let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
         stream.with_stable_capture_state(|| {
-            // A graph keeps the plan, which goes first, and its device.
+            // A graph keeps the plan, which is dropped first, and its device.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&plan), device.clone())));
             let Plan::Gpu(gpu) = &*plan else {
                 let plan = Arc::clone(&plan);
@@ -316,12 +316,12 @@ impl Call {
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work
-                // stays inside them, by their shapes.
+                // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the
+                // work stays inside them.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written. They have the
-            // lengths of the key, from which the plan was made; the work area has the size that the plan requires.
+            // SAFETY: `parts` are the operands, checked not to overlap where one is written. They have the lengths of
+            // the key, from which the plan was made; the work area has the size that the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

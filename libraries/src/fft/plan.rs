@@ -1,4 +1,4 @@
-//! [`Plan`]: what a transform of one shape needs, made once.
+//! [`Plan`]: the reusable state of transforms of one shape.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ impl Plan {
         Ok(Self::Gpu(OnDevice::new(device, with_memory(device, make)?)))
     }
 
-    /// The work area that the caller provides for each execution, in bytes.
+    /// Size of the work area that the caller provides for each execution, in bytes.
     pub(super) fn work_bytes(&self) -> usize {
         match self {
             Self::Gpu(plan) => plan.work_bytes,
@@ -37,12 +37,12 @@ impl Plan {
     }
 }
 
-/// A plan of cuFFT without a work area of its own.
+/// A cuFFT plan without its own work area.
 pub(crate) struct GpuPlan {
     handle: vendor::Handle,
     key: Key,
     work_bytes: usize,
-    /// The stream that it is set to. Held while it is set up and executed, which is for one thread at a time.
+    /// Stream that the plan is set to. Locked during setup and execution, so that one thread uses the plan at a time.
     stream: Mutex<Option<StreamHandle>>,
 }
 
@@ -57,7 +57,8 @@ impl GpuPlan {
     /// Enqueues a transform of input to output on a stream of the plan's device, whose context is current.
     ///
     /// # Safety
-    /// Input and output have the elements of the plan's key, and `area` [`Plan::work_bytes`]; all are ordered.
+    /// Input and output have the elements of the plan's key, and `area` has [`Plan::work_bytes`] bytes; the uses of all
+    /// three are ordered.
     pub(super) unsafe fn execute(
         &self,
         direction: Direction,
@@ -71,7 +72,7 @@ impl GpuPlan {
             vendor::set_stream(self.handle, stream)?;
             *set = Some(stream);
         }
-        // SAFETY: passed on from the caller; nothing else uses the plan meanwhile.
+        // SAFETY: guaranteed by the caller; nothing else uses the plan meanwhile.
         unsafe { vendor::execute(&self.key, direction, self.handle, area, ends) }
     }
 }

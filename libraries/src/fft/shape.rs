@@ -1,4 +1,4 @@
-//! [`Shape`]: what is transformed, and whether the data fits it.
+//! [`Shape`]: sizes, batch and normalization of a transform, and checks of the data against it.
 
 use super::{Call, Direction, Kind, Real};
 use crate::element::DataType;
@@ -6,22 +6,21 @@ use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 
-/// By what a transform is divided, as `norm=` of `torch.fft` and `numpy.fft` says it. `n` is the product of the sizes,
-/// without the batch.
+/// Normalization, as `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, without the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Norm {
-    /// The inverse by `n`.
+    /// Divides the inverse by `n`.
     #[default]
     Backward,
-    /// Each direction by the square root of `n`.
+    /// Divides each direction by the square root of `n`.
     Ortho,
-    /// The forward transform by `n`.
+    /// Divides the forward transform by `n`.
     Forward,
-    /// None, as cuFFT does it.
+    /// No normalization, as in cuFFT.
     None,
 }
 
-/// The sizes of a transform, how many there are one after the other, and by what they are divided.
+/// Sizes, batch count and normalization of a transform.
 ///
 /// ```
 /// use warpsmith_libraries::fft::{Norm, Shape};
@@ -33,7 +32,7 @@ pub enum Norm {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// The last `rank` count; those before are 1.
+    /// The last `rank` sizes are used; those before are 1.
     sizes: [usize; 3],
     rank: usize,
     batch: usize,
@@ -41,17 +40,17 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `batch` transforms, one after the other. 0 enqueues nothing.
+    /// Sets the number of contiguous transforms. 0 enqueues nothing.
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
 
-    /// By what they are divided.
+    /// Sets the normalization.
     pub fn norm(self, norm: Norm) -> Self {
         Self { norm, ..self }
     }
 
-    /// The factor of a direction, if it is not 1.
+    /// Returns the scale factor of a direction, if it is not 1.
     pub(super) fn factor(self, direction: Direction) -> Option<f64> {
         let elements: f64 = self.sizes.iter().map(|size| *size as f64).product();
         let factor = match (self.norm, direction) {
@@ -62,7 +61,8 @@ impl Shape {
         (factor != 1.0).then_some(factor)
     }
 
-    /// The plan that it needs, and the elements of input and output; `None` if there is nothing to do.
+    /// Returns the key of the required plan, and the number of input and output elements. The key is `None` if there is
+    /// nothing to do.
     pub(super) fn key<T: Real>(
         self,
         operation: &'static str,
@@ -92,7 +92,7 @@ impl Shape {
         Ok(((batch != 0).then_some(key), lengths))
     }
 
-    /// The plan for an input and an output of these lengths; `None` if there is nothing to do.
+    /// Checks the lengths of input and output and returns the plan's key; `None` if there is nothing to do.
     pub(super) fn check<T: Real>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
         let (key, [wanted_in, wanted_out]) = self.key::<T>(call.operation, call.kind)?;
         for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// cuFFT takes real numbers by twos.
+/// Checks the alignment: cuFFT accesses real numbers in pairs.
 pub(super) fn check_alignment<T: Real>(call: Call, ptr: DevicePtr) -> Result<()> {
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());
@@ -142,7 +142,7 @@ impl From<[usize; 3]> for Shape {
     }
 }
 
-/// The key of a plan.
+/// Cache key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     sizes: [usize; 3],
@@ -153,19 +153,19 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The sizes, the fastest last.
+    /// Returns the sizes, the fastest-varying last.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes[3 - self.rank..]
     }
 
-    /// The elements of all transforms, of the last dimension only `n / 2 + 1` if `half`.
+    /// Returns the number of elements of all transforms; with `half`, the last dimension has `n / 2 + 1`.
     fn elements(&self, half: bool) -> Option<usize> {
         let [outer, rows, last] = self.sizes;
         let last = if half { last / 2 + 1 } else { last };
         outer.checked_mul(rows)?.checked_mul(last)?.checked_mul(self.batch)
     }
 
-    /// The transform, for an error.
+    /// Describes the transform for error messages.
     pub fn describe(&self) -> String {
         let kind = match self.kind {
             Kind::Complex => "complex to complex",

@@ -1,4 +1,4 @@
-//! cuFFT's functions, with errors that say what failed. Those of `cufftXt.h`, which know half precision, are not in the
+//! cuFFT functions, with descriptive errors. The functions of `cufftXt.h`, which support half precision, are not in the
 //! bindings.
 
 use std::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ use crate::functions::functions;
 use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
 use warpsmith_runtime::error::Result;
 
-/// A plan's number.
+/// Handle of a plan.
 pub(super) type Handle = c_int;
 
 functions! {
@@ -27,7 +27,7 @@ functions! {
     cufftXtExec(plan: Handle, input: *mut c_void, output: *mut c_void, direction: c_int);
 }
 
-/// A plan that is not made yet. The library is loaded and a context current, as in what follows.
+/// Creates the handle of a plan. Here and below, the library is loaded and a context is current.
 pub(super) fn create() -> Result<Handle> {
     let mut handle = 0;
     // SAFETY: the pointer is to a local variable.
@@ -37,14 +37,14 @@ pub(super) fn create() -> Result<Handle> {
 
 /// Makes a plan without a work area; returns the bytes that it needs.
 pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result<usize> {
-    // SAFETY: the handle is a plan's.
+    // SAFETY: the handle is of a plan.
     check("cufftSetAutoAllocation", unsafe { cufftSetAutoAllocation(handle, 0) })?;
     let mut sizes = [1i64; 3];
     let rank = key.sizes().len() as c_int;
     for (to, from) in sizes.iter_mut().zip(key.sizes()) {
         *to = i64::try_from(*from).unwrap_or(i64::MAX);
     }
-    // As in CUDA's `library_types.h`.
+    // Values from CUDA's `library_types.h`.
     let (real, complex) = match key.precision {
         DataType::F64 => (1, 5),
         DataType::F16 => (2, 6),
@@ -74,7 +74,7 @@ pub(super) fn set_stream(handle: Handle, stream: StreamHandle) -> Result<()> {
 /// Enqueues a transform.
 ///
 /// # Safety
-/// The three ranges are as the plan wants them; nothing else uses the plan meanwhile.
+/// The three ranges match the plan; nothing else uses the plan meanwhile.
 pub(super) unsafe fn execute(
     key: &Key,
     direction: Direction,
@@ -84,21 +84,21 @@ pub(super) unsafe fn execute(
 ) -> Result<()> {
     let pointer = |ptr: DevicePtr| ptr.0 as *mut c_void;
     if area != DevicePtr::NULL {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         check("cufftSetWorkArea", unsafe { cufftSetWorkArea(handle, pointer(area)) })?;
     }
     let direction = match direction {
         Direction::Forward => -1,
         Direction::Inverse => 1,
     };
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let status = unsafe { cufftXtExec(handle, pointer(input), pointer(output), direction) };
     check_with("cufftXtExec", status, || key.describe())
 }
 
-/// Frees a plan, which is not used any more.
+/// Destroys a plan that is not in use.
 pub(super) fn destroy(handle: Handle) {
-    // SAFETY: the handle is that of a plan that is being dropped.
+    // SAFETY: the handle is of a plan that is being dropped.
     unsafe { cufftDestroy(handle) };
 }
 

@@ -3,12 +3,13 @@
 //! Guarantees:
 //!
 //! - A [`Generator`] gives the same numbers for the same kind, seed, offset and sequence of calls.
-//! - It is used by one thread at a time, on any streams of its device: its calls run in the order in which they were made,
-//!   and each gives the numbers that come after those of the call before.
-//! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer will do; where
-//!   cuRAND wants an even number of elements (normal and log-normal ones), or another address, the numbers go through memory of the caching allocator.
-//! - **Nothing of it can be captured in a graph**: cuRAND keeps a generator's position on the host, so that each launch
-//!   would give the same numbers. The calls fail and the capture continues.
+//! - A generator is used by one thread at a time, on any stream of its device. Its calls run in the order in which they
+//!   were made, and each continues the sequence of the previous call.
+//! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer is accepted.
+//!   Where cuRAND requires an even number of elements (normal and log-normal) or an aligned address, the numbers go
+//!   through a temporary buffer from the caching allocator.
+//! - **Calls cannot be captured in a graph**: cuRAND keeps a generator's position on the host, so each launch would
+//!   give the same numbers. The calls fail and the capture continues.
 //!
 //! ```
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
@@ -43,34 +44,34 @@ use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Addresses that every one of cuRAND's kernels takes are multiples of this.
+/// Address alignment in bytes that every cuRAND kernel accepts.
 const ALIGNMENT: u64 = 16;
 
-/// A generator of numbers: see the [module's documentation](self).
+/// A random number generator: see the [module's documentation](self).
 pub struct Generator {
-    /// Goes before what orders its work.
+    /// Declared before `order`, so that it is dropped first.
     raw: OnDevice<Raw>,
-    /// The dimensions of a vector; `None` for pseudo-random numbers.
+    /// Dimensions of a quasi-random vector; `None` for pseudo-random numbers.
     dimensions: Option<u32>,
-    /// Written by every call, so that they run one after the other on whatever streams.
+    /// Recorded as written by every call, so that calls run one after the other on any streams.
     order: DeviceBuffer<u8>,
 }
 
 impl Generator {
-    /// A generator of pseudo-random numbers that begins `offset` numbers after the first of `seed`.
+    /// Creates a pseudo-random generator, starting `offset` numbers after the first of `seed`.
     ///
     /// # Errors
-    /// [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], [`LibraryError::Call`] with what cuRAND
-    /// says.
+    /// [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], [`LibraryError::Call`] with
+    /// cuRAND's status.
     pub fn pseudo(device: &Device, kind: Pseudo, seed: u64, offset: u64) -> Result<Self> {
         Self::make(device, "rand::Generator::pseudo", None, |stream| Raw::pseudo(stream, kind, seed, offset))
     }
 
-    /// A generator of a Sobol sequence with vectors of `dimensions`, from the vector `offset` on. The dimensions lie one
-    /// after the other: of `n` numbers, the first `n / dimensions` are the first dimension's.
+    /// Creates a generator of a Sobol sequence with vectors of `dimensions`, starting at vector `offset`. The output is
+    /// dimension-major: of `n` numbers, the first `n / dimensions` belong to the first dimension.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; as [`Self::pseudo`].
+    /// [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; otherwise as [`Self::pseudo`].
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
         if !(1..=20_000).contains(&dimensions) {
@@ -92,23 +93,23 @@ impl Generator {
         Vendor::Curand.version()?;
         let stream = device.default_stream();
         let raw = OnDevice::new(device, with_memory(device, || device.with_context(|| raw(&stream)))?);
-        // After the first numbers were enqueued on its stream, so that every use of it comes after them.
+        // Created after the first numbers were enqueued on its stream, so that every use of it comes after them.
         let order = DeviceBuffer::uninit(&stream, 1)?;
         Ok(Self { raw, dimensions, order })
     }
 
-    /// Its device.
+    /// Returns the generator's device.
     pub fn device(&self) -> &Device {
         self.order.device()
     }
 
-    /// Enqueues uniform numbers above 0 and up to 1.
+    /// Enqueues uniform numbers in `(0, 1]`.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when the length is no multiple of the dimensions, [`LibraryError::Call`] with what cuRAND
-    /// says (a generator of 64-bit numbers gives no `f32`),
-    /// [`GraphError::NotCapturable`](warpsmith_runtime::GraphError::NotCapturable),
-    /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
+    /// - [`LibraryError::Shape`] if the length is not a multiple of the dimensions.
+    /// - [`LibraryError::Call`] with cuRAND's status (a generator of 64-bit numbers supports no `f32`).
+    /// - [`GraphError::NotCapturable`](warpsmith_runtime::GraphError::NotCapturable) and
+    ///   [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
     #[track_caller]
     pub fn uniform<'o, T: Float>(
         &mut self,
@@ -119,10 +120,10 @@ impl Generator {
         self.fill(stream, "rand::Generator::uniform", output.into(), Distribution::Uniform)
     }
 
-    /// Enqueues normal numbers with a mean and a standard deviation.
+    /// Enqueues normal numbers with this mean and standard deviation.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] for a parameter that is not finite or a negative deviation; as [`Self::uniform`].
+    /// [`LibraryError::Shape`] for a non-finite parameter or a negative deviation; otherwise as [`Self::uniform`].
     #[track_caller]
     pub fn normal<'o, T: Float>(
         &mut self,
@@ -137,10 +138,10 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
     }
 
-    /// Enqueues numbers whose logarithms are normal with a mean and a standard deviation.
+    /// Enqueues log-normal numbers, whose logarithms have this mean and standard deviation.
     ///
     /// # Errors
-    /// As [`Self::normal`].
+    /// Same as [`Self::normal`].
     #[track_caller]
     pub fn log_normal<'o, T: Float>(
         &mut self,
@@ -155,10 +156,10 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::LogNormal { mean, deviation })
     }
 
-    /// Enqueues Poisson numbers with a mean.
+    /// Enqueues Poisson numbers with this mean.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] unless the mean is positive and finite; as [`Self::uniform`].
+    /// [`LibraryError::Shape`] unless the mean is positive and finite; otherwise as [`Self::uniform`].
     #[track_caller]
     pub fn poisson<'o>(
         &mut self,
@@ -175,7 +176,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues the numbers, through memory of the caching allocator where cuRAND does not take the output.
+    /// Enqueues the numbers, through a temporary buffer where cuRAND does not accept the output.
     #[track_caller]
     fn fill<T: Number>(
         &mut self,
@@ -203,7 +204,7 @@ impl Generator {
         if len == 0 {
             return Ok(());
         }
-        // Normal pseudo-random numbers are made in pairs. One of the last pair may be left over.
+        // Normal pseudo-random numbers are generated in pairs. The last pair may have one surplus number.
         let is_paired = matches!(distribution, Distribution::Normal { .. } | Distribution::LogNormal { .. });
         let whole = if is_paired && self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
         if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
@@ -235,7 +236,7 @@ impl Generator {
 }
 
 fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
-    // In the type that they are computed in.
+    // Checked in the computation type.
     let is_finite =
         |value: f64| if size_of::<T>() == 4 { (value as f32).is_finite() } else { value.is_finite() };
     if is_finite(mean) && is_finite(deviation) && deviation >= 0.0 {

@@ -1,4 +1,4 @@
-//! cuRAND's generators, with errors that say what failed.
+//! cuRAND generators, with descriptive errors.
 
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
@@ -8,36 +8,36 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::memory::DeviceCopy;
 use warpsmith_runtime::stream::Stream;
 
-/// How pseudo-random numbers come about.
+/// Pseudo-random number generators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pseudo {
     /// Philox 4x32 with 10 rounds.
     Philox,
-    /// XORWOW, cuRAND's own choice.
+    /// XORWOW, cuRAND's default.
     Xorwow,
     /// MRG32k3a.
     Mrg32k3a,
 }
 
-/// How quasi-random numbers come about, with 32 or 64 bits.
+/// Quasi-random number generators, with 32 or 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Quasi {
-    /// Sobol's sequence, for `f32`.
+    /// Sobol sequence, for `f32`.
     Sobol32,
-    /// The same, scrambled.
+    /// Scrambled Sobol sequence, for `f32`.
     ScrambledSobol32,
-    /// Sobol's sequence, for `f64`.
+    /// Sobol sequence, for `f64`.
     Sobol64,
-    /// The same, scrambled.
+    /// Scrambled Sobol sequence, for `f64`.
     ScrambledSobol64,
 }
 
-/// A generator of cuRAND's. The device's context is current where its methods are called.
+/// A cuRAND generator. The device's context is current where its methods are called.
 pub struct Raw(curandGenerator_t);
 
-// SAFETY: a generator may be used by any thread, by one at a time.
+// SAFETY: a generator may be used by any thread, one at a time.
 unsafe impl Send for Raw {}
-// SAFETY: a shared reference does nothing.
+// SAFETY: no method takes a shared reference.
 unsafe impl Sync for Raw {}
 
 impl Raw {
@@ -48,7 +48,7 @@ impl Raw {
             Pseudo::Mrg32k3a => curandRngType::CURAND_RNG_PSEUDO_MRG32K3A,
         };
         Self::make(stream, kind, offset, |handle| {
-            // SAFETY: the handle is a generator's.
+            // SAFETY: the handle is of a generator.
             let status = unsafe { sys::curandSetPseudoRandomGeneratorSeed(handle, seed) };
             check("curandSetPseudoRandomGeneratorSeed", status)
         })
@@ -62,13 +62,13 @@ impl Raw {
             Quasi::ScrambledSobol64 => curandRngType::CURAND_RNG_QUASI_SCRAMBLED_SOBOL64,
         };
         Self::make(stream, kind, offset, |handle| {
-            // SAFETY: the handle is a generator's.
+            // SAFETY: the handle is of a generator.
             let status = unsafe { sys::curandSetQuasiRandomGeneratorDimensions(handle, dimensions) };
             check("curandSetQuasiRandomGeneratorDimensions", status)
         })
     }
 
-    /// The first numbers are made on the stream.
+    /// Creates the generator and enqueues its initialization on the stream.
     fn make(
         stream: &Stream,
         kind: curandRngType,
@@ -80,7 +80,7 @@ impl Raw {
         check("curandCreateGenerator", unsafe { sys::curandCreateGenerator(&mut handle, kind) })?;
         let mut made = Self(handle);
         set(handle)?;
-        // SAFETY: the handle is a generator's.
+        // SAFETY: the handle is of a generator.
         check("curandSetGeneratorOffset", unsafe { sys::curandSetGeneratorOffset(handle, offset) })?;
         made.set_stream(stream.handle())?;
         // SAFETY: as above.
@@ -93,7 +93,7 @@ impl Raw {
         check("curandSetStream", unsafe { sys::curandSetStream(self.0, stream.0 as *mut _) })
     }
 
-    /// Makes numbers of a distribution.
+    /// Generates numbers of a distribution.
     ///
     /// # Safety
     /// There are `len` elements at the address, aligned to 16 bytes, and their use is ordered.
@@ -105,7 +105,7 @@ impl Raw {
     ) -> Result<()> {
         macro_rules! generate {
             ($function:ident, $type:ty, $($parameter:expr),*) => {{
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let status = unsafe { sys::$function(self.0, at.0 as *mut $type, len, $($parameter as _),*) };
                 check(stringify!($function), status)
             }};
@@ -137,7 +137,7 @@ impl Drop for Raw {
     }
 }
 
-/// The distribution of the numbers.
+/// Distribution of the numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,
@@ -146,7 +146,7 @@ pub(super) enum Distribution {
     Poisson { mean: f64 },
 }
 
-/// `u32` for Poisson numbers, and [`Float`]s for the others.
+/// Output types: `u32` for Poisson numbers, and [`Float`]s for the others.
 pub trait Number: DeviceCopy {
     const IS_DOUBLE: bool = false;
 }
@@ -157,7 +157,7 @@ impl Number for f64 {
     const IS_DOUBLE: bool = true;
 }
 
-/// `f32` or `f64`.
+/// Floating-point output types: `f32` or `f64`.
 pub trait Float: Number {}
 
 impl Float for f32 {}

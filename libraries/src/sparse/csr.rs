@@ -1,4 +1,4 @@
-//! [`Csr`]: a sparse matrix by rows, whose indices are known to be within it.
+//! [`Csr`]: a CSR sparse matrix with checked indices.
 
 use super::plan::Plans;
 use super::{Index, Product, Value};
@@ -12,9 +12,8 @@ use warpsmith_runtime::stream::Stream;
 
 const OPERATION: &str = "sparse::Csr";
 
-/// A sparse matrix in compressed rows: the elements of row `i` are those from `offsets[i]` to before `offsets[i + 1]` of
-/// `columns` and `values`. The columns of a row may be in any order; elements of one place are added, but there are
-/// no more elements than places.
+/// A sparse matrix in CSR format: row `i` has the elements `offsets[i]..offsets[i + 1]` of `columns` and `values`. The
+/// columns of a row may be in any order. Duplicate entries are added, but there are at most `rows * columns` entries.
 #[derive(Debug)]
 pub struct Csr<T: Value, I: Index> {
     plans: Plans,
@@ -26,11 +25,12 @@ pub struct Csr<T: Value, I: Index> {
 }
 
 impl<T: Value, I: Index> Csr<T, I> {
-    /// A matrix of `[rows, columns]` from host memory.
+    /// Creates a matrix of `[rows, columns]` from host memory.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when lengths do not fit each other, offsets decrease or do not go from 0 to the number of
-    /// elements, or a column is not within the matrix; as [`DeviceBuffer::from_host`].
+    /// - [`LibraryError::Shape`] if lengths do not match, offsets decrease or do not run from 0 to the number of
+    ///   elements, or a column is out of range.
+    /// - Errors of [`DeviceBuffer::from_host`].
     #[track_caller]
     pub fn from_host(
         stream: &Stream,
@@ -48,11 +48,11 @@ impl<T: Value, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
     }
 
-    /// A matrix of `[rows, columns]` with copies of offsets and columns that are on the device already. They are
-    /// downloaded to be checked, for which this waits.
+    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already on the device. They
+    /// are downloaded to be checked, so the call waits.
     ///
     /// # Errors
-    /// As [`Self::from_host`]; a fault of a kernel that was running.
+    /// Errors of [`Self::from_host`]; a fault of a kernel that was running.
     #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
@@ -65,21 +65,21 @@ impl<T: Value, I: Index> Csr<T, I> {
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;
-        // Copies, for a graph that the program captured before may write to its own.
+        // Copies, because a previously captured graph may write to the originals.
         let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
         check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
         let [rows, columns] = shape;
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// A matrix of `[rows, columns]` from what is on the device already, which is not read.
+    /// Creates a matrix of `[rows, columns]` from data that is already on the device, without reading it.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when lengths do not fit each other, [`Error::DifferentDevices`](warpsmith_runtime::Error).
+    /// [`LibraryError::Shape`] if lengths do not match; [`Error::DifferentDevices`](warpsmith_runtime::Error).
     ///
     /// # Safety
-    /// Whenever a product runs, the offsets do not decrease and go from 0 to the number of elements, and each column is
-    /// within the matrix.
+    /// Whenever a product runs, the offsets do not decrease and run from 0 to the number of elements, and each column
+    /// is in range.
     pub unsafe fn new_unchecked(
         [rows, columns]: [usize; 2],
         offsets: DeviceBuffer<I>,
@@ -92,47 +92,47 @@ impl<T: Value, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The number of elements that are there.
+    /// Number of stored elements.
     pub fn nonzeros(&self) -> usize {
         self.values.len()
     }
 
-    /// The device that has it.
+    /// Returns the matrix's device.
     pub fn device(&self) -> &Device {
         self.values.device()
     }
 
-    /// Where each row begins, and the last one ends.
+    /// Row offsets: the start of each row, and the end of the last one.
     pub fn offsets(&self) -> DeviceSlice<'_, I> {
         self.offsets.as_slice()
     }
 
-    /// The column of each element.
+    /// Column index of each element.
     pub fn indices(&self) -> DeviceSlice<'_, I> {
         self.indices.as_slice()
     }
 
-    /// The elements.
+    /// Values of the elements.
     pub fn values(&self) -> DeviceSlice<'_, T> {
         self.values.as_slice()
     }
 
-    /// The elements, to be changed.
+    /// Values of the elements, mutable.
     pub fn values_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.values.as_mut_slice()
     }
 
-    /// Drops what was kept for products: descriptors and workspaces. Later products make them again.
+    /// Drops the cached descriptors and workspaces. Later products create them again.
     pub fn forget_plans(&self) {
         self.plans.clear();
     }
@@ -141,12 +141,12 @@ impl<T: Value, I: Index> Csr<T, I> {
         &self.plans
     }
 
-    /// Rows and columns of what a product multiplies with.
+    /// Returns rows and columns of the matrix as a product uses it.
     pub(super) fn shape_of(&self, product: Product) -> [usize; 2] {
         if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
     }
 
-    /// The buffers that a product uses.
+    /// Returns the buffers that a product uses.
     pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
         let read = Access::Read;
         let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));

@@ -1,4 +1,4 @@
-//! [`Value`] and [`Index`]: what a sparse matrix consists of.
+//! [`Value`] and [`Index`]: the value and index types of a sparse matrix.
 
 use cudarc::cusparse::sys::cusparseIndexType_t;
 use half::{bf16, f16};
@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use crate::element::Element;
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// `f32`, `f64`, `f16` or `bf16`.
+/// Value types: `f32`, `f64`, `f16` or `bf16`.
 pub trait Value: Element {}
 
 impl Value for f32 {}
@@ -18,15 +18,15 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// `i32` or `i64`: what offsets and columns are.
+/// Index types of offsets and columns: `i32` or `i64`.
 pub trait Index: DeviceCopy + sealed::Sealed {
-    /// cuSPARSE's number of the type.
+    /// cuSPARSE's code of the type.
     #[doc(hidden)]
     const INDEX: cusparseIndexType_t;
-    /// The largest that there is.
+    /// Maximum value.
     #[doc(hidden)]
     const MOST: usize;
-    /// The same number, unless it is negative.
+    /// Returns the number as `usize`, unless it is negative.
     #[doc(hidden)]
     fn get(self) -> Option<usize>;
 }

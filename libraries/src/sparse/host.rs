@@ -1,10 +1,10 @@
-//! Products on the emulated device: each element in turn, summed up in double precision and rounded once.
+//! Products on the emulated device: sequential, summed in double precision and rounded once.
 
 use super::plan::{Dense, Operands};
 use super::{Index, Value};
 use warpsmith_runtime::driver::DevicePtr;
 
-/// A product with the addresses of everything. Input and output have these lengths.
+/// A product with all addresses and the lengths of input and output.
 pub(super) struct Work {
     pub rows: usize,
     pub offsets: DevicePtr,
@@ -17,10 +17,10 @@ pub(super) struct Work {
 
 impl Work {
     /// # Safety
-    /// Everything is memory of the process that is there, of these types, which nothing writes meanwhile.
+    /// All addresses are to live memory of the process, of these types; nothing else writes it meanwhile.
     pub unsafe fn run<T: Value, I: Index>(&self) {
         let Operands { input, output, dense, product } = self.operands;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let (offsets, indices, values, input) = unsafe {
             (
                 slice::<I>(self.offsets, self.rows + 1),
@@ -45,7 +45,7 @@ impl Work {
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += value * from.to_f64());
             }
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let output = unsafe { std::slice::from_raw_parts_mut(output.0 as *mut T, self.lengths[1]) };
         for (row, sums) in output.chunks_mut(output_stride).zip(sums.chunks(columns)) {
             for (to, sum) in row.iter_mut().zip(sums) {
@@ -57,11 +57,11 @@ impl Work {
 }
 
 /// # Safety
-/// There are `len` elements, which nothing writes while the slice lives.
+/// There are `len` elements, which nothing writes during the slice's lifetime.
 unsafe fn slice<'a, E>(at: DevicePtr, len: usize) -> &'a [E] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(at.0 as *const E, len) }
 }

@@ -1,18 +1,19 @@
-//! Products of a sparse matrix with vectors and matrices: cuSPARSE on GPUs, loops on the emulated device.
+//! Sparse matrix-vector (SpMV) and matrix-matrix (SpMM) products: cuSPARSE on GPUs, loops on the emulated device.
 //!
 //! Guarantees:
 //!
-//! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
-//!   beyond its memory. Its values may be changed at any time.
-//! - Lengths are checked before anything is enqueued. A factor `beta` of 0 does not read the output.
-//! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
-//!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
-//! - cuSPARSE's analysis of a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
-//!   and reused. Two streams never share a workspace. A captured call has a workspace of the graph's.
+//! - A [`Csr`] owns its offsets and columns, which it has checked, so no safe program can make the library read out of
+//!   bounds. Its values may be changed at any time.
+//! - Lengths are checked before anything is enqueued. With a `beta` of 0 the output is not read.
+//! - Vectors and dense matrices may start at any element. cuSPARSE requires addresses that are multiples of 16 bytes.
+//!   Other operands go through memory of the caching allocator, which costs one copy of the input, and one or two of
+//!   the output.
+//! - The [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace, per stream. Two streams
+//!   never share a workspace. A captured call has its own workspace, owned by the graph.
 //!
-//! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs, where cuSPARSE may
-//! round what parts of a row amount to. Indices are `i32` or
-//! `i64`, from 0. On the emulated device everything is summed up in double precision and rounded once.
+//! Values are `f32`, `f64`, `f16` or `bf16`. `f16` and `bf16` are accumulated in single precision on GPUs, where
+//! cuSPARSE may round partial sums of a row. Indices are `i32` or `i64`, starting at 0. On the emulated device every
+//! type is accumulated in double precision and rounded once.
 //!
 //! ```
 //! use warpsmith_libraries::sparse::{self, Csr, Product};
@@ -31,13 +32,13 @@
 //! # }
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `csr` | [`Csr`] |
 //! | `element` | [`Value`] and [`Index`]: the types |
 //! | `plan` | descriptors and workspaces |
 //! | `vendor` | cuSPARSE's functions |
-//! | `host` | the emulated device |
+//! | `host` | implementation for the emulated device |
 
 mod csr;
 mod element;
@@ -61,10 +62,10 @@ use warpsmith_runtime::stream::Stream;
 
 pub(crate) use self::vendor::State;
 
-/// Addresses that cuSPARSE takes are multiples of this.
+/// Address alignment in bytes that cuSPARSE requires.
 const ALIGNMENT: u64 = 16;
 
-/// A product: `output = alpha * op(matrix) * input + beta * output`.
+/// Parameters of a product: `output = alpha * op(matrix) * input + beta * output`.
 ///
 /// ```
 /// use warpsmith_libraries::sparse::Product;
@@ -74,13 +75,14 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// The factor of the product: 1 by default. It is rounded to single precision but for `f64`.
+    /// Factor of the product. 1 by default. Rounded to single precision, except for `f64` values.
     pub alpha: f64,
-    /// The factor of the output's old content. 0 by default: then the output is not read.
+    /// Factor of the old output. 0 by default; the old output is then not read.
     pub beta: f64,
-    /// Whether the sparse matrix is transposed.
+    /// True if the sparse matrix is transposed.
     pub transpose: bool,
-    /// Whether each run gives the same bits. cuSPARSE knows no such way for the transposed matrix.
+    /// True if each run must give bit-identical results. cuSPARSE has no deterministic algorithm for the transposed
+    /// matrix.
     pub deterministic: bool,
 }
 
@@ -90,13 +92,14 @@ impl Default for Product {
     }
 }
 
-/// Enqueues the product of a sparse matrix and a vector, after all earlier work on the three.
+/// Enqueues the product of a sparse matrix and a vector (SpMV), after all earlier work on the operands.
 ///
 /// # Errors
-/// [`LibraryError::Shape`] when a length does not fit the matrix, [`LibraryError::Unsupported`] for a transposed matrix in a
-/// deterministic way, [`LibraryError::Missing`], [`LibraryError::Call`] with what cuSPARSE says,
-/// [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the workspace,
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
+/// - [`LibraryError::Shape`] if a length does not match the matrix.
+/// - [`LibraryError::Unsupported`] for a deterministic product with a transposed matrix.
+/// - [`LibraryError::Missing`], and [`LibraryError::Call`] with cuSPARSE's status.
+/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the workspace.
+/// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
 pub fn spmv<'x, 'y, T: Value, I: Index>(
     stream: &Stream,
@@ -123,8 +126,8 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
     enqueue(stream, OPERATION, matrix, x, &mut y, dense, product)
 }
 
-/// Enqueues the product of a sparse matrix and rows of a dense one, after all earlier work on the three. What lies between
-/// the rows of the output is left as it is.
+/// Enqueues the product of a sparse matrix and a row-major dense matrix (SpMM), after all earlier work on the operands.
+/// Memory between the rows of the output is left unchanged.
 ///
 /// ```
 /// use warpsmith_libraries::sparse::{self, Csr, Product};
@@ -142,7 +145,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 /// ```
 ///
 /// # Errors
-/// As [`spmv`].
+/// Same as [`spmv`].
 #[track_caller]
 pub fn spmm<T: Value, I: Index>(
     stream: &Stream,
@@ -173,7 +176,7 @@ pub fn spmm<T: Value, I: Index>(
     enqueue(stream, OPERATION, matrix, b.elements(), &mut c.into_elements(), dense, product)
 }
 
-/// The lengths fit each other.
+/// Enqueues a product whose lengths have been checked.
 #[track_caller]
 fn enqueue<T: Value, I: Index>(
     stream: &Stream,
@@ -202,7 +205,7 @@ fn enqueue<T: Value, I: Index>(
             return scale_rows(stream, operation, output, dense, product.beta);
         }
     }
-    // On the emulated device too, which would take any address, so that both do the same.
+    // On the emulated device too, which accepts any address, so that both devices behave the same.
     let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
     let copy;
     let input = if is_aligned(input.as_device_ptr()) {
@@ -223,7 +226,7 @@ fn enqueue<T: Value, I: Index>(
     stream.copy(&aligned, output.reborrow())
 }
 
-/// A copy at an address of its own, which is aligned.
+/// Makes a copy at its own, aligned address.
 #[track_caller]
 fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
     let mut copy = DeviceBuffer::uninit(stream, from.len())?;
@@ -231,7 +234,7 @@ fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<De
     Ok(copy)
 }
 
-/// Enqueues the product itself. Both sides are aligned; on a GPU, the matrix has elements.
+/// Enqueues the product itself. Both operands are aligned; on a GPU, the matrix has elements.
 #[track_caller]
 fn multiply<T: Value, I: Index>(
     stream: &Stream,
@@ -254,14 +257,14 @@ fn multiply<T: Value, I: Index>(
             operands,
             lengths: [input.len(), output.len()],
         };
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, for the lengths fit each other.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; the work stays inside them,
+        // because the lengths match.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || work.run::<T, I>()) };
     }
     plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)
 }
 
-/// Multiplies the output of a matrix without elements by `beta`, on a GPU.
+/// Scales the output of an empty matrix by `beta`, on a GPU.
 #[track_caller]
 fn scale_rows<T: Value>(
     stream: &Stream,

@@ -1,4 +1,5 @@
-//! [`Plans`]: what cuSPARSE needs for the products of a matrix, kept for each stream and kind of product.
+//! [`Plans`]: cuSPARSE's descriptors and workspaces for the products of a matrix, cached per stream and kind of
+//! product.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,14 +20,14 @@ use warpsmith_runtime::stream::Stream;
 /// The first version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
 
-/// Dense matrices are not transposed.
+/// Operation of the dense matrices, which are never transposed.
 const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// The other operand of a product.
+/// The dense operand of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dense {
     Vector,
-    /// By rows; the strides are in elements.
+    /// A row-major matrix; the strides are in elements.
     Matrix {
         columns: usize,
         input_stride: usize,
@@ -42,7 +43,7 @@ impl Dense {
         }
     }
 
-    /// Whether something lies between the rows of the output.
+    /// Returns true if there are gaps between the rows of the output.
     pub fn output_has_gaps(self) -> bool {
         match self {
             Self::Vector => false,
@@ -51,7 +52,7 @@ impl Dense {
     }
 }
 
-/// One product.
+/// Addresses and parameters of one product.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operands {
     pub input: DevicePtr,
@@ -60,7 +61,7 @@ pub(super) struct Operands {
     pub product: Product,
 }
 
-/// The key of a plan.
+/// Cache key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     stream: u64,
@@ -90,17 +91,17 @@ impl Plans {
     }
 }
 
-/// Descriptors and a workspace.
+/// Cached descriptors and workspace.
 struct Plan {
     descriptors: OnDevice<Descriptors>,
     operation: cusparseOperation_t,
-    /// The type in which it is computed.
+    /// Computation type.
     computed: cudaDataType,
     deterministic: bool,
-    /// Whether cuSPARSE has looked at the matrix, or does not do so.
+    /// True if cuSPARSE has analyzed the matrix, or does not analyze it.
     prepared: bool,
     workspace: DeviceBuffer<u8>,
-    /// For errors.
+    /// Description for error messages.
     what: String,
 }
 
@@ -110,10 +111,10 @@ struct Descriptors {
     output: Operand,
 }
 
-// SAFETY: descriptors are memory of the host without ties to a thread, used by one at a time.
+// SAFETY: descriptors are host memory without thread affinity, used by one thread at a time.
 unsafe impl Send for Descriptors {}
 
-/// Enqueues a product on a GPU. The matrix has elements, and lengths fit each other.
+/// Enqueues a product on a GPU. The matrix has elements, and the lengths match.
 #[track_caller]
 pub(super) fn run<'a, T: Value, I: Index>(
     stream: &Stream,
@@ -128,7 +129,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
     let key = Key { stream: stream.id(), dense, transpose, deterministic };
     stream.with_stable_capture_state(|| {
         let capturing = stream.is_capturing();
-        // A captured product has memory of the graph's.
+        // A captured product uses memory owned by the graph.
         let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };
         let plan = match found {
             Some(plan) => plan,
@@ -143,14 +144,14 @@ pub(super) fn run<'a, T: Value, I: Index>(
         };
         let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
         let prepare = !capturing && !plan.prepared;
-        // Nothing else has the plan meanwhile, so this is the workspace's only use.
+        // Nothing else holds the plan meanwhile, so this is the workspace's only use.
         let locked = &*plan;
         let workspace = locked.workspace.as_slice();
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
         let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
         let workspace = workspace.as_device_ptr();
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written, and what the
-        // descriptors say; the workspace has the requested size.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written, and cover what the descriptors
+        // describe; the workspace has the requested size.
         let done = unsafe {
             stream.enqueue_named(operation, &parts, |_| {
                 let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
@@ -221,7 +222,7 @@ impl Plan {
     fn matrix_algorithm(&self) -> cusparseSpMMAlg_t {
         match (self.deterministic, self.operation) {
             (true, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
-            // The one for matrices by rows.
+            // The algorithm for row-major matrices.
             (false, cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE) => {
                 cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2
             }
@@ -238,7 +239,7 @@ impl Plan {
         let (call, status) = match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
-                // SAFETY: the handle and the descriptors are alive, the factors of the type that is computed in; the last
+                // SAFETY: the handle and the descriptors are alive, the factors of the computation type; the last
                 // pointer is to a local variable.
                 let status = unsafe {
                     sys::cusparseSpMV_bufferSize(
@@ -286,7 +287,7 @@ impl Plan {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
                 if prepare {
-                    // SAFETY: passed on from the caller; the library has the function, as its version says.
+                    // SAFETY: guaranteed by the caller; the library's version has the function.
                     let status = unsafe {
                         sys::cusparseSpMV_preprocess(
                             handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
@@ -294,7 +295,7 @@ impl Plan {
                     };
                     check("cusparseSpMV_preprocess", status, || self.what.clone())?;
                 }
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let status = unsafe {
                     sys::cusparseSpMV(
                         handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
@@ -304,7 +305,7 @@ impl Plan {
             }
             (Operand::Matrix(b), Operand::Matrix(c)) => {
                 let (b, c, algorithm) = (b.cast_const(), *c, self.matrix_algorithm());
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let status = unsafe {
                     sys::cusparseSpMM(
                         handle, operation, AS_IT_IS, alpha, matrix, b, beta, c, computed, algorithm,

@@ -1,4 +1,4 @@
-//! cuSPARSE's handles and descriptors, with errors that say what failed.
+//! cuSPARSE handles and descriptors, with descriptive errors.
 
 use std::ffi::c_void;
 
@@ -19,7 +19,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// That of a device.
+    /// Returns the device's state.
     pub fn of(device: &Device) -> &Self {
         device.extension(Self::default)
     }
@@ -28,7 +28,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Handle(pub cusparseHandle_t);
 
-// SAFETY: a handle of cuSPARSE may be used by any thread, by one at a time.
+// SAFETY: a cuSPARSE handle may be used by any thread, one at a time.
 unsafe impl Send for Handle {}
 
 impl LibraryHandle for Handle {
@@ -53,7 +53,7 @@ impl Drop for Handle {
     }
 }
 
-/// The descriptor of a sparse matrix.
+/// Descriptor of a sparse matrix.
 #[derive(Debug)]
 pub(super) struct Matrix(pub sys::cusparseSpMatDescr_t);
 
@@ -61,7 +61,7 @@ impl Matrix {
     pub fn new<T: Value, I: Index>(matrix: &Csr<T, I>) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let number = |length| i64::try_from(length).unwrap_or(i64::MAX);
-        // SAFETY: the first pointer is to a local variable; the others are of this number of elements of these types.
+        // SAFETY: the first pointer is to a local variable; the others are to this number of elements of these types.
         let status = unsafe {
             sys::cusparseCreateCsr(
                 &mut descriptor,
@@ -89,7 +89,7 @@ impl Drop for Matrix {
     }
 }
 
-/// The descriptor of a vector, or of a matrix by rows.
+/// Descriptor of a vector, or of a row-major matrix.
 #[derive(Debug)]
 pub(super) enum Operand {
     Vector(sys::cusparseDnVecDescr_t),
@@ -128,7 +128,7 @@ impl Operand {
         Ok(Self::Matrix(descriptor))
     }
 
-    /// Says where it lies.
+    /// Sets the address of the data.
     pub fn set(&self, at: DevicePtr) -> Result<()> {
         match self {
             Self::Vector(descriptor) => {

@@ -1,6 +1,6 @@
-//! Fourier transforms on the device under test, `WARPSMITH_TEST_DEVICE`, against plain sums in double precision.
+//! FFTs on the device under test, `WARPSMITH_TEST_DEVICE`, against direct sums in double precision.
 //!
-//! The bound of each type: the norm of the error is at most 8 epsilon (1 + log2 n) of the norm of the result.
+//! The bound for each type: the norm of the error is at most 8 epsilon (1 + log2 n) times the norm of the result.
 
 use std::f64::consts::TAU;
 
@@ -26,7 +26,7 @@ fn flat(from: &[Complex<f64>]) -> Vec<f64> {
     from.iter().flat_map(|z| [z.re, z.im]).collect()
 }
 
-/// The definition: along each dimension, a sum for each element.
+/// Computes the transform by its definition: along each dimension, a sum for each element.
 fn naive(mut data: Vec<Complex<f64>>, sizes: &[usize], sign: f64) -> Vec<Complex<f64>> {
     for axis in 0..sizes.len() {
         let (size, apart) = (sizes[axis], sizes[axis + 1..].iter().product::<usize>());
@@ -46,12 +46,12 @@ fn naive(mut data: Vec<Complex<f64>>, sizes: &[usize], sign: f64) -> Vec<Complex
     data
 }
 
-/// The first halves of the last dimension.
+/// Returns the half spectrum: the first half of the last dimension.
 fn halves(data: &[Complex<f64>], last: usize) -> Vec<Complex<f64>> {
     data.chunks(last).flat_map(|row| &row[..last / 2 + 1]).copied().collect()
 }
 
-/// A shape of one to three sizes.
+/// Creates a shape of one to three sizes.
 fn shape(sizes: &[usize]) -> Shape {
     match *sizes {
         [a] => a.into(),
@@ -61,7 +61,7 @@ fn shape(sizes: &[usize]) -> Shape {
     }
 }
 
-/// The norm of the difference over the norm of what is expected.
+/// Returns the norm of the difference over the norm of the expected values.
 fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let norm = |terms: &mut dyn Iterator<Item = f64>| terms.map(|x| x * x).sum::<f64>().sqrt();
@@ -75,7 +75,7 @@ fn check<T: Number>(found: &[f64], expected: &[f64], elements: usize, what: &str
     assert!(error <= bound, "{what} of {}: error {error:e}, bound {bound:e}", name::<T>());
 }
 
-/// The same for complex numbers on the device.
+/// Checks complex numbers on the device in the same way.
 #[track_caller]
 fn check_complex<T: Number>(
     found: &DeviceBuffer<Complex<T>>,
@@ -138,7 +138,7 @@ fn every_kind_of_transform<T: Number>(
     check_complex(&spectrum, &scaled(&expected, forward), elements, &format!("forward real, {what}"));
     assert_eq!(x.to_host()?, host, "the real input of {what} is as it was");
 
-    // The spectrum of the returned numbers: rounded once, it gives the numbers that it was made from.
+    // The spectrum of the returned numbers: rounded once, it gives back the original numbers.
     let kept: Vec<Complex<T>> =
         expected.iter().map(|z| Complex::new(T::of(z.re / n), T::of(z.im / n))).collect();
     let mut back = DeviceBuffer::<T>::uninit(stream, len)?;
@@ -197,7 +197,7 @@ fn parts_of_buffers_are_transformed() -> Result<()> {
     assert_eq!((&found[..64], &found[128..]), (&host[..64], &host[128..]));
     let expected = naive(doubles(&host[64..128]), &[64], -1.0);
     check::<f32>(&flat(&doubles(&found[64..128])), &flat(&expected), 64, "the middle");
-    // One element on, an address that is a multiple of the element's size only.
+    // An offset of one element: the address is a multiple of the element size only.
     let mut output = DeviceBuffer::<Complex<f32>>::zeros(&stream, 66)?;
     fft::forward(&stream, 64, whole.slice(1..65), output.slice_mut(1..65))?;
     let (output, ends) = (output.to_host()?, Complex::new(0.0, 0.0));
@@ -211,7 +211,7 @@ fn parts_of_buffers_are_transformed() -> Result<()> {
     Ok(())
 }
 
-/// Forward transforms of many shapes on a stream, as bits.
+/// Returns forward transforms of many shapes on a stream, for bitwise comparison.
 fn bits(stream: &Stream, sizes: &[usize]) -> Result<Vec<Vec<Complex<f32>>>> {
     let one = |size: &usize| {
         let x = buffer(stream, &complexes::<f32>(*size, *size as u64));
@@ -231,7 +231,7 @@ fn the_cache_keeps_the_last_used_plans() -> Result<()> {
     cache.set_max_size(2);
     let with = bits(&stream, &[16, 32, 16])?;
     assert_eq!((cache.size(), cache.hits_and_misses()), (2, (1, 2)));
-    bits(&stream, &[48])?; // 32 is evicted, for 16 was used later
+    bits(&stream, &[48])?; // 32 is evicted, because 16 was used later
     assert_eq!((cache.size(), cache.hits_and_misses()), (2, (1, 3)));
     bits(&stream, &[16, 48])?;
     assert_eq!(cache.hits_and_misses(), (3, 3));
@@ -324,7 +324,7 @@ fn captured_transforms_read_their_buffers_at_launch() -> Result<()> {
     let mut x = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
     let mut y = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
     let mut z = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
-    // Its plan is made while it is captured.
+    // The plan is made during the capture.
     let graph = Graph::capture(&stream, || {
         fft::forward(&stream, shape, &x, &mut y)?;
         fft::inverse(&stream, shape, &y, &mut z)
@@ -413,7 +413,7 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     refused(fft::forward_in_place(&stream, [usize::MAX, 2], &mut y), "too many");
     refused(fft::forward_in_place(&stream, Shape::from(1 << 62).batch(1 << 62), &mut y), "too many");
     refused(fft::forward_in_place(&stream, 24, &mut half), "half precision with sizes [24] is not supported");
-    // Nothing of nothing is fine.
+    // Empty batches are allowed.
     let empty = Shape::from([4, 6]).batch(0);
     fft::forward(&stream, empty, x.slice(..0), y.slice_mut(..0))?;
     fft::inverse_real(&stream, empty, y.slice_mut(..0), &mut DeviceBuffer::<f32>::uninit(&stream, 0)?)?;
@@ -428,7 +428,7 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// cuFFT stores half precision before it is divided.
+/// cuFFT stores half precision before the division by the norm.
 #[test]
 fn half_precision_overflows_before_it_is_divided() -> Result<()> {
     let stream = device().default_stream();
@@ -442,7 +442,7 @@ fn half_precision_overflows_before_it_is_divided() -> Result<()> {
     Ok(())
 }
 
-/// Long ones are divided by another call than short ones and what is left over.
+/// Long arrays are divided by a different call than short ones and remainders.
 #[test]
 fn long_transforms_are_divided_element_by_element() -> Result<()> {
     fn check<T: Number>(stream: &Stream) -> Result<()> {
@@ -456,7 +456,7 @@ fn long_transforms_are_divided_element_by_element() -> Result<()> {
         fft::inverse(stream, shape, &x, &mut divided)?;
         fft::inverse(stream, shape.norm(Norm::None), &x, &mut whole)?;
         let (divided, whole) = (flat(&doubles(&divided.to_host()?)), flat(&doubles(&whole.to_host()?)));
-        // A power of two divides without rounding.
+        // Division by a power of two does not round.
         let differs =
             |(found, whole): (&f64, &f64)| *found != *whole / 16.0 && !(found.is_nan() && whole.is_nan());
         assert_eq!(divided.iter().zip(&whole).position(differs), None);

@@ -1,5 +1,5 @@
-//! Operations of libraries on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A
-//! device or a library that is not there fails the tests.
+//! Library operations on the device under test: `WARPSMITH_TEST_DEVICE`, by default the emulated one. A missing device
+//! or library fails the tests.
 
 mod blas;
 mod dnn;

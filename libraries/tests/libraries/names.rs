@@ -1,4 +1,4 @@
-//! Observers see the name of a library's operation, whatever device does it.
+//! Observers see the name of a library's operation, on every device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use warpsmith_libraries::sparse::{self, Csr, Product};
 use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, observe};
 use warpsmith_runtime::{DeviceBuffer, Result};
 
-/// The names of operations, each with its stream.
+/// Names of operations, each with its stream.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<Vec<(u64, &'static str)>>>);
 

@@ -1,4 +1,4 @@
-//! Shared by the tests of all libraries: numbers, buffers, and the messages of refused calls.
+//! Helpers shared by the tests of all libraries: numbers, buffers, and the messages of rejected calls.
 
 use std::fmt::Debug;
 
@@ -7,11 +7,11 @@ use half::{bf16, f16};
 use warpsmith_libraries::blas::{F8E4M3, F8E5M2};
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Result, Stream};
 
-/// A type of elements.
+/// An element type.
 pub trait Number: DeviceCopy + PartialEq + Debug {
-    /// Half the distance from 1 to the next number.
+    /// Unit roundoff: half the distance from 1 to the next number.
     const UNIT: f64;
-    /// The same of the type in which is summed.
+    /// Unit roundoff of the accumulation type.
     const SUM_UNIT: f64;
     fn of(value: f64) -> Self;
     fn value(self) -> f64;
@@ -37,7 +37,7 @@ number! {
     F8E5M2, 3, 24, |x| F8E5M2::from_f32(x as f32), |x| x.to_f32().into();
 }
 
-/// Calls a check, which may fail on its own, for each of these types.
+/// Calls a check, which may return an error, for each of these types.
 macro_rules! each {
     ($check:ident $arguments:tt: $($type:ty),*) => { $($check::<$type> $arguments;)* };
 }
@@ -47,7 +47,7 @@ pub fn name<T>() -> &'static str {
     std::any::type_name::<T>()
 }
 
-/// Numbers from -1 to 1.
+/// Returns random numbers from -1 to 1.
 pub fn random<T: Number>(len: usize, seed: u64) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of(random.f64() * 2.0 - 1.0)).collect()
@@ -57,7 +57,7 @@ pub fn values<T: Number>(from: &[T]) -> Vec<f64> {
     from.iter().map(|value| value.value()).collect()
 }
 
-/// A stream of a device of its own.
+/// Creates a stream on a new device.
 pub fn stream() -> Stream {
     Stream::new(&device()).unwrap()
 }
@@ -70,14 +70,14 @@ pub fn uninit<T: DeviceCopy>(stream: &Stream, len: usize) -> DeviceBuffer<T> {
     DeviceBuffer::uninit(stream, len).unwrap()
 }
 
-/// Fails unless a call was refused with this text.
+/// Fails unless a call was rejected with this text.
 #[track_caller]
 pub fn assert_refused<R>(done: Result<R>, text: &str) {
     let Err(error) = done else { panic!("it worked; an error with {text:?} was expected") };
     assert!(error.to_string().contains(text), "{error}, not {text}");
 }
 
-/// Whether a call was refused by an error of this kind.
+/// Evaluates to true if a call was rejected with an error of this kind.
 macro_rules! is_refused {
     ($done:expr, $kind:pat) => {{
         let done = &$done;

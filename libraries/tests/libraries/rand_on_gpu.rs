@@ -1,17 +1,18 @@
-//! cuRAND's generators, which the emulated device has none of.
+//! cuRAND's generators, which the emulated device does not support.
 
 use crate::numbers::{assert_refused, name};
 use crate::under_test::gpu;
 use warpsmith_libraries::rand::{Float, Generator, Pseudo, Quasi};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Result, Stream};
 
-/// Mean and variance.
+/// Returns mean and variance.
 fn moments(numbers: &[f64]) -> [f64; 2] {
     let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
     [mean, numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / numbers.len() as f64]
 }
 
-/// Within six standard errors of both, of a distribution with these moments and this fourth central one.
+/// Checks that both moments are within six standard errors, for a distribution with this mean, variance and fourth
+/// central moment.
 fn check(numbers: &[f64], mean: f64, variance: f64, fourth: f64, what: &str) {
     let [found_mean, found_variance] = moments(numbers);
     let n = numbers.len() as f64;
@@ -33,7 +34,7 @@ fn distributions<T: Float + Into<f64>>(device: &Device, kind: Pseudo) -> Result<
     let host = |buffer: &DeviceBuffer<T>| -> Result<Vec<f64>> {
         Ok(buffer.slice(1..).to_host()?.into_iter().map(Into::into).collect())
     };
-    // From the second element on: no address that the library would take.
+    // From the second element on: cuRAND does not accept this address.
     generator.uniform(&stream, buffer.slice_mut(1..))?;
     let numbers = host(&buffer)?;
     assert!(numbers.iter().all(|x| *x > 0.0 && *x <= 1.0), "{what}");
@@ -137,7 +138,7 @@ fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let (dimensions, points) = (5usize, 1 << 12);
     let even = |numbers: Vec<f64>, what: &str| {
         for (dimension, numbers) in numbers.chunks(points).enumerate() {
-            // The same number in each of 64 equal parts: a Sobol sequence from its beginning is off by one at most.
+            // The same count in each of 64 equal intervals: a Sobol sequence from its start is off by at most one.
             let mut counts = [0i64; 64];
             numbers.iter().for_each(|x| counts[((x * 64.0) as usize).min(63)] += 1);
             let expected = points as i64 / 64;

@@ -1,8 +1,8 @@
-//! Sparse products on the device under test, `WARPSMITH_TEST_DEVICE`, against plain sums in double precision.
+//! Sparse products on the device under test, `WARPSMITH_TEST_DEVICE`, against direct sums in double precision.
 //!
-//! The bound of each element: 4 epsilon times the sum of the magnitudes of its terms, and one rounding of the result. `f16`
-//! and `bf16` are summed up in single precision, but cuSPARSE may round what parts of a row amount to: one epsilon of the
-//! type times the sum of the magnitudes.
+//! The bound of each element: 4 epsilon times the sum of the magnitudes of its terms, and one rounding of the result.
+//! `f16` and `bf16` are accumulated in single precision, but cuSPARSE may round partial sums of a row. That adds one
+//! epsilon of the type times the sum of the magnitudes.
 
 use crate::numbers::{self, assert_refused, buffer, name, random, stream, uninit};
 use half::{bf16, f16};
@@ -23,7 +23,7 @@ struct Sparse<T> {
 }
 
 impl<T: Number> Sparse<T> {
-    /// Rows of 0 to twice `mean` elements and no more than columns, some of them in one place.
+    /// Creates rows of 0 to `2 * mean` elements, limited by the number of columns, with some duplicate entries.
     fn new(shape: [usize; 2], mean: usize, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut offsets, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
@@ -44,7 +44,7 @@ impl<T: Number> Sparse<T> {
         Csr::from_host(stream, self.shape, &convert(&self.offsets), &convert(&self.columns), &self.values)
     }
 
-    /// Each element of the product with `columns` columns, and the sum of the magnitudes of its terms.
+    /// Returns each element of the product with `columns` columns, and the sum of the magnitudes of its terms.
     fn product(&self, b: &[T], c: &[T], columns: usize, product: Product) -> Vec<[f64; 2]> {
         let before = |x: &T| if product.beta == 0.0 { 0.0 } else { product.beta * x.value() };
         let mut sums: Vec<[f64; 2]> = c.iter().map(|x| [before(x), before(x).abs()]).collect();
@@ -67,7 +67,7 @@ fn check<T: Number>(found: &[T], expected: &[[f64; 2]], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let (rounding, summing) = (2.0 * T::UNIT, 2.0 * T::SUM_UNIT);
     for (at, (found, [expected, terms])) in found.iter().zip(expected).enumerate() {
-        // Narrow types: cuSPARSE rounds what parts of a sum amount to, and adds them up in the type where it is transposed.
+        // For narrow types, cuSPARSE rounds partial sums, and adds them in the narrow type if the matrix is transposed.
         let parts = if rounding > summing { 4.0 * rounding * terms } else { 0.0 };
         let bound =
             4.0 * summing * terms + rounding * expected.abs() + parts + 1e-7 * f64::from(rounding > 1e-4);
@@ -91,7 +91,7 @@ fn products_of<T: Number, I: Index + TryFrom<i64>>(stream: &Stream) -> Result<()
         let matrix = host.upload::<I>(stream)?;
         for product in PRODUCTS {
             let [rows, inner] = if product.transpose { [shape[1], shape[0]] } else { shape };
-            // Twice as a vector, the second time with a plan, and as matrices.
+            // Twice as a vector, the second time with a cached plan, and as matrices.
             for (round, columns) in [(0, 0), (1, 0), (0, 1), (0, 6), (0, 33)] {
                 let width = columns.max(1);
                 let (b, mut c) = (random::<T>(inner * width, round), random::<T>(rows * width, 5));
@@ -175,7 +175,7 @@ fn empty_matrices_scale_the_output_by_beta() -> Result<()> {
             assert_eq!(y.to_host()?, expected);
         }
     }
-    // Numbers that are not finite touch no others, as they would in a complex number.
+    // Non-finite numbers do not affect their neighbors, as they would if scaled as complex numbers.
     let matrix = Csr::<f32, i32>::from_host(&stream, [4, 3], &[0; 5], &[], &[])?;
     let x = DeviceBuffer::<f32>::zeros(&stream, 3)?;
     let mut y = buffer(&stream, &[f32::INFINITY, 1.0, 2.0, f32::NAN]);
@@ -205,7 +205,7 @@ fn kept_plans_change_no_result() -> Result<()> {
             matrix.forget_plans();
         }
     }
-    // A captured one is not prepared, and has the same bits.
+    // A captured product is not preprocessed, and gives the same bits.
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;
     let graph = Graph::capture(&stream, || sparse::spmv(&stream, &matrix, &x, &mut y, product))?;
     graph.instantiate()?.launch(&stream)?;
@@ -229,7 +229,7 @@ fn threads_use_one_matrix_at_once() -> Result<()> {
     let matrix = host.upload::<i32>(&stream)?;
     stream.synchronize()?;
     let run = |seed| {
-        // Two streams of the thread's own, and one that all threads use.
+        // Two streams created by the thread, and one shared by all threads.
         let streams = [Stream::new(device)?, Stream::new(device)?, stream.clone()];
         let x = random::<f32>(2000, seed);
         let expected = host.product(&x, &[0.0; 3000], 1, Product::default());
@@ -279,8 +279,8 @@ fn captured_products_read_their_buffers_at_launch() -> Result<()> {
     Ok(())
 }
 
-/// A product with sides that begin at element `start` of their buffers, as a vector's or with `columns` and gaps in both.
-/// Memory around the output and between its rows stays unchanged.
+/// Runs a product whose operands start at element `start` of their buffers, as a vector or with `columns` and gaps in
+/// both. Memory around the output and between its rows must stay unchanged.
 fn unaligned<T: Number>(
     stream: &Stream,
     start: usize,
@@ -353,7 +353,7 @@ fn a_host_function_may_drop_a_matrix() -> Result<()> {
     sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
     stream.host_function(move || drop(matrix))?;
     stream.synchronize()?;
-    // The device is as good as before.
+    // The device still works.
     let matrix = host.upload::<i32>(&stream)?;
     sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
     let expected = host.product(&x.to_host()?, &[0.0; 40], 1, Product::default());

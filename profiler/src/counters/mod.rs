@@ -1,10 +1,10 @@
 //! [`Counters`]: hardware counters of the kernels that a program runs.
 //!
-//! | file | what it does |
+//! | file | task |
 //! | --- | --- |
-//! | `observer` | counts each operation by itself, one at a time |
-//! | `source` | the driver's counters, as the observer calls them |
-//! | `tally` | sums up by kernel |
+//! | `observer` | counts each operation separately, one at a time |
+//! | `source` | the driver's counters, as called by the observer |
+//! | `tally` | totals per kernel |
 
 #[cfg(test)]
 #[path = "../../../runtime/tests/common/bench_kernels.rs"]
@@ -27,10 +27,10 @@ use self::source::{DriverSource, Source};
 use crate::error::{ProfilerError, Result};
 use crate::profiler::Claim;
 
-/// Launches of a kernel that are counted, unless an option says otherwise.
+/// Number of launches per kernel that are counted by default.
 const LAUNCHES: u64 = 10;
 
-/// What is counted.
+/// Options of [`Counters`].
 #[derive(Debug, Clone)]
 pub struct CounterOptions {
     devices: Vec<Device>,
@@ -39,48 +39,49 @@ pub struct CounterOptions {
 }
 
 impl Default for CounterOptions {
-    /// The first 10 launches of each kernel on all devices of the process.
+    /// Returns the default: the first 10 launches of each kernel on all devices of the process.
     fn default() -> Self {
         Self { devices: Vec::new(), launches: LAUNCHES, kernels: Vec::new() }
     }
 }
 
 impl CounterOptions {
-    /// Counts on this device, and on those that further calls name. Without a call, on all devices of the process, those that
-    /// are opened later too.
+    /// Adds a device to count on. Can be called repeatedly. Without a call, all devices of the process are counted,
+    /// including those opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
     }
 
-    /// Counts this number of launches of each kernel, graph and library call, the first ones; `u64::MAX` for all.
+    /// Sets the number of launches to count per kernel, graph and library call: the first ones; `u64::MAX` for all.
     pub fn launches(mut self, launches: u64) -> Self {
         self.launches = launches;
         self
     }
 
-    /// Counts the kernels whose names contain this text, and those of further calls; without a call, all. Graphs and library
-    /// calls have names as in the report. What cannot run alone must be left out, as a kernel that waits for another one.
+    /// Adds a text that the names of counted kernels contain. Can be called repeatedly. Without a call, all kernels are
+    /// counted. Graphs and library calls have the names of the report. Leave out kernels that cannot run alone, such as
+    /// one that waits for another.
     pub fn kernel(mut self, name: impl Into<String>) -> Self {
         self.kernels.push(name.into());
         self
     }
 
-    /// Starts to count with these options.
+    /// Starts counting with these options.
     ///
     /// # Errors
-    /// As [`Counters::start`].
+    /// The errors of [`Counters::start`].
     pub fn start(self) -> Result<Counters> {
         Counters::start(self)
     }
 }
 
-/// Counts what kernels do, by the counters of the hardware, until it is stopped: bytes from and to the memory, hits of the L2
-/// cache, achieved occupancy, reasons for stalls. One at a time in a process, and not while a [profiler](crate::Profiler) records.
+/// Reads hardware counters per kernel until it is stopped: memory bytes read and written, L2 hit rate, achieved
+/// occupancy, stall reasons. Only one can run per process, and not while a [profiler](crate::Profiler) records.
 ///
-/// A kernel that is counted runs several times, with the memory that it found restored in between: the program's results stay
-/// what they are, and it takes much longer. Launches wait for each other meanwhile. A graph is counted as CUPTI sees it, as one
-/// kernel or as several.
+/// A counted kernel is replayed several times, and its memory is restored in between (kernel replay). The program's
+/// results do not change, but the kernel takes much longer, and launches are serialized. A graph is counted as one
+/// kernel or as several, as CUPTI reports it.
 ///
 /// ```no_run
 /// use warpsmith_profiler::{CounterOptions, Counters};
@@ -106,12 +107,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Starts to count.
+    /// Starts counting.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] while something records or counts in the process, [`ProfilerError::Forked`] in a process that
-    /// was forked from one in which something does, [`ProfilerError::Counters`] when a device that is open cannot be counted on:
-    /// it names the cause and the remedy. Devices that are opened later are reported in the report.
+    /// [`ProfilerError::Recording`] while the process already records or counts. [`ProfilerError::Forked`] in a process
+    /// forked from one that does. [`ProfilerError::Counters`] if an open device cannot be counted on, with the cause
+    /// and the remedy. Problems of devices opened later are listed in the report.
     pub fn start(options: CounterOptions) -> Result<Self> {
         Self::start_with(options, Box::new(DriverSource))
     }
@@ -130,15 +131,15 @@ impl Counters {
         Ok(Self { running: Some((counting, observation)), claim })
     }
 
-    /// Waits for the operation that is being counted, stops, and returns what was counted.
+    /// Waits for the operation that is being counted, stops, and returns the report.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process: the counters are not its own.
+    /// [`ProfilerError::Forked`] in a forked process: the counters belong to its parent.
     pub fn stop(mut self) -> Result<CounterReport> {
         self.end(true)
     }
 
-    /// What was counted; the devices are not used any more, as the process ends.
+    /// Returns the report without using the devices, for the end of the process.
     pub(crate) fn finish(mut self) -> Result<CounterReport> {
         self.end(false)
     }
@@ -151,7 +152,7 @@ impl Counters {
         }
         let held = counting.shut();
         drop(observation);
-        // What is being counted needs its device; that one stays taken.
+        // The operation that is being counted needs its device, which stays in use.
         if releases && held.is_some() {
             counting.close();
         }
@@ -160,7 +161,7 @@ impl Counters {
     }
 }
 
-/// Prepares devices. Those that have no counters are an error if they were chosen, or if no device has any.
+/// Prepares devices. Devices without counters are an error if they were chosen, or if no device has counters.
 fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<()> {
     let (mut prepared, mut without) = (0, None);
     for device in devices {
@@ -184,7 +185,7 @@ fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<(
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // What was counted is not wanted.
+        // The report is discarded.
         let _ = self.end(true);
     }
 }

@@ -1,9 +1,9 @@
-//! [`CountingObserver`]: counts each operation by itself.
+//! [`CountingObserver`]: counts each operation separately.
 //!
-//! CUPTI numbers kernels instead of naming them. So one operation of the process enqueues kernels at a time, between a begin and an
-//! end of its own, and what was counted in between is its own. Whoever would have to wait long, as a thread that waits for
-//! another one which waits for it, goes on uncounted, which is reported. CUPTI makes calls that end a capture, also one of
-//! another stream: while there is one, nothing is counted.
+//! CUPTI numbers kernels instead of naming them. Therefore one operation at a time enqueues kernels, between its own
+//! begin and end, so all counts in between belong to it. An operation that would wait too long runs uncounted, for
+//! example if its thread and another wait for each other; this is reported. CUPTI makes calls that end a capture, even
+//! one on another stream: nothing is counted during a capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,20 +20,20 @@ use super::tally::{Key, Tally, What};
 use crate::names;
 use crate::recording::address_of;
 
-/// How long an operation waits for another one that is counted.
+/// Maximum time that an operation waits for another counted operation.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A device: its driver and its ordinal there.
+/// Key of a device: the address of its driver, and its ordinal there.
 type DeviceKey = (usize, u32);
 
-/// The counting of a process.
+/// Counting state of a process.
 pub(super) struct Counting {
     source: Box<dyn Source>,
-    /// The devices that are counted on; all if there are none.
+    /// Devices to count on; all if empty.
     only: Vec<DeviceKey>,
-    /// Launches of a kernel that are counted.
+    /// Number of launches per kernel to count.
     launches: u64,
-    /// What names of kernels contain that are counted; all are if this is empty.
+    /// Parts of the names of kernels to count; all if empty.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
@@ -41,38 +41,38 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Who enqueues kernels.
+/// The operation that may enqueue kernels now.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,
-    /// No operation is counted any more.
+    /// True once counting has ended.
     is_over: bool,
 }
 
 struct Holder {
-    /// The operation's number; 0 for the end of counting.
+    /// ID of the operation; 0 for the end of counting.
     operation: u64,
     thread: ThreadId,
-    /// What is counted, if it is.
+    /// Key of the operation, if it is counted.
     counted: Option<Key>,
 }
 
-/// A device that was prepared, or why it was not.
+/// A prepared device, or the reason why it could not be prepared.
 enum Opened {
     Ready(WeakDevice),
     Failed(String),
 }
 
-/// Whether an operation may enqueue kernels now.
+/// Result of waiting for an operation's turn.
 enum Entry {
     Mine,
-    /// A part of an operation of this thread.
+    /// The operation is nested in another one of this thread.
     Nested,
     TooLate,
     Over,
 }
 
-/// Ends the turn that it stands for when it is dropped.
+/// Guard of a turn: ends it when dropped.
 pub(super) struct Held<'a>(&'a Counting);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn key_of(device: &Device) -> DeviceKey {
-    // SAFETY: nothing is done with the driver but to compare its address.
+    // SAFETY: the driver is only used for its address.
     let (driver, _) = unsafe { device.driver() };
     (address_of(driver), device.id().ordinal())
 }
@@ -132,14 +132,14 @@ impl Counting {
         opened.map(|_| ())
     }
 
-    /// Waits for the operation that is being counted; none is counted afterwards. Nothing if that does not end.
+    /// Waits for the operation that is being counted, and stops counting. `None` if that operation does not end.
     pub(super) fn shut(&self) -> Option<Held<'_>> {
         let entry = self.enter(0);
         lock(&self.turn).is_over = true;
         matches!(entry, Entry::Mine).then_some(Held(self))
     }
 
-    /// Ends counting on the devices.
+    /// Stops counting on the devices.
     pub(super) fn close(&self) {
         let devices = std::mem::take(&mut *lock(&self.devices));
         for device in devices.into_values() {
@@ -173,13 +173,13 @@ impl Counting {
         Entry::Mine
     }
 
-    /// What is counted of an operation, if it is its turn and it is counted.
+    /// Takes the key of an operation, if it is this operation's turn and it is counted.
     fn counted(&self, operation: u64) -> Option<Key> {
         let mut turn = lock(&self.turn);
         turn.holder.as_mut().filter(|holder| holder.operation == operation)?.counted.take()
     }
 
-    /// Ends the turn of an operation, if it is its turn.
+    /// Ends the turn of an operation, if it has the turn.
     fn leave(&self, operation: u64) {
         let mut turn = lock(&self.turn);
         if turn.holder.as_ref().is_some_and(|holder| holder.operation == operation) {
@@ -189,12 +189,12 @@ impl Counting {
         }
     }
 
-    /// Whether the options choose an operation.
+    /// Returns whether the options select an operation.
     fn is_chosen(&self, key: &Key) -> bool {
         self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
     }
 
-    /// Begins to count an operation, whose turn it is; why not, if it is not counted.
+    /// Starts counting an operation that has the turn. Fails with the reason if it is not counted.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
         if is_any_stream_capturing() {
             return Err("a stream was being captured, which counting would have ended".to_owned());
@@ -204,7 +204,7 @@ impl Counting {
         }
         self.prepared(device)?;
         match self.source.begin(device) {
-            // The device was closed and opened again meanwhile.
+            // The device was closed and reopened in the meantime.
             Err(CounterError::Misuse(_)) => {
                 lock(&self.devices).remove(&key_of(device));
                 self.prepared(device)?;
@@ -214,7 +214,7 @@ impl Counting {
         }
     }
 
-    /// Prepares a device unless it is; why it cannot be, also if that was found out before.
+    /// Prepares a device if necessary. Fails with the reason, also if an earlier attempt failed.
     fn prepared(&self, device: &Device) -> Result<(), String> {
         self.open(device).map_err(|error| error.to_string())?;
         match lock(&self.devices).get(&key_of(device)) {
@@ -230,11 +230,11 @@ impl Drop for Held<'_> {
     }
 }
 
-/// See the [module's documentation](self).
+/// Counts each operation separately. See the [module's documentation](self).
 pub(super) struct CountingObserver(pub(super) Arc<Counting>);
 
 impl CountingObserver {
-    /// What an operation enqueues, if that is kernels that run, on a device that is counted on.
+    /// Returns the key of an operation, if it enqueues kernels that run on a counted device.
     fn key(&self, observed: &Observed<'_>) -> Option<Key> {
         if observed.stream.is_some_and(|stream| stream.is_capturing) {
             return None;
@@ -266,7 +266,7 @@ impl Observer for CountingObserver {
     fn begin(&self, observed: &Observed<'_>) {
         let counting = &*self.0;
         if matches!(observed.operation, Operation::CaptureBegin) {
-            // Until it has begun, nothing is counted.
+            // Nothing is counted until it has begun.
             counting.enter(observed.id);
             return;
         }
@@ -283,7 +283,8 @@ impl Observer for CountingObserver {
             return lock(&counting.tally).pass_over();
         }
         if key.what == What::Graph {
-            // CUPTI counts none of its kernels, and none of the kernels after it if it runs where they are counted.
+            // CUPTI counts none of the graph's kernels. If the graph runs while counting is active, CUPTI counts no
+            // later kernels either.
             let reason = "the kernels of graphs are not counted; launch them without a graph";
             return lock(&counting.tally).leave_out(&key, reason);
         }

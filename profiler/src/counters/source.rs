@@ -1,4 +1,4 @@
-//! [`Source`]: the driver's counters. Its methods are called by an observer, for one operation of the process at a time.
+//! [`Source`]: the driver's counters. The observer calls the methods, for one operation of the process at a time.
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
@@ -6,11 +6,11 @@ use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
 pub(super) trait Source: Send + Sync {
     /// Prepares a device.
     fn open(&self, device: &Device) -> CounterResult<CounterSetup>;
-    /// Counts what is enqueued on the device from now on.
+    /// Starts counting the work enqueued on the device.
     fn begin(&self, device: &Device) -> CounterResult<()>;
-    /// What was counted since.
+    /// Returns the counts since then.
     fn end(&self, device: &Device) -> CounterResult<Counted>;
-    /// Ends counting on a device that was prepared.
+    /// Stops counting on a prepared device.
     fn close(&self, device: &Device);
 }
 

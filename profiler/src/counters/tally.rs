@@ -1,4 +1,4 @@
-//! [`Tally`]: sums up by kernel what was counted.
+//! [`Tally`]: totals of the counters per kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -6,33 +6,33 @@ use std::path::Path;
 use warpsmith_runtime::driver::counters::{Counted, Counter, CounterKind};
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 
-/// The stall that is none: the warp issues its instruction.
+/// Stall reason that is not a stall: the warp issues its instruction.
 const SELECTED: &str = "selected";
 
-/// What an operation enqueues.
+/// Kind of work that an operation enqueues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// A kernel.
     Kernel,
     /// A graph.
     Graph,
-    /// Any number of kernels, in an order that is not known.
+    /// Any number of kernels, in unknown order.
     Several,
 }
 
-/// An operation, by what its counters are summed up.
+/// Key under which an operation's counters are summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) device: u32,
     pub(super) what: What,
     pub(super) name: String,
-    /// The symbol of a kernel.
+    /// Symbol of a kernel.
     pub(super) symbol: Option<&'static str>,
-    /// The source line.
+    /// Source line of the operation.
     pub(super) line: Option<String>,
 }
 
-/// See the [module's documentation](self).
+/// Totals of the counters. See the [module's documentation](self).
 #[derive(Default)]
 pub(super) struct Tally {
     devices: Vec<(CounterDevice, Vec<Counter>)>,
@@ -43,17 +43,17 @@ pub(super) struct Tally {
     not_counted: BTreeMap<String, u64>,
 }
 
-/// What has one name.
+/// Totals of one name.
 #[derive(Default)]
 struct Row {
     symbol: Option<&'static str>,
     line: Option<String>,
     launches: u64,
-    /// Operations that were counted.
+    /// Number of counted operations.
     operations: u64,
-    /// Kernels that were counted.
+    /// Number of counted kernels.
     kernels: u64,
-    /// By the place of the counter in the device's list.
+    /// Values, indexed like the device's list of counters.
     values: Vec<Values>,
 }
 
@@ -80,13 +80,13 @@ impl Values {
 }
 
 impl Tally {
-    /// Adds a device, and what is counted on it. Its ordinal stands for it: two drivers with counters are not known.
+    /// Adds a device and its counters. The ordinal identifies it: there are no two drivers with counters.
     pub(super) fn add_device(&mut self, device: CounterDevice, counters: Vec<Counter>) {
         self.devices.retain(|(known, _)| known.device != device.device);
         self.devices.push((device, counters));
     }
 
-    /// Operations of this name that were counted.
+    /// Returns the number of counted operations of this name.
     pub(super) fn counted(&self, key: &Key) -> u64 {
         self.rows.get(&(key.device, key.name.clone())).map_or(0, |row| row.operations)
     }
@@ -98,20 +98,20 @@ impl Tally {
         row
     }
 
-    /// Notes an operation that was not counted, and why.
+    /// Records an operation that was not counted, with the reason.
     pub(super) fn leave_out(&mut self, key: &Key, reason: &str) {
         self.operations += 1;
         self.row(key, key.name.clone()).launches += 1;
         *self.not_counted.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// Notes an operation that is not to be counted; it has no row.
+    /// Records an operation that the options exclude; it has no row.
     pub(super) fn pass_over(&mut self) {
         self.operations += 1;
         *self.not_counted.entry("not chosen by name".to_owned()).or_default() += 1;
     }
 
-    /// Adds what was counted of an operation.
+    /// Adds the counts of an operation.
     pub(super) fn add(&mut self, key: &Key, counted: &Counted) {
         let Counted { kernels, dropped } = counted;
         self.dropped += dropped;
@@ -141,7 +141,7 @@ impl Tally {
             }
         }
         if kernels.len() > 1 {
-            // It has no counters of its own, but the limit holds for it.
+            // It has no counters of its own, but the limit applies to it.
             let whole = self.row(key, key.name.clone());
             whole.launches += 1;
             whole.operations += 1;
@@ -208,7 +208,7 @@ impl Tally {
     }
 }
 
-/// The reasons for stalls, the most frequent first.
+/// Returns the stall reasons, most frequent first.
 fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     let cycles = known.iter().filter_map(|(counter, values)| match &counter.kind {
         CounterKind::Stall(reason) => Some((reason.as_str(), values.average()?)),
@@ -224,7 +224,7 @@ fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     stalls
 }
 
-/// Facts that do not depend on what was counted.
+/// Returns facts that do not depend on the counts.
 fn about() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     facts.insert("recorder".to_owned(), concat!("warpsmith ", env!("CARGO_PKG_VERSION")).to_owned());

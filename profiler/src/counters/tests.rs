@@ -1,4 +1,4 @@
-//! Counting on the emulated device, with counters that are made up.
+//! Tests of counting on the emulated device, with simulated counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -18,18 +18,18 @@ use super::source::Source;
 use super::{CounterOptions, Counters};
 use crate::{Profiler, ProfilerError, ProfilerOptions};
 
-/// What the made-up hardware does.
+/// State of the simulated hardware.
 #[derive(Default)]
 struct Hardware {
     calls: Mutex<Vec<String>>,
-    /// Kernels of the next operations; one each after that.
+    /// Number of kernels per operation, for the next operations; one each afterwards.
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
-    /// Devices, the next to be opened, that have no counters.
+    /// Number of devices without counters, starting with the next one to be opened.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
-    /// The number of the kernel, which its values depend on.
+    /// Number of the kernel, on which its values depend.
     number: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ struct Rig {
     empty: TypedKernel<Empty>,
     spin: TypedKernel<Spin>,
     hardware: Arc<Hardware>,
-    /// One counts or records at a time in a process.
+    /// Held because only one can count or record at a time in a process.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -134,13 +134,13 @@ impl Rig {
     }
 }
 
-/// Every operation is counted or has a reason.
+/// Checks that every operation is counted or has a reason.
 fn check(report: &CounterReport) {
     let left_out: u64 = report.not_counted.values().sum();
     assert_eq!(report.operations, report.counted + left_out, "{report:?}");
 }
 
-/// The name, launches and kernels of each row.
+/// Returns name, launches and counted kernels of each row.
 fn rows(report: &CounterReport) -> Vec<(&str, u64, u64)> {
     report.kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.launches, kernel.counted)).collect()
 }

@@ -1,4 +1,4 @@
-//! [`Graphs`]: where the nodes of launched graphs were captured or added.
+//! [`Graphs`]: source locations and ranges where the nodes of launched graphs were captured or added.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -12,43 +12,43 @@ use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
 use super::{Joiner, ORIGINS, Origin};
 use crate::recording::Recording;
 
-/// See the [module's documentation](self).
+/// Capture locations of graph nodes. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// Where operations captured or added work.
+    /// Places where operations captured or added work.
     captured: HashMap<u64, Place>,
-    /// The operations, the oldest first.
+    /// Operations, oldest first.
     known: VecDeque<u64>,
-    /// The lists of nodes, by their numbers.
+    /// Node lists by ID.
     lists: HashMap<u64, List>,
-    /// The latest list of the executable with a number in records.
+    /// Latest node list per executable, by the number of the executable in records.
     executables: HashMap<u32, u64>,
-    /// The nodes of all of them.
+    /// Total number of nodes in all lists.
     nodes: usize,
-    /// Records of nodes that were captured before the recording.
+    /// Number of records of nodes that were captured before the recording.
     early: u64,
-    /// Those of which nothing saw the capture.
+    /// Number of records of nodes whose capture was not observed.
     unseen: u64,
-    /// Those that do not fit what was captured.
+    /// Number of records of nodes that do not match the captured work.
     unfit: u64,
 }
 
-/// The nodes that all lists may have; those that were not used for longest are forgotten.
+/// Maximum number of nodes in all lists; the least recently used lists are removed.
 const MOST_NODES: usize = 1 << 20;
 
-/// The nodes of an executable.
+/// Nodes of an executable.
 #[derive(Debug)]
 struct List {
     given: Arc<GraphNodes>,
-    /// `None` before the first record of a node.
+    /// Nodes; `None` before the first record of a node.
     nodes: Option<Nodes>,
-    /// The round in which it was used last.
+    /// Round in which the list was last used.
     used: u64,
-    /// What the launch of the executable is, if there was one.
+    /// Launches of the executable so far.
     launch: Launches,
 }
 
-/// The launches of an executable.
+/// Launches of an executable.
 #[derive(Debug, Default)]
 enum Launches {
     #[default]
@@ -58,7 +58,7 @@ enum Launches {
 }
 
 impl Graphs {
-    /// Adds lists; says whether others were forgotten.
+    /// Adds lists. Returns whether others were removed.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
             let (id, count, executable) = (given.id, given.nodes.len(), given.graph);
@@ -73,7 +73,7 @@ impl Graphs {
         }
         let mut by_use: Vec<(u64, u64)> = self.lists.iter().map(|(id, list)| (list.used, *id)).collect();
         by_use.sort_unstable();
-        // Half of them, so that this is rare; none that a record may be of which comes with this round's.
+        // Removes half of them, so that this happens rarely. Keeps lists whose records may arrive in this round.
         for (_, id) in by_use.into_iter().take_while(|(used, _)| *used < round) {
             if self.nodes <= most / 2 {
                 break;
@@ -85,7 +85,7 @@ impl Graphs {
         true
     }
 
-    /// An executable was launched by a call of an operation.
+    /// Records the launch of an executable by an operation's call.
     pub(super) fn launched(&mut self, origin: Origin) {
         if let Some(list) = self.lists.get_mut(&origin.nodes) {
             list.launch = match list.launch {
@@ -96,8 +96,8 @@ impl Graphs {
         }
     }
 
-    /// Where work of an executable was launched whose record names no call, as CUPTI's of conditional parts: its only launch, or
-    /// else the executable alone.
+    /// Returns the origin of an executable's work whose record names no call, as for CUPTI's conditional nodes: its
+    /// only launch, or otherwise only the executable.
     pub(super) fn launch_of(&self, executable: u32) -> Option<Origin> {
         let id = self.executables.get(&executable)?;
         match self.lists.get(id)?.launch {
@@ -106,7 +106,7 @@ impl Graphs {
         }
     }
 
-    /// An operation captured or added work.
+    /// Records that an operation captured or added work.
     pub(super) fn captured(&mut self, operation: u64, place: Place) {
         if self.captured.insert(operation, place).is_none() {
             self.known.push_back(operation);
@@ -118,7 +118,7 @@ impl Graphs {
         }
     }
 
-    /// What is to be said of nodes whose place is not known.
+    /// Returns facts about nodes whose place is unknown.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
             (self.early, "captured before the recording: range of the launch, line of the capture"),
@@ -139,14 +139,14 @@ impl Graphs {
 }
 
 impl Joiner {
-    /// Takes the lists of executables that were launched.
+    /// Takes the node lists of launched executables.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
         if self.graphs.add(recording.take_nodes(), self.round, MOST_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The lists among these of which operations have no records yet.
+    /// Returns the given lists that have operations without records so far.
     pub(super) fn incomplete_lists(&self, lists: &[u64]) -> HashSet<u64> {
         let is_known = |operation: u64| operation == 0 || self.graphs.captured.contains_key(&operation);
         let is_incomplete = |id: &&u64| {
@@ -156,7 +156,7 @@ impl Joiner {
         lists.iter().filter(is_incomplete).copied().collect()
     }
 
-    /// Notes a record of a node of an executable with these nodes.
+    /// Registers a record of a node of an executable with this list.
     pub(super) fn see_node(&mut self, recording: &Recording, list: u64, node: u64, seen: Seen) {
         let Some(known) = self.graphs.lists.get_mut(&list) else { return };
         known.used = self.round;
@@ -180,7 +180,7 @@ impl Joiner {
                 GraphWork::Nothing => (Work::Nothing, 0),
                 GraphWork::Unknown => (Work::Unknown, 0),
             };
-            // An operation from before the recording, or whose record was dropped, has its line alone.
+            // An operation from before the recording, or with a dropped record, only has its source line.
             let place = self.graphs.captured.get(&node.operation).copied();
             let place = place.or_else(|| {
                 let line = self.line(node.site);
@@ -192,12 +192,12 @@ impl Joiner {
         Nodes::new(given.graph, entries.collect())
     }
 
-    /// Where the work of a node was captured, which was launched at `origin`.
+    /// Returns where the work of a node was captured that was launched at `origin`.
     pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
         let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
         match found {
-            // Outside of ranges it was captured for the range in which it is launched.
+            // If it was captured outside of ranges, it belongs to the range of the launch.
             Found::At(Place { line, range: Some(0), bytes, .. }) => return Origin { line, bytes, ..origin },
             Found::At(Place { line, range: Some(range), ranges, bytes }) => {
                 return Origin { line, range, ranges, bytes, ..origin };

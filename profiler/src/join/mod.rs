@@ -1,21 +1,21 @@
-//! [`Joiner`]: ties what the host did to what devices did, and makes records of it.
+//! [`Joiner`]: correlates host operations with device work, and creates trace records.
 //!
-//! A driver's call lies within the operation of the runtime that made it, on the same thread and by the same clock; its
-//! correlation leads to the work that it enqueued. Where the calling thread records the call itself, the order of its records
-//! says the same, also in simulated time, in which calls take none. So kernels and copies get the source line and the range
-//! of their launch. Nodes of a graph get those of their capture.
+//! A driver call lies within the runtime operation that made it, on the same thread and clock. Its correlation ID leads
+//! to the enqueued work. If the calling thread records the call itself, the order of its records provides the same
+//! information. This also works in simulated time, in which calls take no time. Kernels and copies thus get the source
+//! line and range of their launch; graph nodes get those of their capture.
 //!
-//! Records come in parts and in any order. A call waits until the operation around it has ended; work waits for its call, but
-//! not longer than [`PATIENCE`] rounds. With simulated time the result depends on nothing but the program.
+//! Records arrive in parts and in any order. A call waits until its enclosing operation has ended. Work waits for its
+//! call, but at most [`PATIENCE`] rounds. In simulated time the result depends only on the program.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | `operations` | operations of the runtime: calls, graphs, memory, waits |
-//! | `work` | calls of the driver, and the work that they enqueued |
-//! | `graphs` | nodes of graphs: where they were captured |
-//! | `nodes` | which node of a graph a record is of |
+//! | `operations` | runtime operations: calls, graphs, memory, waits |
+//! | `work` | driver calls, and the work that they enqueued |
+//! | `graphs` | capture locations of graph nodes |
+//! | `nodes` | identification of the graph node that a record belongs to |
 //! | `ranges` | ranges |
-//! | `spans` | the operations of a thread, to be found by time |
+//! | `spans` | operations of a thread, searchable by time |
 
 mod graphs;
 mod nodes;
@@ -39,74 +39,74 @@ use crate::raw::{Call, DriverIndex, Push, Raw, Span};
 use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
 
-/// Rounds that work waits for the record of its call.
+/// Number of rounds that work waits for the record of its call.
 const PATIENCE: u64 = 3;
-/// The most calls whose work may still come.
+/// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
 
-/// Where work was enqueued, or captured.
+/// Origin of work: where it was enqueued or captured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) line: Name,
     pub(crate) range: u64,
-    /// Of captured work the names of the ranges, the outermost first.
+    /// Names of the ranges around captured work, outermost first.
     ranges: Name,
-    /// Bytes that a kernel moves; 0 when unknown.
+    /// Bytes that a kernel moves; 0 if unknown.
     bytes: u64,
-    /// The operation; 0 for none.
+    /// ID of the operation; 0 for none.
     op: u64,
-    /// The list of the nodes of the executable that was launched; 0 for none.
+    /// ID of the node list of the launched executable; 0 for none.
     nodes: u64,
-    /// Whether work of it was recorded.
+    /// True if work of this origin was recorded.
     is_seen: bool,
 }
 
-/// What is known of a host thread.
+/// State of a host thread.
 #[derive(Debug)]
 struct Thread {
     id: ThreadId,
     spans: Spans,
-    /// The ranges that it is in, the innermost last.
+    /// Ranges that the thread is in, innermost last.
     ranges: Vec<Push>,
-    /// See [`Taken::open_since`].
+    /// Start of the oldest open operation; see [`Taken::open_since`].
     open_since: u64,
-    /// Calls that the thread recorded itself, until the operation around them has ended.
+    /// Calls that the thread recorded itself, until the enclosing operation has ended.
     own_calls: Vec<Call>,
-    /// The last round in which it had a log.
+    /// Last round in which the thread had a log.
     lived: u64,
 }
 
 impl Thread {
-    /// Whether nothing is kept of it that a record may need, now that it has had no log for some rounds.
+    /// Returns true if no state is left that a record may need, after some rounds without a log.
     fn is_settled(&self, round: u64) -> bool {
         let is_unused = self.spans.is_empty() && self.ranges.is_empty() && self.own_calls.is_empty();
         is_unused && self.lived + PATIENCE < round
     }
 }
 
-/// An operation with its thread, its range, the names of the ranges around what it captures, and the calls in it that the thread
-/// recorded itself.
+/// An operation with its thread, its range, the names of the ranges around its captured work, and its calls that the
+/// thread recorded itself.
 type Operation = (u64, Span, (u64, Name), Vec<Call>);
 
-/// The allocator of a device.
+/// State of a device's allocator.
 #[derive(Debug, Default)]
 struct Memory {
     allocated: u64,
     reserved: u64,
-    /// Blocks in use: their bytes, their source lines, and a number.
+    /// Blocks in use: bytes, source line and a number.
     live: HashMap<u64, (u64, Name, u64)>,
 }
 
-/// See the [module's documentation](self).
+/// Correlates host operations with device work. See the [module's documentation](self).
 pub(crate) struct Joiner {
     output: Output,
-    /// Why the file cannot be written.
+    /// Reason why the file cannot be written.
     error: Option<io::Error>,
     threads: HashMap<u64, Thread>,
     calls: Vec<(Call, u64)>,
     work: Vec<(Raw, u64)>,
     origins: HashMap<(DriverIndex, u64), Origin>,
-    /// The keys of the origins, the oldest first.
+    /// Keys of the origins, oldest first.
     known: VecDeque<(DriverIndex, u64)>,
     /// Operations whose work has no record yet.
     open_ops: HashSet<u64>,
@@ -114,16 +114,17 @@ pub(crate) struct Joiner {
     records: u64,
     names: HashMap<Name, Name>,
     kernels: HashMap<Name, Name>,
-    /// The names of launches of kernels, by the address of the spec.
+    /// Names of kernel launches, by the address of the spec.
     launches: HashMap<usize, Name>,
     lines: HashMap<usize, Name>,
     memory: BTreeMap<u32, Memory>,
     blocks: u64,
-    /// When captures began, by driver and stream.
+    /// Start times of captures, by driver and stream.
     captures: HashMap<(DriverIndex, u32), u64>,
     graphs: Graphs,
     samples: HashMap<usize, trace::CounterId>,
-    /// Ranges that any thread may end, with the threads that started them; and the ends of ranges that are of no thread's own.
+    /// Ranges that any thread may end, with the threads that started them; and the ends of ranges that belong to no
+    /// thread.
     started: HashMap<u64, (u64, Push)>,
     ended: Vec<(u64, u64)>,
     round: u64,
@@ -161,7 +162,7 @@ impl Joiner {
         self.output.sink().definitions()
     }
 
-    /// Describes a device, whose allocator has these bytes.
+    /// Describes a device, and the current bytes of its allocator.
     pub(crate) fn device(&mut self, ordinal: u32, device: trace::Device, allocated: u64, reserved: u64) {
         self.definitions().devices.insert(ordinal, device);
         let memory = self.memory.entry(ordinal).or_default();
@@ -182,7 +183,7 @@ impl Joiner {
         }
     }
 
-    /// The name in the trace of a text of the recording.
+    /// Returns the trace's name for a text of the recording.
     fn name(&mut self, recording: &Recording, name: Name) -> Name {
         if name.is_none() {
             return name;
@@ -196,7 +197,7 @@ impl Joiner {
         known
     }
 
-    /// The names of nested ranges in one text.
+    /// Joins the names of nested ranges into one text.
     fn path(&mut self, recording: &Recording, ranges: &[Name]) -> Name {
         match ranges {
             [] => Name::NONE,
@@ -212,7 +213,7 @@ impl Joiner {
         self.definitions().names.intern(text)
     }
 
-    /// The kernel with a symbol as the user wrote it.
+    /// Returns a kernel's name as the user wrote it, from its symbol.
     fn kernel_name(&mut self, recording: &Recording, symbol: Name) -> Name {
         if let Some(known) = self.kernels.get(&symbol) {
             return *known;
@@ -235,7 +236,7 @@ impl Joiner {
         line
     }
 
-    /// The state of a thread, by the system's number.
+    /// Returns the state of a thread, by the system's thread ID.
     fn thread(&mut self, number: u64, name: &str, is_simulated: bool) -> &mut Thread {
         if !self.threads.contains_key(&number) {
             let shown = if is_simulated { self.threads.len() as i64 + 1 } else { number as i64 };
@@ -266,7 +267,8 @@ impl Joiner {
         self.definitions().stream(device, number)
     }
 
-    /// Takes what the logs have and makes records of it: at the end of all, else of what can be joined.
+    /// Takes the contents of the logs and creates records: of all contents at the end, otherwise of those that can be
+    /// joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
         let round = self.round;
@@ -275,7 +277,7 @@ impl Joiner {
         let taken = recording.take_logs();
         let mut spans = Vec::new();
         let mut freed = 0;
-        // Threads get their numbers in the order in which they began to work.
+        // Threads are numbered in the order of their first operation.
         let mut taken: Vec<(u64, Taken)> =
             taken.into_iter().map(|taken| (first_operation(&taken), taken)).collect();
         taken.sort_by_key(|(first, _)| *first);
@@ -307,7 +309,7 @@ impl Joiner {
             thread.spans.forget(round.saturating_sub(PATIENCE));
         }
         if !recording.is_simulated() {
-            // With simulated time their number is that of the next one.
+            // In simulated time, a removed thread's number would be reused by the next one.
             self.threads.retain(|_, thread| !thread.is_settled(round));
         }
         while self.known.len() > ORIGINS {
@@ -320,7 +322,7 @@ impl Joiner {
         }
     }
 
-    /// Puts a record with those of its kind.
+    /// Adds a record to those of its kind.
     fn sort_in(&mut self, recording: &Recording, log: &Log, raw: Raw, spans: &mut Vec<Operation>) {
         match raw {
             Raw::Span(span) => {
@@ -396,7 +398,7 @@ impl Joiner {
         known
     }
 
-    /// Writes what is held to the file, and returns whether that works.
+    /// Writes buffered data to the file, and records an error.
     pub(crate) fn flush(&mut self) {
         if self.error.is_none()
             && let Err(error) = self.output.flush()
@@ -405,8 +407,8 @@ impl Joiner {
         }
     }
 
-    /// Ends the trace: facts and loss are added, and the file is finished. The trace if it is in memory, the loss, the number of
-    /// records.
+    /// Ends the trace: adds facts and losses, and completes the file. Returns the trace if it is in memory, the losses,
+    /// and the number of records.
     pub(crate) fn finish(
         &mut self,
         facts: Vec<(String, String)>,
@@ -416,7 +418,7 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // One operation can have several records that were lost, and a lost record of an operation can be all there is of it.
+        // One operation can lose several records, and an operation may exist only as a lost record.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();
@@ -425,7 +427,7 @@ impl Joiner {
         definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            // With an end, a file that lacks records would look complete.
+            // With a regular end, a file with missing records would look complete.
             Some(error) => Err(error),
             None => output.finish(),
         };
@@ -433,12 +435,12 @@ impl Joiner {
     }
 }
 
-/// The number of the process in the trace. Equal programs make equal traces with simulated time.
+/// Returns the process ID in the trace. In simulated time, equal programs produce equal traces.
 fn process(is_simulated: bool) -> i64 {
     if is_simulated { 1 } else { i64::from(std::process::id()) }
 }
 
-/// The id of the first operation or range in it.
+/// Returns the ID of the first operation or range in a log.
 fn first_operation(taken: &Taken) -> u64 {
     let all = taken.chunks.iter().flatten();
     let ids = all.filter_map(|raw| match raw {
@@ -449,7 +451,7 @@ fn first_operation(taken: &Taken) -> u64 {
     ids.min().unwrap_or(u64::MAX)
 }
 
-/// The ordinal in the trace of a device of a driver.
+/// Returns the ordinal in the trace of a driver's device.
 fn ordinal(drivers: &[Recorded], driver: DriverIndex, device: u32) -> u32 {
     drivers.get(usize::from(driver)).map_or(0, |recorded| recorded.first_ordinal) + device
 }

@@ -1,13 +1,14 @@
-//! [`Nodes`]: which node of an executable a record is of.
+//! [`Nodes`]: identifies the node of an executable that a record belongs to.
 //!
-//! The runtime lists the nodes of an executable with the numbers that the driver gave their originals; the executable's own
-//! nodes have others. What is known of these is that nodes of the graph itself keep the lower half, and that those of graphs
-//! within follow them with the next numbers, graph by graph in the order of the parts, or have an upper half of their own
-//! ([`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node)). A driver may not keep to that, and where
-//! CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what the nodes do:
-//! nodes of one upper half are those of a part of the list, or of all of it, if each has an entry there with the same work. If
-//! none fits by numbers, the order is tried, once all nodes were seen. If nothing fits, or if parts fit that were captured in
-//! different places, it is not known where the nodes were captured: no place is better than a wrong one.
+//! The runtime lists an executable's nodes with the IDs that the driver gave their originals; the executable's own
+//! nodes have other IDs. Nodes of the graph itself keep the lower half of the ID. Nodes of child graphs either follow
+//! with the next numbers, graph by graph in the order of the parts, or have their own upper half.
+//! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this. A driver may
+//! deviate from it, and the numbers are unknown if CUPTI was not active when the executable was created. Every guess is
+//! therefore checked against the nodes' work. Nodes with one upper half match a part of the list, or all of it, if each
+//! has an entry there with the same work. If no part matches by number, the order is tried, once all nodes were seen.
+//! If nothing matches, or if parts match that were captured at different places, the place is unknown: no place is
+//! better than a wrong one.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -15,7 +16,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use foldhash::{HashMap, HashSet};
 use warpsmith_trace::Name;
 
-/// What a record shows of the work of a node.
+/// Work of a node according to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// A kernel with this symbol.
@@ -24,71 +25,71 @@ pub(crate) enum Seen {
     Memset,
 }
 
-/// What a node does.
+/// Work of a node according to the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Kernel(Name),
     Copy,
     Memset,
-    /// It has no record.
+    /// The node has no record.
     Nothing,
     Unknown,
 }
 
-/// Where a node was captured or added.
+/// Place where a node was captured or added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    /// 0 for none; `None` if that was before the recording.
+    /// ID of the range; 0 for none; `None` if the capture was before the recording.
     pub(crate) range: Option<u64>,
-    /// The names of the ranges, the outermost first.
+    /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
-    /// Bytes that a kernel moves; 0 when unknown.
+    /// Bytes that a kernel moves; 0 if unknown.
     pub(crate) bytes: u64,
 }
 
 /// A node of a list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// 0 for the graph itself.
+    /// Part of the list; 0 for the graph itself.
     pub(crate) part: u32,
-    /// The number of the original.
+    /// ID of the original node.
     pub(crate) number: Option<u64>,
     pub(crate) work: Work,
-    /// `None` where nothing saw it captured.
+    /// Place of the capture; `None` if it was not observed.
     pub(crate) place: Option<Place>,
 }
 
-/// The answer for a record.
+/// Place found for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     At(Place),
-    /// Nothing saw the node captured.
+    /// The capture of the node was not observed.
     Unseen,
-    /// The nodes in the records are not those of the list.
+    /// The nodes in the records do not match those of the list.
     Unfit,
 }
 
-/// See the [module's documentation](self).
+/// Identifies nodes of an executable. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    /// The executable's number in records.
+    /// Number of the executable in records.
     graph: Option<u32>,
     entries: Vec<Entry>,
-    /// The kernels in the list.
+    /// Kernels in the list.
     symbols: HashSet<Name>,
-    /// What was seen, by the upper half of the numbers.
+    /// Observed nodes, by the upper half of their IDs.
     groups: HashMap<u32, Group>,
 }
 
 /// Nodes with the same upper half.
 #[derive(Debug, Default)]
 struct Group {
-    /// By the lower half.
+    /// Observed work, by the lower half.
     seen: HashMap<u32, Seen>,
-    /// One number was seen with different work.
+    /// True if one ID was seen with different work.
     is_broken: bool,
-    /// Whether more was seen than the answers are of.
+    /// True if nodes were seen that the answers do not cover yet.
     is_new: bool,
     found: HashMap<u32, Found>,
 }
@@ -106,7 +107,7 @@ impl Nodes {
         Self { graph, symbols: symbols.collect(), entries, groups: HashMap::default() }
     }
 
-    /// Notes a record.
+    /// Registers a record.
     pub(crate) fn see(&mut self, node: u64, seen: Seen) {
         let (upper, lower) = halves(node);
         let group = self.groups.entry(upper).or_default();
@@ -122,7 +123,7 @@ impl Nodes {
         }
     }
 
-    /// The answer for a node that was [seen](Self::see).
+    /// Returns the place of a node that was [seen](Self::see).
     pub(crate) fn find(&mut self, node: u64) -> Found {
         let (upper, lower) = halves(node);
         let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
@@ -137,7 +138,7 @@ impl Nodes {
         found.unwrap_or(Found::Unfit)
     }
 
-    /// The answers for all nodes of one upper half; none if nothing fits.
+    /// Returns the places of all nodes of one upper half; empty if nothing matches.
     fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
         let mut by_number: Vec<_> =
@@ -152,7 +153,7 @@ impl Nodes {
         agreed(&by_order)
     }
 
-    /// The parts of the list that nodes of an upper half may be.
+    /// Returns the parts of the list that the nodes of an upper half may belong to.
     fn parts(&self, upper: u32) -> Vec<Vec<&Entry>> {
         if upper == 0 {
             return vec![self.entries.iter().collect()];
@@ -167,12 +168,13 @@ impl Nodes {
         parts.into_values().collect()
     }
 
-    /// The entries by the lower halves of numbers, those of graphs within after those of the graph itself.
+    /// Returns the entries by the lower half of their numbers: those of the graph itself, followed by those of child
+    /// graphs.
     fn in_line(&self) -> Option<HashMap<u32, &Entry>> {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
         if within.iter().any(|entry| entry.number.is_none()) {
-            // How many there are is unknown.
+            // The number of nodes is unknown.
             return None;
         }
         let mut line = numbered(&own)?;
@@ -184,7 +186,7 @@ impl Nodes {
         Some(line)
     }
 
-    /// Each node is the entry with its number.
+    /// Matches each node with the entry that has its number.
     fn by_number(
         &self,
         numbered: &HashMap<u32, &Entry>,
@@ -197,7 +199,7 @@ impl Nodes {
         fits.collect()
     }
 
-    /// The entries are in the order of the nodes, all of which were seen.
+    /// Matches the entries in the order of the nodes, all of which were seen.
     fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
         // The order between graphs is unknown.
@@ -211,7 +213,8 @@ impl Nodes {
         pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
-    /// Whether a node that does this has such records. The driver may do copies and memsets by kernels of its own.
+    /// Returns whether a node with this work can have such a record. The driver may implement copies and memsets by its
+    /// own kernels.
     fn is(&self, work: Work, seen: Seen) -> bool {
         match (work, seen) {
             (Work::Unknown, _) | (Work::Copy, Seen::Copy) | (Work::Memset, Seen::Memset) => true,
@@ -222,7 +225,7 @@ impl Nodes {
     }
 }
 
-/// The entries by the lower halves of their numbers, if all have one of their own.
+/// Returns the entries by the lower half of their numbers, if these are present and unique.
 fn numbered<'a>(part: &[&'a Entry]) -> Option<HashMap<u32, &'a Entry>> {
     let mut numbered = HashMap::default();
     for entry in part {
@@ -237,7 +240,7 @@ fn found(entry: &Entry) -> Found {
     entry.place.map_or(Found::Unseen, Found::At)
 }
 
-/// What all say; where they disagree, nothing fits.
+/// Returns the places on which all matches agree; empty if they disagree.
 fn agreed(fits: &[Vec<(u32, Found)>]) -> HashMap<u32, Found> {
     let mut agreed: HashMap<u32, Found> = HashMap::default();
     for (lower, found) in fits.iter().flatten() {
@@ -255,18 +258,18 @@ mod tests {
 
     use super::*;
 
-    /// The kernels of the tests.
+    /// Kernels of the tests.
     fn kernels<const N: usize>() -> [Name; N] {
         let mut names = Names::default();
         std::array::from_fn(|at| names.intern(&format!("kernel {at}")))
     }
 
-    /// A place whose range has this number.
+    /// Returns a place whose range has this ID.
     fn place(range: u64) -> Place {
         Place { range: Some(range), ..Place::default() }
     }
 
-    /// Entries of a part whose numbers are 100, 101 and so on, and whose ranges begin with `range`.
+    /// Returns the entries of a part. Their numbers are 100, 101 and so on, and their ranges start at `range`.
     fn part(part: u32, range: u64, work: &[Work]) -> Vec<Entry> {
         let entry = |(at, work): (usize, &Work)| Entry {
             part,
@@ -286,7 +289,7 @@ mod tests {
         graph << 32 | node
     }
 
-    /// The answers for nodes, all of which are seen first.
+    /// Registers all nodes, and returns their places.
     fn answers(nodes: &mut Nodes, seen: &[(u64, Seen)]) -> Vec<Found> {
         seen.iter().for_each(|(node, seen)| nodes.see(*node, *seen));
         seen.iter().map(|(node, _)| nodes.find(*node)).collect()
@@ -301,7 +304,7 @@ mod tests {
         let [a, b] = kernels();
         let entries = part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Memset]);
         let mut nodes = Nodes::new(Some(9), entries);
-        // Not all nodes need to be seen.
+        // Not all nodes must be seen.
         let seen = [(number(9, 103), Seen::Memset), (number(9, 100), Seen::Kernel(a))];
         assert_eq!(answers(&mut nodes, &seen), at([4, 1]));
         assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(b))]), at([3]));
@@ -325,7 +328,7 @@ mod tests {
         let seen = seen.map(|(node, seen)| (number(9, node), seen));
         for entries in [part(0, 1, &work), without_numbers(part(0, 1, &work))] {
             let mut nodes = Nodes::new(Some(9), entries);
-            // The order says nothing before all were seen.
+            // The order is inconclusive until all nodes were seen.
             assert_eq!(answers(&mut nodes, &seen[..2]), [Found::Unfit; 2]);
             assert_eq!(answers(&mut nodes, &seen), at([1, 3, 4]));
         }
@@ -406,7 +409,7 @@ mod tests {
             (number(9, 102), Seen::Kernel(a)),
         ];
         assert_eq!(answers(&mut nodes, &seen), at([1, 11, 12, 21, 3]));
-        // Another kernel than the list's.
+        // A kernel that is not in the list.
         assert_eq!(answers(&mut nodes, &[(number(9, 106), Seen::Kernel(a))]), [Found::Unfit]);
     }
 

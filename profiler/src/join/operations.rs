@@ -1,4 +1,4 @@
-//! Records of operations of the runtime.
+//! Records of runtime operations.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::launch::Source;
@@ -12,7 +12,7 @@ use crate::raw::{Span, What};
 use crate::recording::{Recorded, Recording};
 
 impl Joiner {
-    /// Makes records of an operation of the runtime, and returns what is inside it.
+    /// Creates the records of a runtime operation, and returns the origin of the work inside it.
     pub(super) fn span(
         &mut self,
         recording: &Recording,
@@ -119,7 +119,7 @@ impl Joiner {
         self.emit(Record::Call(call));
     }
 
-    /// The name of a launch of a kernel.
+    /// Returns the name of a kernel launch.
     fn launch_name(&mut self, spec: &'static KernelSpec) -> Name {
         let key = std::ptr::from_ref(spec).addr();
         if let Some(known) = self.launches.get(&key) {
@@ -149,7 +149,7 @@ impl Joiner {
         };
         let (allocated, reserved) = (memory.allocated, memory.reserved);
         let shown = match memory.live.get(&address) {
-            // Addresses differ from run to run.
+            // Addresses differ between runs.
             Some((_, _, number)) if recording.is_simulated() => *number,
             _ if recording.is_simulated() => 0,
             _ => address,
@@ -171,7 +171,7 @@ impl Joiner {
         }));
     }
 
-    /// A wait that the runtime inserted.
+    /// Creates the record of a wait that the runtime inserted.
     pub(super) fn wait(&mut self, drivers: &[Recorded], span: &Span, on: u32, line: Name) {
         let (What::EventWait { buffer: Some(buffer), .. }, Some(stream)) = (span.what, span.stream) else {
             return;
@@ -211,7 +211,7 @@ fn awaited_name(awaited: Awaited) -> &'static str {
     }
 }
 
-/// How the configuration of a launch was chosen.
+/// Describes how the configuration of a launch was chosen.
 fn source_text(source: Source) -> &'static str {
     match source {
         Source::Given => "configuration given",

@@ -18,7 +18,7 @@ impl Joiner {
         self.range(recording, thread, range, parent, at);
     }
 
-    /// Makes records of the ranges that were started and have ended.
+    /// Creates records of the started ranges that have ended.
     pub(super) fn end_started(&mut self, recording: &Recording) {
         let mut ended = std::mem::take(&mut self.ended);
         ended.sort_unstable();
@@ -55,7 +55,7 @@ impl Joiner {
         }));
     }
 
-    /// Ends the ranges that are open.
+    /// Ends the open ranges.
     pub(super) fn end_ranges(&mut self, recording: &Recording) {
         let now = recording.now();
         let mut open: Vec<(u64, u64)> = Vec::new();

@@ -1,7 +1,7 @@
-//! The records of one thread, until they are joined with those of others.
+//! Records of one thread, until they are joined with those of others.
 //!
-//! A thread adds to its own log alone, so that its lock is free but when records are taken. Logs are made of chunks, which are
-//! counted: when their memory is used up, records are dropped and counted.
+//! A thread adds only to its own log, so the log's lock is uncontended except while records are taken. Logs consist of
+//! chunks, whose memory is counted: when it is used up, records are dropped and counted.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,29 +14,29 @@ use warpsmith_trace::Name;
 use super::Recording;
 use crate::raw::{DriverIndex, Raw};
 
-/// Records of a chunk.
+/// Number of records per chunk.
 const CHUNK: usize = 512;
 pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
-/// Texts that a thread remembers the names of.
+/// Number of texts whose names a thread caches.
 const TEXTS: usize = 64;
 
-/// The records of a thread.
+/// Records of a thread.
 #[derive(Debug)]
 pub(crate) struct Log {
-    /// The thread by the system's number.
+    /// The system's thread ID.
     pub(crate) thread: u64,
-    /// Its name.
+    /// Name of the thread.
     pub(crate) name: String,
     chunks: Mutex<VecDeque<Vec<Raw>>>,
-    /// When the outermost operation began that the thread is in; 0 if it is in none.
+    /// Start time of the outermost operation that the thread is in; 0 for none.
     open_since: AtomicU64,
 }
 
-/// What a log had.
+/// Contents taken from a log.
 pub(crate) struct Taken {
     pub(crate) log: Arc<Log>,
     pub(crate) chunks: VecDeque<Vec<Raw>>,
-    /// See [`Log::open_since`]; `u64::MAX` for none.
+    /// Start time of the outermost open operation, see [`Log::open_since`]; `u64::MAX` for none.
     pub(crate) open_since: u64,
 }
 
@@ -45,7 +45,7 @@ impl Log {
     pub(crate) fn take(self: &Arc<Self>) -> Taken {
         let mut guard = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks = std::mem::take(&mut *guard);
-        // An operation ends with its record, under the lock.
+        // The end of an operation adds its record and clears the time under the same lock.
         let open_since = match self.open_since.load(Ordering::Relaxed) {
             0 => u64::MAX,
             since => since,
@@ -74,21 +74,21 @@ impl Log {
     }
 }
 
-/// What a thread keeps for itself.
+/// Thread-local state of a recording.
 pub(crate) struct Local {
     recording: u64,
     log: Arc<Log>,
-    /// The operations that the thread is in: their ids, and when they began.
+    /// Operations that the thread is in: their IDs and start times.
     open: Vec<(u64, u64)>,
-    /// Where a text was, what it is, and its name.
+    /// Cached texts: address, content and name.
     texts: Vec<(usize, Box<str>, Name)>,
-    /// The last driver, by its address.
+    /// The last driver, with its address.
     driver: Option<(usize, DriverIndex)>,
-    /// The numbers of streams in records.
+    /// Numbers of streams in records.
     streams: Vec<((DriverIndex, u64), u32)>,
-    /// The last kernel whose spec is known to the recording.
+    /// The last kernel whose spec was added to the recording.
     pub(crate) known_kernel: usize,
-    /// The last list of nodes that is known to the recording, and how often it had forgotten some.
+    /// The last node list that was added to the recording, and the value of [`Recording::forgotten`] at that time.
     pub(crate) known_nodes: (u64, u64),
 }
 
@@ -96,7 +96,7 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Calls `what` with this thread's state in the recording; not within such a call.
+/// Calls `what` with this thread's state in the recording. Returns `None` within such a call.
 #[inline]
 pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
     let mut what = Some(what);
@@ -114,10 +114,10 @@ pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local)
     }
 }
 
-/// As [`with_local`], on a thread that ends: the main thread is one when the process ends, which flushes records.
+/// Like [`with_local`], on a thread that is ending. The main thread, which flushes records at process exit, is one.
 #[cold]
 fn with_ending<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> R {
-    // The thread has no name any more.
+    // The name of the thread is not available anymore.
     let local = recording.take_ending(thread_number());
     let mut local = local.unwrap_or_else(|| Local::new(recording, ""));
     let result = what(&mut local);
@@ -147,12 +147,12 @@ impl Local {
         }
     }
 
-    /// The thread by the system's number.
+    /// Returns the system's thread ID.
     pub(crate) fn thread(&self) -> u64 {
         self.log.thread
     }
 
-    /// Whether the thread is in an operation.
+    /// Returns whether the thread is in an operation.
     pub(crate) fn is_in_operation(&self) -> bool {
         !self.open.is_empty()
     }
@@ -163,7 +163,7 @@ impl Local {
         self.log.push(recording, raw, false);
     }
 
-    /// An operation begins.
+    /// Registers the start of an operation.
     #[inline]
     pub(crate) fn begin(&mut self, id: u64, at: u64) {
         if self.open.is_empty() {
@@ -172,7 +172,7 @@ impl Local {
         self.open.push((id, at));
     }
 
-    /// When the operation began that ends now; `None` if that was before the recording.
+    /// Removes an operation that ends, and returns its start time; `None` if it started before the recording.
     #[inline]
     pub(crate) fn end(&mut self, id: u64) -> Option<u64> {
         while let Some((open, at)) = self.open.pop() {
@@ -183,7 +183,7 @@ impl Local {
         None
     }
 
-    /// An operation has ended that has no record.
+    /// Registers the end of an operation that has no record.
     pub(crate) fn ended_unrecorded(&self) {
         if self.open.is_empty() {
             self.log.open_since.store(0, Ordering::Relaxed);
@@ -196,13 +196,13 @@ impl Local {
         self.log.push(recording, raw, self.open.is_empty());
     }
 
-    /// The name of a text.
+    /// Returns the name of a text.
     #[inline]
     pub(crate) fn name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern)
     }
 
-    /// The name of a text of the program's.
+    /// Returns the name of a text that the program made.
     #[inline]
     pub(crate) fn program_name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern_of_program)
@@ -228,7 +228,7 @@ impl Local {
         name
     }
 
-    /// The driver with this address.
+    /// Returns the driver with this address.
     #[inline]
     pub(crate) fn driver(
         &mut self,
@@ -245,7 +245,7 @@ impl Local {
         }
     }
 
-    /// The number of a stream in records.
+    /// Returns the number of a stream in records.
     #[inline]
     pub(crate) fn stream(&mut self, driver: DriverIndex, handle: u64, find: impl FnOnce() -> u32) -> u32 {
         let key = (driver, handle);
@@ -309,7 +309,7 @@ mod tests {
         alive.join().unwrap();
     }
 
-    /// As the main thread does when the process ends.
+    /// Records during thread exit, as the main thread does at process exit.
     struct RecordsWhenDropped(Arc<Recording>);
 
     impl Drop for RecordsWhenDropped {
@@ -326,7 +326,7 @@ mod tests {
         let recording = recording();
         let of_thread = Arc::clone(&recording);
         let thread = std::thread::spawn(move || {
-            // Dropped after the thread's state, which is made later.
+            // Dropped after the thread's state, which is created later.
             LAST.with(|last| *last.borrow_mut() = Some(RecordsWhenDropped(Arc::clone(&of_thread))));
             record(&of_thread);
         });

@@ -1,4 +1,4 @@
-//! [`Recording`]: what the parts of a running profiler share.
+//! [`Recording`]: state shared by the parts of a running profiler.
 
 pub(crate) mod log;
 
@@ -17,46 +17,47 @@ use self::log::{CHUNK_BYTES, Local, Log, Taken};
 use crate::error::{ProfilerError, Result};
 use crate::raw::{DriverIndex, Raw};
 
-/// Texts, after which those of the program are joined.
+/// Number of texts from which on texts of the program are merged.
 const MOST_TEXTS: usize = 1 << 18;
 
-/// A driver that is recorded.
+/// A recorded driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     pub(crate) driver: Arc<dyn Driver>,
-    /// The ordinal in the trace of its device 0.
+    /// Ordinal in the trace of its device 0.
     pub(crate) first_ordinal: u32,
     pub(crate) devices: u32,
 }
 
 /// A running profiler. See the [module's documentation](self).
 pub(crate) struct Recording {
-    /// No other recording of the process has it.
+    /// ID of the recording, unique in the process.
     pub(crate) id: u64,
-    /// Whether the clock is of simulated time; the first driver decides.
+    /// True if the clock is simulated; the first driver decides.
     simulated: OnceLock<bool>,
-    /// The drivers to record; empty for all.
+    /// Drivers to record; empty for all.
     pub(crate) only: Vec<Arc<dyn Driver>>,
     pub(crate) activity: ActivityOptions,
     drivers: RwLock<Vec<Recorded>>,
-    /// Whether drivers are recorded no more. Locked while one starts.
+    /// True if no more drivers are recorded. Locked while one starts.
     starting: Mutex<bool>,
     logs: Mutex<Vec<Arc<Log>>>,
-    /// Of threads that are ending, and have no state of their own any more.
+    /// States of ending threads, whose thread-local state is gone.
     ending: Mutex<Vec<Local>>,
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
-    /// The nodes of executables that were launched, until they are taken.
+    /// Nodes of launched executables, until they are taken.
     nodes: Mutex<Vec<Arc<GraphNodes>>>,
-    /// How often lists were forgotten that had been taken.
+    /// Number of times that taken lists were removed.
     pub(crate) forgotten: AtomicU64,
-    /// Bytes of chunks.
+    /// Total size of the chunks, in bytes.
     held: AtomicUsize,
-    /// Records of work, and others, that were dropped because the memory was used up.
+    /// Number of records (of work, and others) that were dropped because the memory was used up.
     pub(crate) dropped_work: AtomicU64,
     pub(crate) dropped_others: AtomicU64,
-    /// Facts about the recording, for [`Definitions::about`], and how many there were under each key; the first is kept.
+    /// Facts about the recording, for [`Definitions::about`], with a count per key. Only the first fact of a key is
+    /// kept.
     about: Mutex<BTreeMap<String, (String, u64)>>,
     stopping: AtomicBool,
     wake: (Mutex<bool>, Condvar),
@@ -92,13 +93,13 @@ impl Recording {
         })
     }
 
-    /// Whether the clock is of simulated time.
+    /// Returns whether the clock is simulated.
     #[inline]
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulated.get().copied().unwrap_or(false)
     }
 
-    /// Now, by the clock of the records.
+    /// Returns the current time, by the clock of the records.
     pub(crate) fn now(&self) -> u64 {
         if self.is_simulated() {
             let drivers = self.drivers.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,12 +108,12 @@ impl Recording {
         nanoseconds(SystemTime::now())
     }
 
-    /// The drivers.
+    /// Returns the recorded drivers.
     pub(crate) fn drivers(&self) -> Vec<Recorded> {
         self.drivers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The driver at this address, if it is recorded.
+    /// Returns the driver at this address, if it is recorded.
     pub(crate) fn driver_at(&self, address: usize) -> Option<DriverIndex> {
         let drivers = self.drivers.read().unwrap_or_else(PoisonError::into_inner);
         drivers
@@ -121,22 +122,22 @@ impl Recording {
             .map(|index| index as DriverIndex)
     }
 
-    /// Whether a driver is to be recorded.
+    /// Returns whether a driver should be recorded.
     fn wants(&self, driver: &Arc<dyn Driver>) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
 
-    /// For who starts to record a driver: no other does meanwhile. `None` when none is to be any more.
+    /// Locks out other starts while a driver starts to record. `None` if no more drivers may start.
     pub(crate) fn begin_starting(&self) -> Option<MutexGuard<'_, bool>> {
         Some(lock(&self.starting)).filter(|has_ended| !**has_ended)
     }
 
-    /// No driver is started any more when this returns.
+    /// Prevents any further driver from starting once this returns.
     pub(crate) fn end_starting(&self) {
         *lock(&self.starting) = true;
     }
 
-    /// Adds a driver that is recorded from now on, unless it is there already or is not to be recorded.
+    /// Adds a driver that is recorded from now on, unless it is already recorded or excluded.
     pub(crate) fn add_driver(&self, driver: &Arc<dyn Driver>) -> Result<Option<DriverIndex>> {
         if !self.wants(driver) || self.driver_at(address_of(driver)).is_some() {
             return Ok(None);
@@ -154,7 +155,7 @@ impl Recording {
         Ok(Some((drivers.len() - 1) as DriverIndex))
     }
 
-    /// Notes a fact about the recording. Of several under one key the first is kept, and the others are counted.
+    /// Adds a fact about the recording. Only the first fact of a key is kept; the others are counted.
     pub(crate) fn note(&self, key: &str, fact: String) {
         lock(&self.about).entry(key.to_owned()).or_insert((fact, 0)).1 += 1;
     }
@@ -173,12 +174,12 @@ impl Recording {
         lock(&self.logs).push(log);
     }
 
-    /// Takes what the logs have. Those of threads that have ended go.
+    /// Takes the contents of the logs. Removes the logs of threads that have ended.
     pub(crate) fn take_logs(&self) -> Vec<Taken> {
         lock(&self.ending).retain(Local::is_in_operation);
         let mut taken = Vec::new();
         lock(&self.logs).retain(|log| {
-            // Before what it has is taken, and after what its thread did.
+            // Checked before the log is taken, and after the thread's last record.
             let is_alive = Arc::strong_count(log) > 1;
             fence(Ordering::Acquire);
             taken.push(log.take());
@@ -187,14 +188,14 @@ impl Recording {
         taken
     }
 
-    /// The state of this thread, which is ending, if there is one.
+    /// Takes the state of this ending thread, if there is one.
     pub(crate) fn take_ending(&self, thread: u64) -> Option<Local> {
         let mut ending = lock(&self.ending);
         let place = ending.iter().position(|local| local.thread() == thread)?;
         Some(ending.swap_remove(place))
     }
 
-    /// Keeps the state of this thread, which is ending.
+    /// Keeps the state of this ending thread.
     pub(crate) fn keep_ending(&self, local: Local) {
         lock(&self.ending).push(local);
     }
@@ -203,8 +204,9 @@ impl Recording {
         lock(&self.texts).intern(text)
     }
 
-    /// As [`Self::intern`], of names and categories of ranges and marks, which the program may make without end. Beyond
-    /// [`MOST_TEXTS`] texts, those that differ in digits alone are one; beyond twice as many, all are.
+    /// Interns a name or category of a range or mark like [`Self::intern`], but bounded, since the program may make any
+    /// number. Beyond [`MOST_TEXTS`] texts, those that differ only in digits are merged. Beyond twice as many, all are
+    /// merged.
     pub(crate) fn intern_of_program(&self, text: &str) -> Name {
         let mut texts = lock(&self.texts);
         if texts.len() < MOST_TEXTS {
@@ -225,12 +227,12 @@ impl Recording {
         name
     }
 
-    /// The text of a name.
+    /// Returns the text of a name.
     pub(crate) fn text(&self, name: Name) -> String {
         lock(&self.texts).text(name).to_owned()
     }
 
-    /// A counter of a device, for its samples.
+    /// Returns a device counter for its samples.
     pub(crate) fn counter(&self, device: u32, name: &str, unit: &str) -> CounterId {
         lock(&self.counters).counter(Some(device), name, unit)
     }
@@ -239,7 +241,7 @@ impl Recording {
         lock(&self.counters).counters().to_vec()
     }
 
-    /// Notes a kernel, for its name.
+    /// Registers a kernel, for its name.
     pub(crate) fn add_kernel(&self, spec: &'static KernelSpec) {
         lock(&self.kernels).insert(spec.symbol, spec);
     }
@@ -248,7 +250,7 @@ impl Recording {
         lock(&self.kernels).get(symbol).copied()
     }
 
-    /// Keeps the nodes of an executable that is launched.
+    /// Keeps the nodes of a launched executable.
     pub(crate) fn add_nodes(&self, nodes: &Arc<GraphNodes>) {
         lock(&self.nodes).push(Arc::clone(nodes));
     }
@@ -257,7 +259,8 @@ impl Recording {
         std::mem::take(&mut *lock(&self.nodes))
     }
 
-    /// Whether there is memory for another chunk. Wakes who takes records when a quarter is used.
+    /// Reserves memory for another chunk. Returns whether it is available. Wakes the draining thread when a quarter is
+    /// used.
     pub(crate) fn claim(&self, bytes: usize) -> bool {
         let limit = self.activity.memory;
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -271,12 +274,12 @@ impl Recording {
         true
     }
 
-    /// Chunks were freed.
+    /// Releases the memory of freed chunks.
     pub(crate) fn freed(&self, chunks: usize) {
         self.held.fetch_sub(chunks * CHUNK_BYTES, Ordering::Relaxed);
     }
 
-    /// Counts a record that was dropped.
+    /// Counts a dropped record.
     #[cold]
     pub(crate) fn dropped(&self, raw: &Raw) {
         let count = if raw.is_work() { &self.dropped_work } else { &self.dropped_others };
@@ -288,7 +291,7 @@ impl Recording {
         self.wake.1.notify_all();
     }
 
-    /// Waits until [`Self::wake`] is called, or this time has passed. Whether the recording goes on.
+    /// Waits until [`Self::wake`] is called or this time has passed. Returns whether the recording continues.
     pub(crate) fn sleep(&self, time: std::time::Duration) -> bool {
         let mut woken = lock(&self.wake.0);
         if !*woken && !self.is_stopping() {
@@ -308,7 +311,7 @@ impl Recording {
         self.wake();
     }
 
-    /// Waits for what runs on the recorded devices; notes those that are lost.
+    /// Waits for the work on the recorded devices, and records lost devices as facts.
     pub(crate) fn synchronize(&self) {
         for device in open_devices() {
             // SAFETY: the device is held, and nothing is released.
@@ -316,7 +319,7 @@ impl Recording {
             if self.driver_at(address_of(driver)).is_none() {
                 continue;
             }
-            // Fails on a lost device, and while a stream is captured: then what has run is recorded.
+            // This fails on a lost device, and while a stream is captured. Work that has finished is recorded anyway.
             let waited = driver.context_synchronize(context);
             if device.is_lost() {
                 self.note(&format!("device {}", device.id()), "lost: a fault stopped it".to_owned());
@@ -327,7 +330,7 @@ impl Recording {
     }
 }
 
-/// The address that identifies a driver.
+/// Returns the address that identifies a driver.
 pub(crate) fn address_of(driver: &Arc<dyn Driver>) -> usize {
     Arc::as_ptr(driver).cast::<()>().addr()
 }

@@ -1,4 +1,4 @@
-//! Hardware counters of a GPU, through CUPTI, which must be installed and permitted to count.
+//! Hardware counters of a GPU through CUPTI, which must be installed and permitted to access them.
 
 use warpsmith_profiler::trace::counters::CounterReport;
 use warpsmith_profiler::{CounterOptions, Counters, Profiler, ProfilerError, ProfilerOptions};
@@ -21,12 +21,12 @@ fn start(device: &Device) -> Counters {
     Counters::start(CounterOptions::default().device(device).launches(u64::MAX)).unwrap()
 }
 
-/// One thread.
+/// Returns a launch with one thread.
 fn one() -> Launch {
     Launch::grid_block(1, 1)
 }
 
-/// Everything was counted.
+/// Checks that everything was counted.
 fn complete(report: &CounterReport) {
     println!("{}", report.text(20));
     assert_eq!((report.counted, report.dropped), (report.operations, 0), "{:?}", report.not_counted);

@@ -1,7 +1,7 @@
-//! A program on the emulated device with simulated time has the same trace on every run, to the byte:
-//! that of the committed file.
+//! A program on the emulated device with simulated time has a byte-identical trace on every run: that of the committed
+//! file.
 //!
-//! After a change that is meant, `WARPSMITH_GOLDEN=write cargo test -p warpsmith-profiler golden` writes the files anew.
+//! After an intended change, `WARPSMITH_GOLDEN=write cargo test -p warpsmith-profiler golden` rewrites the files.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::alone::only_alone;
 use crate::common::*;
 use crate::rig::*;
 
-/// Two streams, a wait between them, ranges, and a graph that runs twice.
+/// Runs two streams, a wait between them, ranges, and a graph that is launched twice.
 fn program() -> Trace {
     let (_driver, device) = simulated();
     let [first, second] = streams(&device);
@@ -41,7 +41,7 @@ fn program() -> Trace {
     profiler.stop().unwrap()
 }
 
-/// A line for each record, in the order of time.
+/// Formats one line per record, ordered by time.
 fn lines(trace: &Trace) -> String {
     let mut records: Vec<Record> = trace.records().collect();
     records.sort_by_key(|record| (record.start(), record.end()));
@@ -105,7 +105,7 @@ fn simulated_time_makes_the_golden_trace() {
         std::fs::write(file("golden.json"), &bytes).unwrap();
         return;
     }
-    // The program may run where its sources are not.
+    // The program may run where its sources are not available.
     assert_eq!(lines, include_str!("golden.txt"));
     assert!(bytes == include_bytes!("golden.json"), "the texts are equal, the files are not");
 }

@@ -91,7 +91,7 @@ fn a_graph_launched_often_repeats_no_texts() {
         assert_eq!(trace.transfers.len(), launches);
         trace.definitions.names.len()
     };
-    // Waits, which a launch needs or not as time goes, have names too.
+    // Waits have names too; their number depends on timing.
     let (few, many) = (texts(1), texts(1000));
     assert!(many < few + 10, "{many} and {few} texts");
 }
@@ -108,7 +108,7 @@ fn files_have_the_places_too() {
         let profiler = ProfilerOptions::default().device(&device).to_file(&path).unwrap();
         let (sender, receiver) = mpsc::channel();
         let line = line!() + 6;
-        // What was captured is long written when it is launched on another thread.
+        // The records of the capture are written long before the launch on another thread.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let graph = Graph::capture(&stream, || {

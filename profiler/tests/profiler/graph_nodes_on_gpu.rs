@@ -1,5 +1,5 @@
-//! Nodes of graphs in traces of a GPU, through CUPTI, which must be installed. That no place is wrong, nor missing, says that the
-//! driver numbers nodes as `ActivityDriver::activity_node` says.
+//! Graph nodes in traces of a GPU through CUPTI, which must be installed. If no place is wrong or missing, the driver
+//! numbers nodes as `ActivityDriver::activity_node` describes.
 
 use crate::alone::only_alone;
 use crate::node_programs::{self, Rig};

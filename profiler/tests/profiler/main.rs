@@ -1,4 +1,5 @@
-//! The profiler by its public interface. One profiler records in a process, so each test that starts one has a process of its own.
+//! The profiler through its public interface. Only one profiler can record per process, so each test that starts one
+//! runs in its own process.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;

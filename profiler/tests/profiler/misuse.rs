@@ -1,4 +1,4 @@
-//! Wrong use and bad luck: an error that says so, and what was recorded is kept.
+//! Misuse and failures: each is a descriptive error, and recorded data is kept.
 
 use warpsmith_profiler::trace::Trace;
 use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
@@ -109,7 +109,7 @@ fn a_full_disk_is_an_error() {
 #[test]
 fn a_file_that_cannot_grow_keeps_what_it_has() {
     only_alone!();
-    // SAFETY: it changes the limit and the signal of this process, which is the test's own.
+    // SAFETY: it changes the limit and the signal of this process, which belongs to the test.
     unsafe {
         let limit = libc::rlimit { rlim_cur: 200 << 10, rlim_max: 200 << 10 };
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
@@ -177,18 +177,18 @@ fn a_forked_process_is_refused() {
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     stream.memset(&mut x, 1).unwrap();
-    // SAFETY: the copy only tries to start a profiler, drops this one, and ends at once.
+    // SAFETY: the child process only tries to start a profiler, drops this one, and exits at once.
     match unsafe { libc::fork() } {
         0 => {
             let is_refused =
                 matches!(Profiler::start(ProfilerOptions::default()), Err(ProfilerError::Forked));
             let is_foreign = matches!(profiler.finish(), Err(ProfilerError::Forked));
-            // SAFETY: it ends the copy.
+            // SAFETY: it exits the child process.
             unsafe { libc::_exit(if is_refused && is_foreign { 0 } else { 1 }) }
         }
         copy => {
             let mut status = -1;
-            // SAFETY: the copy was made above.
+            // SAFETY: the child process was created above.
             assert_eq!(unsafe { libc::waitpid(copy, &mut status, 0) }, copy);
             assert_eq!(status, 0);
         }

@@ -1,4 +1,5 @@
-//! Programs that launch graphs: in the trace each node has the range and the source line in which it was captured or added.
+//! Programs that launch graphs: in the trace, each node has the range and the source line where it was captured or
+//! added.
 
 use warpsmith_profiler::trace::{Trace, Transfer};
 use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -26,7 +27,7 @@ impl Rig {
     }
 }
 
-/// Two blocks that run for some microseconds.
+/// Returns a launch of two blocks that run for some microseconds.
 fn two() -> Launch {
     Launch::grid_block(2, 32)
 }
@@ -41,7 +42,7 @@ pub fn launch(exec: &GraphExec, stream: &Stream) {
     stream.synchronize().unwrap();
 }
 
-/// Where each kernel, copy and memset of a graph comes from, in the order of their beginning: its range and line in these tests.
+/// Returns the range and source line (within these tests) of each kernel, copy and memset of a graph, ordered by start.
 pub fn origins(trace: &Trace) -> Vec<(String, u32)> {
     let kernels = trace.kernels.iter().map(|kernel| (kernel.start, kernel.node, kernel.range, kernel.line));
     let copies = trace.transfers.iter().map(|copy| (copy.start, copy.node, copy.range, copy.line));
@@ -63,7 +64,7 @@ pub fn at<const N: usize>(places: [(&str, u32); N]) -> Vec<(String, u32)> {
     places.map(|(range, line)| (range.to_owned(), line)).to_vec()
 }
 
-/// What the trace says of nodes whose place it does not know.
+/// Returns the trace's fact about nodes whose place is unknown.
 pub fn unknown(trace: &Trace) -> Option<&String> {
     trace.definitions.about.get("records of graph nodes")
 }

@@ -1,4 +1,4 @@
-//! What is recorded, and that it is tied together.
+//! Recorded events, and the links between them.
 
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::{GraphKind, Library, SyncKind, Trace, TransferKind};
@@ -67,7 +67,7 @@ fn library_work_on_the_emulated_device_is_a_kernel() {
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = start();
     let line = line!() + 4;
-    // SAFETY: the function accesses no memory of the device.
+    // SAFETY: the function accesses no device memory.
     unsafe {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
         stream.enqueue_host_named("blas::gemm", &[x.as_mut_slice().used()], pause).unwrap();

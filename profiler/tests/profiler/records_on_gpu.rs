@@ -1,4 +1,4 @@
-//! Traces of a GPU: through CUPTI, which must be installed.
+//! Traces of a GPU through CUPTI, which must be installed.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn cupti() -> Profiler {
     ProfilerOptions::default().start().unwrap()
 }
 
-/// One thread.
+/// Returns a launch with one thread.
 fn one() -> Launch {
     Launch::grid_block(1, 1)
 }
 
-/// A copy, kernels in a range, and a graph.
+/// Runs a copy, kernels in a range, and a graph.
 fn program(stream: &Stream, spin: &TypedKernel<Spin>) -> u32 {
     let mut x = DeviceBuffer::from_host(stream, &[1u8; 1 << 20]).unwrap();
     {

@@ -1,4 +1,4 @@
-//! Devices for the tests, and what is found in traces.
+//! Devices for the tests, and searches in traces.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use warpsmith_profiler::{Profiler, ProfilerOptions};
 use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::{Device, Stream};
 
-/// A device with simulated time: a kernel takes 5 us, a byte a thousandth.
+/// Creates a device with simulated time: 5 us per kernel, 1/1000 us per byte.
 pub fn simulated() -> (Arc<EmulatedDriver>, Device) {
     let model = |work: &SimulatedWork<'_>| match work {
         SimulatedWork::Kernel { .. } => 5.0,
@@ -27,19 +27,19 @@ pub fn text(trace: &Trace, name: Name) -> String {
     trace.text(name).to_owned()
 }
 
-/// The driver's calls of a function.
+/// Returns the driver calls of a function.
 pub fn driver_calls<'a>(trace: &'a Trace, function: &str) -> Vec<&'a Call> {
     let is_call = |call: &&Call| call.library == Library::Driver && trace.text(call.name) == function;
     trace.calls.iter().filter(is_call).collect()
 }
 
-/// The call that launched a kernel.
+/// Returns the call that launched a kernel.
 pub fn call_of<'a>(trace: &'a Trace, kernel: &Kernel) -> &'a Call {
     let found = trace.calls.iter().find(|call| call.correlation == kernel.correlation);
     found.expect("a call has the kernel's correlation")
 }
 
-/// Nothing is missing, and no kernel begins before its call.
+/// Checks that nothing is missing, and that no kernel starts before its call.
 pub fn check(trace: &Trace) {
     let loss = trace.definitions.loss;
     assert_eq!(loss.unaccounted(), 0, "{loss:?}");

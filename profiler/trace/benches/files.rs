@@ -1,8 +1,9 @@
-//! What trace files cost: bytes of a slice, events a second, and the time and memory in which files of gigabytes are read.
+//! Cost of trace files: bytes per slice, events per second, and the time and memory to read files of gigabytes.
 //!
-//! Times are of the processor where the system says them, so that other programs on the machine do not count.
+//! Times are CPU times where the system provides them, which excludes other programs on the machine.
 //!
-//! `WARPSMITH_BENCH_GIB` is the size of the large files, 1 by default; they are written to the folder for temporary files.
+//! `WARPSMITH_BENCH_GIB` is the size of the large files in GiB, 1 by default; they are written to the folder for
+//! temporary files.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,14 +20,14 @@ mod fixture;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Launches of the files that fit into memory; each is two slices and a flow.
+/// Number of launches in the files that fit into memory; each is two slices and a flow.
 const LAUNCHES: u64 = 1_000_000;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [work, rest @ ..] if work == "work" => return large_file_work(rest),
-        // Cargo runs benches with this argument alone; tests do not measure.
+        // Cargo passes this argument only to benches; tests do not measure.
         arguments if !arguments.iter().any(|argument| argument == "--bench") => return Ok(()),
         _ => {}
     }
@@ -37,7 +38,7 @@ fn main() -> Result<()> {
     large_files()
 }
 
-/// Bytes of a slice.
+/// Measures bytes per slice.
 fn sizes(trace: &Trace) -> Result<()> {
     let slices = (2 * LAUNCHES) as f64;
     let compressed = |bytes: &[u8]| -> io::Result<usize> {
@@ -54,7 +55,7 @@ fn sizes(trace: &Trace) -> Result<()> {
     Ok(())
 }
 
-/// Events a second.
+/// Measures events per second.
 fn rates(trace: &Trace) -> Result<()> {
     let rate = |name: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let begun = Stopwatch::start();
@@ -82,7 +83,8 @@ fn rates(trace: &Trace) -> Result<()> {
     })
 }
 
-/// Measures processor time of this process and of those that it has waited for; where the system does not say it, time.
+/// Measures the CPU time of this process and of the child processes that it has waited for; wall-clock time where the
+/// system does not provide it.
 struct Stopwatch(Duration, Instant);
 
 impl Stopwatch {
@@ -93,7 +95,7 @@ impl Stopwatch {
     fn processor() -> Option<Duration> {
         let line = std::fs::read_to_string("/proc/self/stat").ok()?;
         let (_, fields) = line.rsplit_once(") ")?;
-        // User and system time, and those of children, in hundredths of seconds.
+        // User and system time, of this process and its children, in hundredths of a second.
         let times = fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
         Some(Duration::from_millis(10 * times.sum::<Option<u64>>()?))
     }
@@ -108,11 +110,11 @@ fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("warpsmith-bench-{}-{name}", std::process::id()))
 }
 
-/// Writes large files, and does what `warpsmith trace` does with them in processes of their own.
+/// Writes large files, and runs the work of `warpsmith trace` on them in separate processes.
 fn large_files() -> Result<()> {
     let gib: f64 = std::env::var("WARPSMITH_BENCH_GIB").map_or(Ok(1.0), |gib| gib.parse())?;
     let file = temporary("large.json");
-    // About as many launches as make that many bytes.
+    // The approximate number of launches for this file size.
     let launches = (gib * (1u64 << 30) as f64 / 665.0) as u64;
     let mut writer = ChromeWriter::new(BufWriter::with_capacity(1 << 20, File::create(&file)?));
     fixture::launch_into(&mut writer, launches)?;
@@ -132,7 +134,7 @@ fn large_files() -> Result<()> {
     Ok(())
 }
 
-/// One piece of work on a large file, and what it took.
+/// Runs one kind of work on a large file, and reports its cost.
 fn large_file_work(arguments: &[String]) -> Result<()> {
     let [work, from, to] = arguments else { return Err("work, from and to are missing".into()) };
     let begun = Stopwatch::start();
@@ -153,7 +155,7 @@ fn large_file_work(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The most bytes of memory that this process has had; 0 where the system does not say.
+/// Returns the peak memory of this process in bytes; 0 where the system does not provide it.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! From one file to another, in another format.
+//! Conversion of a trace file to another format.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,35 +15,35 @@ use crate::sink::Sink;
 use crate::summary::Digest;
 use crate::trace::{Trace, check_name, is_compressed, not_written, read_into, unwritable};
 
-/// The format of a file to write.
+/// Format of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Chrome's JSON as Kineto writes it, compressed when the path ends in `.gz`.
+    /// Chrome's JSON as Kineto writes it, compressed if the path ends in `.gz`.
     Chrome,
     /// One HTML page with a timeline and the tables.
     Html,
 }
 
-/// The most records that [`convert`] holds, so that they are sorted as a whole.
+/// Maximum number of records that [`convert`] keeps in memory and sorts as a whole.
 const WHOLE: usize = 2_000_000;
 
-/// What became of a trace that was written in another format.
+/// Result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Converted {
-    /// The damage at which reading stopped; `None` for a whole file.
+    /// Damage at which reading stopped; `None` for an intact file.
     pub damage: Option<Damage>,
-    /// What the reader left out.
+    /// Content that the reader left out.
     pub left_out: Vec<Omission>,
 }
 
-/// Writes the trace in `from` to the file `to`, in another format. The kernels get what `counters` has of them as arguments, if
-/// there is a report: see [`CounterReport::annotate`]. Takes bounded memory: the first two million records are sorted, later
-/// ones keep their order; a page is of a [`Digest`].
+/// Converts the trace file `from` to the file `to`, in another format. With a report, the kernels get its `counters` as
+/// arguments: see [`CounterReport::annotate`]. Memory is bounded: the first two million records are sorted, and later
+/// ones keep their order. An HTML page is made from a [`Digest`].
 ///
 /// # Errors
-/// [`TraceError`] when there is no such file, nothing in it can be read as a trace, both paths name one file, the report has
-/// none of the kernels, or `to` cannot be written, or is JSON and ends in `.pftrace`.
+/// [`TraceError`] if `from` does not exist or contains no readable trace, or if both paths name one file. Also if the
+/// report has none of the kernels. Also if `to` cannot be written, or is JSON and ends in `.pftrace`.
 pub fn convert(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -79,7 +79,7 @@ pub fn convert(
     }
 }
 
-/// Reads a file, and writes it by a writer: as a whole, or from some number of records on as they come.
+/// Reads a file, and writes it with a writer: as a whole, or record by record from a certain number of records on.
 fn write<W: Sink>(
     read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
     to: &Path,
@@ -98,7 +98,7 @@ fn write<W: Sink>(
         (Err(_), _) => Ok(()),
     };
     if is_begun && (damage.is_err() || written.is_err()) {
-        // A part that stays does no harm.
+        // A partial file that stays does no harm.
         let _ = std::fs::remove_file(to);
     }
     let damage = damage?;
@@ -106,7 +106,7 @@ fn write<W: Sink>(
     Ok(Converted { damage, left_out })
 }
 
-/// Holds records, and hands them to a writer when they are too many.
+/// Keeps records, and passes them to a writer when there are too many.
 struct Target<'a, W> {
     trace: Trace,
     writer: Option<W>,
@@ -138,7 +138,7 @@ impl<W: Sink> Sink for Target<'_, W> {
     }
 }
 
-/// Reads a file whose kernels are to have counters.
+/// Reads a file and adds counters to its kernels.
 fn read(
     from: &Path,
     counters: Option<&CounterReport>,
@@ -156,7 +156,7 @@ fn read(
     Err(TraceError { path: from.to_path_buf(), reason })
 }
 
-/// Passes records on, and looks whether one is of a kernel with counters.
+/// Passes records on, and checks whether any kernel has counters.
 struct Annotated<'a> {
     sink: &'a mut dyn Sink,
     has_counters: bool,

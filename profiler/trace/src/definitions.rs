@@ -1,4 +1,4 @@
-//! What records refer to: texts, devices, streams, host threads, counters, and what the whole trace says of itself.
+//! Definitions that records refer to: texts, devices, streams, host threads, counters, and facts about the whole trace.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -12,15 +12,15 @@ use crate::names::{Name, Names};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
-    /// Its name, for example `NVIDIA H200`.
+    /// Name of the device, for example `NVIDIA H200`.
     pub name: String,
-    /// Bytes of memory; 0 when unknown.
+    /// Memory size in bytes; 0 if unknown.
     pub memory: u64,
-    /// Peak bandwidth of its memory in bytes a second; 0 when unknown.
+    /// Peak memory bandwidth in bytes per second; 0 if unknown.
     pub bandwidth: u64,
-    /// Multiprocessors; 0 when unknown.
+    /// Number of SMs; 0 if unknown.
     pub multiprocessors: u32,
-    /// Compute capability, for example (9, 0); (0, 0) when unknown.
+    /// Compute capability, for example (9, 0); (0, 0) if unknown.
     pub capability: (u32, u32),
 }
 
@@ -28,11 +28,11 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// The id that the driver uses; -1 stands for the whole device.
+    /// The driver's stream ID; -1 stands for the whole device.
     pub id: i64,
-    /// The name that the program gave it; may be empty.
+    /// Name given by the program; may be empty.
     pub name: String,
 }
 
@@ -40,38 +40,38 @@ pub struct Stream {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
-    /// The process.
+    /// ID of the process.
     pub process: i64,
-    /// The thread, by the system's id.
+    /// The system's thread ID.
     pub id: i64,
-    /// Its name; may be empty.
+    /// Name of the thread; may be empty.
     pub name: String,
 }
 
-/// What the hardware counts of a kernel, as the average of some launches: see [`counters`](crate::counters).
+/// Hardware counters of a kernel, averaged over some launches: see [`counters`](crate::counters).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KernelCounted {
-    /// Bytes read from the device's memory.
+    /// Bytes read from device memory.
     pub read: u64,
-    /// Bytes written to the device's memory.
+    /// Bytes written to device memory.
     pub written: u64,
-    /// The share of accesses to the L2 cache that it served.
+    /// L2 hit rate, as a fraction.
     pub l2_hits: Option<f64>,
-    /// Achieved occupancy, as a share.
+    /// Achieved occupancy, as a fraction.
     pub occupancy: Option<f64>,
-    /// The most frequent reasons for which warps did not issue instructions, with their shares; may be empty.
+    /// Most frequent warp stall reasons with their shares; may be empty.
     pub stalls: Name,
 }
 
-/// Something that was sampled.
+/// A sampled quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counter {
-    /// The ordinal of the device; `None` for the host.
+    /// Ordinal of the device; `None` for the host.
     pub device: Option<u32>,
-    /// What it is, for example `power`.
+    /// Name of the quantity, for example `power`.
     pub name: String,
-    /// The unit of its values, for example `W`.
+    /// Unit of the values, for example `W`.
     pub unit: String,
 }
 
@@ -82,7 +82,7 @@ macro_rules! ids {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// Its place in the list of the [`Definitions`].
+            /// Returns the index in the list of the [`Definitions`].
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -99,41 +99,41 @@ ids! {
     CounterId;
 }
 
-/// What became of the records. Nothing is lost unreported when [`Self::unaccounted`] is 0.
+/// Numbers of recorded and lost operations. Nothing is lost unreported if [`Self::unaccounted`] is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
     /// Operations that were enqueued while recording.
     pub issued: u64,
-    /// Those that have a record with times.
+    /// Operations that have a record with times.
     pub recorded: u64,
-    /// Those for which the recorder had no space.
+    /// Operations for which the recorder had no space.
     pub dropped: u64,
-    /// Those whose record has no times: the device's own buffers were full.
+    /// Operations whose record has no times: the device's own buffers were full.
     pub zero_time: u64,
-    /// Those that were refused, because no memory was left for a buffer.
+    /// Operations that were refused because no memory was left for a buffer.
     pub refused: u64,
 }
 
 impl Loss {
-    /// Operations that were issued and of which nothing else is known.
+    /// Returns the number of issued operations of which nothing else is known.
     pub fn unaccounted(&self) -> u64 {
         let known = [self.recorded, self.dropped, self.zero_time, self.refused];
         known.into_iter().fold(self.issued, u64::saturating_sub)
     }
 
-    /// Operations without a usable record.
+    /// Returns the number of operations without a usable record.
     pub fn lost(&self) -> u64 {
         self.issued.saturating_sub(self.recorded)
     }
 }
 
-/// The id of what a trace does not tell apart any more. It has 65 536 streams, threads and counters of its own each; what is
-/// defined later is one more stream of its device, thread of its process or counter of its device, named `others`.
+/// ID of the entries that a trace merges. A trace has 65 536 individual streams, threads and counters each. Later ones
+/// are merged into one more stream per device, thread per process, or counter per device, named `others`.
 pub const OTHERS: i64 = i64::MIN;
 const OTHERS_NAME: &str = "others";
 
-/// Things of one kind, in bounded number.
+/// Entries of one kind, in bounded number.
 #[derive(Debug, Clone)]
 struct Table<K, T> {
     entries: Vec<T>,
@@ -147,12 +147,13 @@ impl<K, T> Default for Table<K, T> {
 }
 
 impl<K: Hash + Eq, T> Table<K, T> {
-    /// Entries of their own.
+    /// Maximum number of individual entries.
     const MOST: usize = 1 << 16;
-    /// With those of the others of a device or process.
+    /// Maximum number including the `others` entries of devices or processes.
     const MOST_WITH_OTHERS: usize = Self::MOST + (1 << 12);
 
-    /// The place of a key. `new` makes the entry of a new one; of that of `others` if the table is full.
+    /// Returns the index of a key. `new` creates the entry of a new key; if the table is full, the key is that of
+    /// `others`.
     fn place(&mut self, key: K, others: impl FnOnce() -> K, new: impl FnOnce(&K) -> T) -> u32 {
         let is_full = self.entries.len() >= Self::MOST;
         let key = if is_full && !self.places.contains_key(&key) { others() } else { key };
@@ -168,11 +169,11 @@ impl<K: Hash + Eq, T> Table<K, T> {
     }
 }
 
-/// Facts and devices that a file may have.
+/// Maximum numbers of facts and of devices in a file.
 const MOST_FACTS: usize = 1 << 10;
 const MOST_DEVICES: usize = 1 << 12;
 
-/// What a reader leaves out of a trace, or shortens.
+/// Kinds of content that a reader leaves out of a trace, or shortens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     All,
@@ -187,7 +188,7 @@ impl LeftOut {
     const ALL: [LeftOut; 6] =
         [LeftOut::All, LeftOut::Timeless, LeftOut::Begins, LeftOut::Ends, LeftOut::End, LeftOut::Texts];
 
-    /// The key among the facts.
+    /// Returns the key among the facts.
     fn key(self) -> &'static str {
         match self {
             LeftOut::All => "none of the events is read",
@@ -199,34 +200,35 @@ impl LeftOut {
         }
     }
 
-    /// Whether tables lack something for it.
+    /// Returns whether it makes the tables incomplete.
     fn is_lost(self) -> bool {
         !matches!(self, LeftOut::End | LeftOut::Texts)
     }
 }
 
-/// Something that was left out of a trace when it was read.
+/// Content that was left out of a trace when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Omission {
-    /// What, and how many.
+    /// Description and number.
     pub text: String,
-    /// Whether the tables lack something for it, such as a kernel that has no time.
+    /// True if it makes the tables incomplete, for example for a kernel without a time.
     pub is_lost: bool,
 }
 
-/// What the records of a trace refer to, in bounded memory: see [`OTHERS`] and [`Names`].
+/// Definitions that the records of a trace refer to, in bounded memory: see [`OTHERS`] and [`Names`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
-    /// The texts.
+    /// Texts.
     pub names: Names,
     /// Facts about the trace: the program, the host, the recorder, what was left out.
     pub about: BTreeMap<String, String>,
-    /// What became of the records.
+    /// Numbers of recorded and lost operations.
     pub loss: Loss,
-    /// The devices, by ordinal.
+    /// Devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,
-    /// What was counted of kernels, by the ordinal of the device and the name. Files have it as arguments of the kernels.
+    /// Hardware counters of kernels, by the ordinal of the device and the name. Files have them as arguments of the
+    /// kernels.
     pub counted: HashMap<(u32, Name), KernelCounted>,
     streams: Table<(u32, i64), Stream>,
     threads: Table<(i64, i64), Thread>,
@@ -234,21 +236,21 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// The stream `id` of a device.
+    /// Returns the stream `id` of a device.
     pub fn stream(&mut self, device: u32, id: i64) -> StreamId {
         let others = || (device, OTHERS);
         let new = |&(device, id): &_| Stream { device, id, name: name_of(id) };
         StreamId(self.streams.place((device, id), others, new))
     }
 
-    /// The thread `id` of a process.
+    /// Returns the thread `id` of a process.
     pub fn thread(&mut self, process: i64, id: i64) -> ThreadId {
         let others = || (process, OTHERS);
         let new = |&(process, id): &_| Thread { process, id, name: name_of(id) };
         ThreadId(self.threads.place((process, id), others, new))
     }
 
-    /// Adds a fact about the trace, and bounds how many there are and how long.
+    /// Adds a fact about the trace, within the limits for number and length.
     pub(crate) fn add_fact(&mut self, key: &str, value: &str) {
         if self.about.len() < MOST_FACTS || self.about.contains_key(key) {
             let (key, value) = (self.names.kept(key), self.names.kept(value));
@@ -256,7 +258,7 @@ impl Definitions {
         }
     }
 
-    /// Adds a device, and bounds how many there are and how long their names.
+    /// Adds a device, within the limits for number and length of name.
     pub(crate) fn add_device(&mut self, ordinal: u32, device: Device) {
         if self.devices.len() < MOST_DEVICES || self.devices.contains_key(&ordinal) {
             let name = self.names.kept(&device.name);
@@ -264,13 +266,13 @@ impl Definitions {
         }
     }
 
-    /// Says of a trace what its reader left out or shortened.
+    /// Adds a fact about content that the reader left out or shortened.
     pub(crate) fn add_left_out(&mut self, what: LeftOut, text: &str) {
         self.about.insert(what.key().to_owned(), text.to_owned());
     }
 
-    /// What was left out of the trace or shortened when it was read. Kinds of events that no record stands for are not among
-    /// it if there are others: [`Self::about`] has them.
+    /// Returns the content that was left out or shortened when the trace was read. Kinds of events without records are
+    /// not included if other events have records: [`Self::about`] lists them.
     pub fn left_out(&self) -> Vec<Omission> {
         let said = |what: LeftOut| {
             let text = self.about.get(what.key())?;
@@ -279,7 +281,7 @@ impl Definitions {
         LeftOut::ALL.into_iter().filter_map(said).collect()
     }
 
-    /// Says which texts were shortened or replaced; how many were replaced.
+    /// Adds facts about texts that were shortened or replaced. Returns the number of replaced ones.
     pub(crate) fn add_texts_left_out(&mut self) -> u64 {
         let (shortened, replaced) = self.names.not_kept();
         if shortened + replaced > 0 {
@@ -289,7 +291,7 @@ impl Definitions {
         replaced
     }
 
-    /// What was counted of a kernel on a stream.
+    /// Returns the hardware counters of a kernel on a stream.
     pub(crate) fn counted_of(&self, kernel: Name, stream: StreamId) -> Option<KernelCounted> {
         if self.counted.is_empty() {
             return None;
@@ -298,7 +300,7 @@ impl Definitions {
         self.counted.get(&(device, kernel)).copied()
     }
 
-    /// A file has it among the arguments of a kernel.
+    /// Adds hardware counters that a file has among the arguments of a kernel.
     pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
         if counted != KernelCounted::default()
             && let Some(stream) = self.streams.entries.get(stream.index())
@@ -307,7 +309,7 @@ impl Definitions {
         }
     }
 
-    /// The counter `name` of a device, or of the host.
+    /// Returns the counter `name` of a device, or of the host.
     pub fn counter(&mut self, device: Option<u32>, name: &str, unit: &str) -> CounterId {
         let others = || (device, OTHERS_NAME.to_owned());
         let key = (device, name.to_owned());
@@ -339,17 +341,17 @@ impl Definitions {
         }
     }
 
-    /// The streams, by [`StreamId`].
+    /// Returns the streams, by [`StreamId`].
     pub fn streams(&self) -> &[Stream] {
         &self.streams.entries
     }
 
-    /// The threads, by [`ThreadId`].
+    /// Returns the threads, by [`ThreadId`].
     pub fn threads(&self) -> &[Thread] {
         &self.threads.entries
     }
 
-    /// The counters, by [`CounterId`].
+    /// Returns the counters, by [`CounterId`].
     pub fn counters(&self) -> &[Counter] {
         &self.counters.entries
     }

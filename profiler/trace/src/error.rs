@@ -1,4 +1,4 @@
-//! What goes wrong with files.
+//! Errors of trace files.
 
 use std::fmt;
 use std::io;
@@ -11,17 +11,17 @@ use std::path::PathBuf;
 pub struct TraceError {
     /// The file.
     pub path: PathBuf,
-    /// The cause, and the remedy.
+    /// Cause and remedy.
     pub reason: String,
 }
 
-/// Damage of a file that could be read in part.
+/// Damage of a file that could be read partially.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Where it begins, in bytes of the file, or of what a compressed file holds.
+    /// Offset of the damage in bytes, in the file or in the decompressed content.
     pub at: u64,
-    /// What it is.
+    /// Description of the damage.
     pub reason: String,
 }
 
@@ -31,14 +31,14 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Why a reader stopped before the end.
+/// Reason why a reader stopped before the end.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The file is not what it should be; what was read before is kept.
+    /// The file is damaged; data read so far is kept.
     Damaged(Damage),
-    /// The file is no trace that can be read.
+    /// The file is not a readable trace.
     Foreign(String),
-    /// What is read into failed.
+    /// The destination failed.
     Output(io::Error),
 }
 

@@ -1,22 +1,22 @@
-//! A record taken apart: a category, a name, a track, times, and named values.
+//! A record decomposed into a category, a name, a track, times, and named values.
 
 use crate::definitions::{CounterId, Definitions, StreamId, ThreadId};
 use crate::names::{Name, Names};
 use crate::record::*;
 
-/// Where an event is shown.
+/// Track on which an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Track {
     Thread(ThreadId),
     Stream(StreamId),
-    /// The allocator of a device.
+    /// Allocator of a device.
     Memory(u32),
     Counter(CounterId),
 }
 
 macro_rules! keys {
     ($($key:ident = $text:literal),* $(,)?) => {
-        /// The name of a value.
+        /// Name of a value.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Key { $($key),* }
@@ -49,7 +49,7 @@ pub(crate) enum Value {
     Size([u32; 3]),
 }
 
-/// A name, or one that the format itself gives.
+/// A name, or a fixed text of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     Name(Name),
@@ -82,7 +82,7 @@ pub(crate) mod category {
     pub(crate) const GRAPH: &str = "graph";
 }
 
-/// Named values; those that say nothing are left out.
+/// Named values; empty ones are left out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values(pub(crate) Vec<(Key, Value)>);
 
@@ -110,7 +110,7 @@ impl From<Payload> for Option<Value> {
     }
 }
 
-/// A record taken apart.
+/// A decomposed record.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) category: &'static str,
@@ -118,19 +118,19 @@ pub(crate) struct Event {
     pub(crate) track: Track,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Ties it to events with the same; 0 for none.
+    /// Correlation ID shared with related events; 0 for none.
     pub(crate) correlation: u64,
     pub(crate) values: Values,
 }
 
 impl Event {
-    /// Whether it has a duration.
+    /// Returns whether events of the category have a duration.
     pub(crate) fn is_slice(category: &str) -> bool {
         use category::*;
         !matches!(category, MARK | WAIT | MEMORY | SAMPLE)
     }
 
-    /// Takes a record apart; `values` lends its memory.
+    /// Decomposes a record; reuses the memory of `values`.
     pub(crate) fn of(record: &Record, definitions: &Definitions, values: Values) -> Event {
         let mut values = values;
         values.0.clear();
@@ -179,7 +179,7 @@ impl Event {
                 event.correlation = transfer.correlation;
                 put(Key::Bytes, Value::Uint(transfer.bytes));
                 if let Some(peer) = transfer.peer {
-                    // Also device 0 is one.
+                    // Device 0 is valid too.
                     put(Key::Peer, Value::Int(peer.into()));
                 }
                 put(Key::Graph, Value::Uint(transfer.graph.into()));
@@ -235,7 +235,7 @@ impl Event {
                 event.category = category::WAIT;
                 event.label = Label::Name(wait.buffer);
                 event.track = Track::Stream(wait.stream);
-                // Also stream 0 is one.
+                // Stream 0 is valid too.
                 put(Key::On, Value::Int(wait.on.0.into()));
                 put(Key::Correlation, Value::Uint(wait.correlation));
                 put(Key::Line, Value::Text(wait.line));

@@ -1,8 +1,8 @@
-//! Traces of what devices and the host did: kernels, copies, calls, ranges, memory, counters.
+//! Traces of device and host activity: kernels, copies, calls, ranges, memory, counters.
 //!
-//! Records go into a [`Sink`]: a [`Trace`], which holds them in memory, or a writer of a file, which holds few.
-//! [`ChromeWriter`] writes the JSON that PyTorch's profiler writes, which <https://ui.perfetto.dev> opens. [`Trace::read`]
-//! reads it, and PyTorch's; [`Trace::summary`] has the tables.
+//! Records go into a [`Sink`]: a [`Trace`], which keeps them in memory, or a file writer, which keeps few.
+//! [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev> opens.
+//! [`Trace::read`] reads that format, from this crate and from PyTorch; [`Trace::summary`] returns the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -14,23 +14,24 @@
 //! assert_eq!(trace.summary().kernels[0].total, 4_000);
 //! ```
 //!
-//! Guarantees: equal traces become equal bytes. What was written reads back equal. Files of any size are read and written
-//! in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) has the tables of such a file. A compressed file
-//! that unpacks to more than 200 times its size is damaged. A damaged file is an error that says where, never a panic, and what
-//! stands before the damage is kept. What a reader leaves out it says: [`Definitions::left_out`].
+//! Guarantees: equal traces become equal bytes. Written traces are equal when read back. Files of any size are read and
+//! written in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) provides the tables of such a
+//! file. A compressed file that unpacks to more than 200 times its size is reported as damaged. A damaged file never
+//! causes a panic: the error names the position, and the content before it is kept. [`Definitions::left_out`] reports
+//! what a reader leaves out.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | `trace` | a trace in memory; reading of files |
-//! | `sink` | what takes records |
-//! | `record`, `definitions`, `names` | records, and what they refer to |
-//! | `event` | a record taken apart, for JSON and pages |
-//! | `chrome` | Chrome's JSON, as PyTorch writes it |
+//! | `sink` | destinations of records |
+//! | `record`, `definitions`, `names` | records, and the data that they refer to |
+//! | `event` | a decomposed record, for JSON and pages |
+//! | `chrome` | Chrome's JSON in PyTorch's format |
 //! | `summary` | the tables |
 //! | `counters` | reports of hardware counters |
-//! | `page` | data as a page that draws it |
+//! | `page` | data as an HTML page that draws it |
 //! | `html` | one page with a timeline and the tables |
-//! | `convert` | from one file to another |
+//! | `convert` | conversion between files |
 #![deny(missing_docs)]
 
 #[cfg(feature = "traces")]

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The longest text that is kept, in bytes; of a longer one the begin is kept. Names of kernels have a few thousand.
+/// Maximum length of a text, in bytes; only the start of a longer one is kept. Kernel names have a few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
-/// Bytes that all texts of a trace may take.
+/// Maximum size of all texts of a trace, in bytes.
 const MOST_BYTES: usize = 512 << 20;
 
-/// About the bytes that a text takes besides its own, in the list and the map.
+/// Approximate overhead of a text in the list and the map, in bytes.
 const EACH: usize = 96;
 
-/// What ends the begin of a text.
+/// Suffix of a shortened text.
 const MORE: &str = "…";
 
-/// What stands for texts for which there is no space.
+/// Replacement for texts for which there is no space.
 const OTHERS: &str = "others";
 
 /// A text of [`Names`]. The default is the empty text, which stands for "unknown" or "none".
@@ -27,14 +27,14 @@ impl Name {
     /// The empty text.
     pub const NONE: Name = Name(0);
 
-    /// Whether it is the empty text.
+    /// Returns true for the empty text.
     pub fn is_none(self) -> bool {
         self == Name::NONE
     }
 }
 
-/// Interned texts, in bounded memory: of a text of more than 16 KiB the begin is kept, and when all texts take 512 MiB, new
-/// ones are the text `others`.
+/// Interned texts, in bounded memory. Of a text longer than 16 KiB only the start is kept. Once all texts take 512 MiB,
+/// new ones become the text `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;
@@ -48,7 +48,7 @@ impl Name {
 pub struct Names {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, Name>,
-    /// Bytes that texts may still take.
+    /// Remaining space for texts, in bytes.
     left: usize,
     shortened: u64,
     refused: u64,
@@ -68,7 +68,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The name of `text`.
+    /// Returns the name of `text`, interning it if necessary.
     pub fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.ids.get(text) {
             return *name;
@@ -88,15 +88,15 @@ impl Names {
         Name(index)
     }
 
-    /// What is kept of a text that is no name, and whose bytes count too.
+    /// Returns the part of a text that is kept, for a text that is not interned but whose bytes count too.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);
         if self.pay_for(&short) { short.into_owned() } else { OTHERS.to_owned() }
     }
 
-    /// The text, or its begin.
+    /// Returns the text, or its start if it is too long.
     fn short<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        // A text that was shortened is not shortened again.
+        // A shortened text is not shortened again.
         if text.len() <= LONGEST + MORE.len() {
             return Cow::Borrowed(text);
         }
@@ -104,7 +104,7 @@ impl Names {
         Cow::Owned(format!("{}{MORE}", &text[..text.floor_char_boundary(LONGEST)]))
     }
 
-    /// Whether there is space for a text.
+    /// Reserves space for a text. Returns whether it was available.
     fn pay_for(&mut self, text: &str) -> bool {
         let left = self.left.checked_sub(text.len() + EACH);
         self.left = left.unwrap_or(self.left);
@@ -112,22 +112,22 @@ impl Names {
         left.is_some()
     }
 
-    /// How often only the begin of a text was kept, and how often `others` in its place.
+    /// Returns the numbers of texts that were shortened, and of those replaced by `others`.
     pub(crate) fn not_kept(&self) -> (u64, u64) {
         (self.shortened, self.refused)
     }
 
-    /// The name of `text`, if it is there.
+    /// Returns the name of `text`, if it is interned.
     pub fn find(&self, text: &str) -> Option<Name> {
         self.ids.get(text).copied()
     }
 
-    /// The text of a name of this table; empty for one of a larger table.
+    /// Returns the text of a name of this table; empty for a name of a larger table.
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.0 as usize).map_or("", |text| text)
     }
 
-    /// How many texts there are, the empty one included.
+    /// Returns the number of texts, including the empty one.
     #[expect(clippy::len_without_is_empty, reason = "it never is: the empty text is always there")]
     pub fn len(&self) -> usize {
         self.texts.len()

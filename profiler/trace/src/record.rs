@@ -1,5 +1,5 @@
-//! The records of a trace. Times are nanoseconds, since 1970 for real devices, from 0 with simulated time; an end is
-//! never before its start. A correlation of 0 is none; else it ties work on a device to the call that enqueued it.
+//! The records of a trace. Times are in nanoseconds: since 1970 for real devices, from 0 in simulated time. An end is
+//! never before its start. A correlation ID connects device work to the call that enqueued it; 0 means none.
 
 use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::Name;
@@ -7,45 +7,44 @@ use crate::names::Name;
 /// A kernel on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kernel {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
-    /// Its name, as the user wrote it.
+    /// Name as the user wrote it.
     pub name: Name,
-    /// The stream.
+    /// Stream.
     pub stream: StreamId,
-    /// Of its launch; all nodes of one launch of a graph have the same.
+    /// Correlation ID of the launching call; all nodes of one graph launch have the same.
     pub correlation: u64,
-    /// Blocks in x, y, z.
+    /// Grid size in x, y, z, in blocks.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
+    /// Block size in x, y, z, in threads.
     pub block: [u32; 3],
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of shared memory that the kernel declares.
+    /// Static shared memory per block, in bytes.
     pub shared_static: u32,
-    /// Bytes of shared memory that the launch added.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_dynamic: u32,
-    /// The graph it is a node of; 0 for none.
+    /// Graph that the kernel is a node of; 0 for none.
     pub graph: u32,
-    /// The node; 0 for none.
+    /// Graph node; 0 for none.
     pub node: u64,
-    /// The [`Range::id`] in which it was launched or captured; 0 for none.
+    /// [`Range::id`] of the range in which it was launched or captured; 0 for none.
     pub range: u64,
-    /// The source line of its launch, or for a node of a graph of its capture: `src/main.rs:12`.
+    /// Source line of the launch, or of the capture for a graph node: `src/main.rs:12`.
     pub line: Name,
-    /// Of a node of a graph the names of the ranges in which it was captured or added, the outermost first, such as
-    /// `step > forward`.
+    /// Names of the ranges in which a graph node was captured or added, outermost first, such as `step > forward`.
     pub captured_in: Name,
-    /// Bytes it reads and writes in device memory at least; 0 when unknown.
+    /// Minimum number of bytes that it reads and writes in device memory; 0 if unknown.
     pub bytes: u64,
 }
 
 /// The kind of a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TransferKind {
-    /// A copy whose ends are unknown.
+    /// A copy between unknown kinds of memory.
     #[default]
     Unknown,
     /// A copy from host to device.
@@ -74,7 +73,7 @@ impl TransferKind {
         TransferKind::Fill,
     ];
 
-    /// Its name in traces.
+    /// Returns the name of the kind in traces.
     pub fn name(self) -> &'static str {
         match self {
             TransferKind::Unknown => "copy",
@@ -91,81 +90,80 @@ impl TransferKind {
 /// A copy or a memset on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Transfer {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
-    /// What it did.
+    /// Kind of transfer.
     pub kind: TransferKind,
-    /// The stream.
+    /// Stream.
     pub stream: StreamId,
-    /// Of the call that enqueued it.
+    /// Correlation ID of the enqueuing call.
     pub correlation: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// The ordinal of the other device of a copy between peers.
+    /// Ordinal of the other device in a peer-to-peer copy.
     pub peer: Option<u32>,
-    /// The graph it is a node of; 0 for none.
+    /// Graph that it is a node of; 0 for none.
     pub graph: u32,
-    /// The node; 0 for none.
+    /// Graph node; 0 for none.
     pub node: u64,
-    /// The [`Range::id`] in which it was enqueued; 0 for none.
+    /// [`Range::id`] of the range in which it was enqueued; 0 for none.
     pub range: u64,
-    /// The source line of the call.
+    /// Source line of the call.
     pub line: Name,
-    /// Of a node of a graph the names of the ranges in which it was captured or added, the outermost first, such as
-    /// `step > forward`.
+    /// Names of the ranges in which a graph node was captured or added, outermost first, such as `step > forward`.
     pub captured_in: Name,
 }
 
-/// Which library a [`Call`] went to.
+/// Library that a [`Call`] went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Library {
-    /// The driver.
+    /// The CUDA driver, or another driver.
     #[default]
     Driver,
-    /// CUDA's runtime library.
+    /// The CUDA runtime library.
     Runtime,
-    /// Another: cuBLAS, cuDNN, ….
+    /// Another library: cuBLAS, cuDNN, ….
     Other,
-    /// None: what the profiler or the driver spent besides.
+    /// No library: overhead of the profiler or the driver.
     Overhead,
 }
 
 /// A call on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Call {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it returned.
+    /// Return time.
     pub end: u64,
-    /// The function.
+    /// Name of the function.
     pub name: Name,
-    /// The library.
+    /// Called library.
     pub library: Library,
-    /// The thread.
+    /// Calling thread.
     pub thread: ThreadId,
-    /// Of what it enqueued.
+    /// Correlation ID of the enqueued work.
     pub correlation: u64,
-    /// The [`Range::id`] around it; 0 for none.
+    /// [`Range::id`] of the enclosing range; 0 for none.
     pub range: u64,
-    /// The source line.
+    /// Source line.
     pub line: Name,
-    /// What else is known, for example how a configuration was chosen.
+    /// Further information, for example how a configuration was chosen.
     pub detail: Name,
 }
 
-/// What a [`Sync`] waited for.
+/// Kind of a [`Sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum SyncKind {
-    /// The host for all work of a device.
+    /// The host waits for all work of a device.
     #[default]
     Device,
-    /// The host for a stream.
+    /// The host waits for a stream.
     Stream,
-    /// The host for an event.
+    /// The host waits for an event.
     Event,
-    /// A stream for an event.
+    /// A stream waits for an event.
     StreamWait,
 }
 
@@ -174,7 +172,7 @@ impl SyncKind {
     pub const ALL: [SyncKind; 4] =
         [SyncKind::Device, SyncKind::Stream, SyncKind::Event, SyncKind::StreamWait];
 
-    /// Its name in traces.
+    /// Returns the name of the kind in traces.
     pub fn name(self) -> &'static str {
         match self {
             SyncKind::Device => "device synchronize",
@@ -185,135 +183,135 @@ impl SyncKind {
     }
 }
 
-/// A synchronisation.
+/// A synchronization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sync {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
-    /// What waited for what.
+    /// Kind of synchronization.
     pub kind: SyncKind,
-    /// The stream that was waited for, or that waits.
+    /// Stream that was waited for, or that waits.
     pub stream: StreamId,
-    /// Of the call.
+    /// Correlation ID of the call.
     pub correlation: u64,
-    /// The event; 0 for none.
+    /// Event; 0 for none.
     pub event: u64,
 }
 
-/// A number with a [`Range`] or a [`Mark`].
+/// Numeric payload of a [`Range`] or a [`Mark`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Payload {
-    /// None.
+    /// No payload.
     #[default]
     None,
     /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
 }
 
-/// A part of the program with a name, on a host thread.
+/// A named part of the program, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// Its category; may be empty.
+    /// Category; may be empty.
     pub category: Name,
-    /// The thread.
+    /// Thread.
     pub thread: ThreadId,
-    /// Its id, to which records refer; 0 for none.
+    /// ID, to which records refer; 0 for none.
     pub id: u64,
-    /// The id of the range around it; 0 for none.
+    /// ID of the enclosing range; 0 for none.
     pub parent: u64,
-    /// Its colour as 0xAARRGGBB; 0 for none.
+    /// Color as 0xAARRGGBB; 0 for none.
     pub colour: u32,
-    /// Its number.
+    /// Numeric payload.
     pub payload: Payload,
-    /// The source line.
+    /// Source line.
     pub line: Name,
 }
 
-/// A moment with a name, on a host thread.
+/// A named instant, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mark {
-    /// When.
+    /// Time of the mark.
     pub at: u64,
-    /// Its name.
+    /// Name.
     pub name: Name,
-    /// Its category; may be empty.
+    /// Category; may be empty.
     pub category: Name,
-    /// The thread.
+    /// Thread.
     pub thread: ThreadId,
-    /// Its colour as 0xAARRGGBB; 0 for none.
+    /// Color as 0xAARRGGBB; 0 for none.
     pub colour: u32,
-    /// Its number.
+    /// Numeric payload.
     pub payload: Payload,
 }
 
-/// A wait that the runtime inserted, so that a stream uses a buffer after another stream's use of it.
+/// A wait that the runtime inserted to order a stream's use of a buffer after another stream's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wait {
-    /// When it was enqueued.
+    /// Time at which it was enqueued.
     pub at: u64,
-    /// The stream that waits.
+    /// Stream that waits.
     pub stream: StreamId,
-    /// The stream it waits for.
+    /// Stream that it waits for.
     pub on: StreamId,
-    /// The buffer that made it necessary.
+    /// Buffer that requires the wait.
     pub buffer: Name,
-    /// Of the operation that needs it.
+    /// Correlation ID of the operation that needs the wait.
     pub correlation: u64,
-    /// The source line of that operation.
+    /// Source line of that operation.
     pub line: Name,
 }
 
 /// An allocation or a free of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
-    /// When.
+    /// Time of the allocation or free.
     pub at: u64,
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// The address.
+    /// Address.
     pub address: u64,
-    /// Bytes that were allocated; negative for a free.
+    /// Allocated bytes; negative for a free.
     pub bytes: i64,
     /// Bytes in use afterwards.
     pub allocated: u64,
     /// Bytes reserved from the device afterwards.
     pub reserved: u64,
-    /// The stream's id.
+    /// ID of the stream.
     pub stream: i64,
-    /// The source line.
+    /// Source line.
     pub line: Name,
 }
 
 /// A value of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: u64,
-    /// The counter.
+    /// Counter.
     pub counter: CounterId,
-    /// The value, in the counter's unit.
+    /// Value, in the counter's unit.
     pub value: f64,
 }
 
-/// What a host thread did with a graph.
+/// Kind of graph operation on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum GraphKind {
-    /// Recorded it.
+    /// Stream capture.
     #[default]
     Capture,
-    /// Made it executable.
+    /// Instantiation of an executable graph.
     Instantiate,
-    /// Launched it.
+    /// Graph launch.
     Launch,
 }
 
@@ -321,7 +319,7 @@ impl GraphKind {
     /// All kinds.
     pub const ALL: [GraphKind; 3] = [GraphKind::Capture, GraphKind::Instantiate, GraphKind::Launch];
 
-    /// Its name in traces.
+    /// Returns the name of the kind in traces.
     pub fn name(self) -> &'static str {
         match self {
             GraphKind::Capture => "capture",
@@ -334,23 +332,23 @@ impl GraphKind {
 /// A capture, instantiation or launch of a graph, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Graph {
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
-    /// What was done.
+    /// Kind of operation.
     pub kind: GraphKind,
-    /// The thread.
+    /// Thread.
     pub thread: ThreadId,
-    /// The graph.
+    /// Graph.
     pub graph: u32,
-    /// Its nodes; 0 when unknown.
+    /// Number of nodes; 0 if unknown.
     pub nodes: u32,
-    /// Of a launch.
+    /// Correlation ID of a launch.
     pub correlation: u64,
-    /// The [`Range::id`] around it; 0 for none.
+    /// [`Range::id`] of the enclosing range; 0 for none.
     pub range: u64,
-    /// The source line.
+    /// Source line.
     pub line: Name,
 }
 
@@ -371,7 +369,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// When it began, or happened.
+    /// Returns the start time, or the time of an instant.
     pub fn start(&self) -> u64 {
         match self {
             Record::Kernel(record) => record.start,
@@ -387,7 +385,7 @@ impl Record {
         }
     }
 
-    /// When it ended, or happened.
+    /// Returns the end time, or the time of an instant.
     pub fn end(&self) -> u64 {
         match self {
             Record::Kernel(record) => record.end,
@@ -400,7 +398,7 @@ impl Record {
         }
     }
 
-    /// Sets the end, no earlier than the begin; a record of a moment stays as it is.
+    /// Sets the end, no earlier than the start; the record of an instant does not change.
     pub(crate) fn end_at(&mut self, at: u64) {
         let at = at.max(self.start());
         match self {

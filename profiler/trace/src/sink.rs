@@ -1,18 +1,18 @@
-//! What takes records.
+//! [`Sink`]: destination of records.
 
 use std::io;
 
 use crate::definitions::Definitions;
 use crate::record::Record;
 
-/// Takes records: a [`Trace`](crate::Trace), or a writer of a file.
+/// A destination of records: a [`Trace`](crate::Trace), or a file writer.
 pub trait Sink {
-    /// What the records refer to; define it before a record refers to it.
+    /// Returns the definitions that the records refer to. Add a definition before a record refers to it.
     fn definitions(&mut self) -> &mut Definitions;
 
-    /// Takes a record.
+    /// Adds a record.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The record cannot be written.
     fn record(&mut self, record: &Record) -> io::Result<()>;
 }

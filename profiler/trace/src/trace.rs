@@ -12,18 +12,18 @@ use crate::error::{Damage, Stop, TraceError};
 use crate::record::*;
 use crate::sink::Sink;
 
-/// A trace in memory: records by kind, in the order in which they came.
+/// A trace in memory: records by kind, in the order of their arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// What they refer to.
+    /// Definitions that the records refer to.
     pub definitions: Definitions,
     /// Kernels.
     pub kernels: Vec<Kernel>,
     /// Copies and memsets.
     pub transfers: Vec<Transfer>,
-    /// Calls of libraries.
+    /// Library calls.
     pub calls: Vec<Call>,
-    /// Synchronisations.
+    /// Synchronizations.
     pub syncs: Vec<Sync>,
     /// Ranges.
     pub ranges: Vec<Range>,
@@ -33,7 +33,7 @@ pub struct Trace {
     pub waits: Vec<Wait>,
     /// Allocations and frees.
     pub memory: Vec<Memory>,
-    /// Values of counters.
+    /// Samples of counters.
     pub samples: Vec<Sample>,
     /// Captures, instantiations and launches of graphs.
     pub graphs: Vec<Graph>,
@@ -44,7 +44,7 @@ impl Sink for Trace {
         &mut self.definitions
     }
 
-    /// Fails where a file has more records than memory holds.
+    /// Fails if a file has more records than fit into memory.
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let space = match record {
             Record::Kernel(_) => self.kernels.try_reserve(1),
@@ -64,13 +64,13 @@ impl Sink for Trace {
     }
 }
 
-/// What could be read of a file.
+/// Readable content of a file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// The trace, as far as it could be read.
+    /// The trace, up to the damage if there is one.
     pub trace: Trace,
-    /// The damage at which reading stopped; `None` for a whole file.
+    /// The damage at which reading stopped; `None` for an intact file.
     pub damage: Option<Damage>,
 }
 
@@ -107,28 +107,28 @@ impl Trace {
         ranges.chain(graphs).chain(calls).chain(marks).chain(on_devices)
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         let on_host = self.calls.len() + self.ranges.len() + self.marks.len() + self.graphs.len();
         let on_devices = self.kernels.len() + self.transfers.len() + self.syncs.len() + self.waits.len();
         on_host + on_devices + self.memory.len() + self.samples.len()
     }
 
-    /// Whether there is no record.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The text of a name.
+    /// Returns the text of a name.
     pub fn text(&self, name: crate::Name) -> &str {
         self.definitions.names.text(name)
     }
 
-    /// Writes the trace as the JSON that Chrome's viewer, Perfetto and PyTorch's tools read; compressed when the path ends
-    /// in `.gz`. Equal traces become equal bytes.
+    /// Writes the trace as JSON for Chrome's viewer, Perfetto and PyTorch's tools, compressed if the path ends in
+    /// `.gz`. Equal traces become equal bytes.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be written, or the path ends in `.pftrace`.
+    /// [`TraceError`] if the file cannot be written, or if the path ends in `.pftrace`.
     pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
         let path = path.as_ref();
         check_name(path).map_err(|reason| not_written(path, reason))?;
@@ -142,10 +142,10 @@ impl Trace {
         })
     }
 
-    /// Hands the trace to a new writer, and finishes it.
+    /// Passes the trace to a new writer, and finishes it.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn chrome<W: Write>(&self, writer: ChromeWriter<W>) -> io::Result<W> {
         writer.whole(&self.definitions, self.records().collect())
     }
@@ -163,21 +163,21 @@ impl Trace {
         written.map_err(|error| unwritable(path, &error))
     }
 
-    /// Reads a trace: one that this crate wrote, or PyTorch's, as JSON, compressed or not. The content decides, not the
-    /// name. What can be read of a damaged file is kept.
+    /// Reads a JSON trace of this crate or of PyTorch, compressed or not. The content decides, not the file name. The
+    /// readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// [`TraceError`] when there is no such file, or nothing in it can be read as a trace.
+    /// [`TraceError`] if there is no such file, or if it contains no readable trace.
     pub fn read(path: impl AsRef<Path>) -> Result<Opened, TraceError> {
         let mut trace = Trace::default();
         let damage = read_into(path, &mut trace)?;
         Ok(Opened { trace, damage })
     }
 
-    /// As [`Self::read`], with the content of a file.
+    /// Reads a trace like [`Self::read`], from the content of a file.
     ///
     /// # Errors
-    /// The cause.
+    /// The cause, as text.
     pub fn from_bytes(bytes: &[u8]) -> Result<Opened, String> {
         let mut trace = Trace::default();
         let damage = read_from(bytes, &mut trace)?;
@@ -185,11 +185,11 @@ impl Trace {
     }
 }
 
-/// Reads a file into a sink, in bounded memory: converts one of any size with a writer, or collects with a [`Trace`].
+/// Reads a file into a sink, in bounded memory. A writer as sink converts a file of any size; a [`Trace`] collects it.
 /// Returns the damage at which reading stopped.
 ///
 /// # Errors
-/// [`TraceError`] when there is no such file, nothing in it can be read as a trace, or the sink fails.
+/// [`TraceError`] if there is no such file, if it contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>, TraceError> {
     let path = path.as_ref();
     let failure = |reason| TraceError { path: path.to_path_buf(), reason };
@@ -217,10 +217,10 @@ pub(crate) fn not_written(path: &Path, reason: &str) -> TraceError {
     TraceError { path: path.to_path_buf(), reason: format!("cannot be written: {reason}") }
 }
 
-/// Refuses the name of a file to write that promises another format: traces are JSON.
+/// Refuses an output file name that promises another format: traces are JSON.
 ///
 /// # Errors
-/// The cause and the remedy, for a name that ends in `.pftrace`.
+/// Cause and remedy, for a name that ends in `.pftrace`.
 pub fn check_name(path: &Path) -> Result<(), &'static str> {
     match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pftrace")) {
         true => Err("traces are JSON, not Perfetto's own format; \
@@ -254,7 +254,7 @@ fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Dama
 }
 
 fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64, Stop>, String> {
-    // An error here has a place further on.
+    // An error here is handled by the next read.
     if input.fill_buf().is_ok_and(|head| head.starts_with(BYTE_ORDER_MARK)) {
         input.consume(BYTE_ORDER_MARK.len());
     }
@@ -265,20 +265,21 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
     })
 }
 
-/// What some editors begin a text with.
+/// Byte order mark, which some editors add at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What a compressed file holds. It ends with an error where it unpacks to much more than a trace does.
+/// Decompressed content of a file. It ends with an error if it unpacks to much more than a trace does.
 struct Unpacked<R> {
     inner: BufReader<MultiGzDecoder<Counted<R>>>,
     bytes: u64,
 }
 
-/// How many times longer than the file, and how long in any case, its content may be. Traces are about 20 times as long.
+/// Maximum ratio of the decompressed size to the file size, and the decompressed size that is always allowed, in bytes.
+/// Traces unpack to about 20 times the file size.
 const MOST_RATIO: u64 = 200;
 const ANY_LENGTH: u64 = 64 << 20;
 
-/// Counts what is read.
+/// Reader that counts the bytes read.
 struct Counted<R> {
     input: R,
     bytes: u64,
@@ -339,7 +340,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 const NO_TRACE: &str =
     "is no trace: it does not begin like JSON; give a file that the profiler wrote, or PyTorch's";
 
-/// The format of a file, by its first bytes.
+/// Format of a file, determined by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Empty,

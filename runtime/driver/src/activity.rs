@@ -1,11 +1,12 @@
-//! What devices did and when: records of kernels, copies, waits and driver calls, for a profiler.
+//! Activity recording for profilers: records of kernels, copies, waits and driver calls.
 //!
-//! A driver records between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`], once at a time in a
-//! process. Records go to an [`ActivitySink`], on threads of the driver's and in no particular order. All times are
-//! nanoseconds of [`ActivityDriver::activity_now`]: since 1970 for real devices, from 0 with simulated time.
+//! A driver records between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`]. A process can
+//! have one recording at a time. Records go to an [`ActivitySink`], on the driver's threads and in no particular order.
+//! All times are nanoseconds of [`ActivityDriver::activity_now`]: since 1970 for real devices, from 0 with simulated
+//! time.
 //!
-//! A correlation is a number that ties work on a device to the call that enqueued it. All nodes of one launch of a graph have
-//! the correlation of the launch. 0 is none.
+//! A correlation ID ties work on a device to the call that enqueued it. All nodes of one graph launch have the
+//! correlation ID of the launch. 0 means none.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle};
 
-/// Nanoseconds since 1970: the clock of records of real time.
+/// Nanoseconds since 1970: the clock of records in real time.
 pub fn nanoseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// The time of that clock.
+/// Current time in nanoseconds since 1970.
 pub fn now() -> u64 {
     nanoseconds(SystemTime::now())
 }
 
-/// The calling thread by the system's number, as in [`Activity::Call`]. Asked once a thread, and anew in a forked process.
+/// System ID of the calling thread, as in [`Activity::Call`]. Queried once per thread, and again in a forked process.
 pub fn thread_number() -> u64 {
     thread_local! {
         static KNOWN: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
@@ -41,10 +42,10 @@ pub fn thread_number() -> u64 {
     }
 }
 
-/// From the first process that asked for the number of a thread to this one.
+/// Number of forks between the first process that asked for a thread ID and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// From now on, if they are not counted yet.
+/// Starts counting forks, unless they are already counted.
 fn count_forks() {
     #[cfg(unix)]
     {
@@ -53,7 +54,7 @@ fn count_forks() {
             FORKS.fetch_add(1, Ordering::Relaxed);
         }
         ONCE.call_once(|| {
-            // SAFETY: the function may run in a forked child: it changes one atomic value.
+            // SAFETY: the function may run in a forked child: it only changes one atomic value.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
     }
@@ -61,32 +62,32 @@ fn count_forks() {
 
 #[cfg(target_os = "linux")]
 fn system_thread() -> u64 {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: it takes no arguments and cannot fail.
     unsafe { libc::gettid() as u64 }
 }
 
-/// Where the system has no numbers that a profiler shows, threads are counted.
+/// Counts threads where the system has no thread IDs that a profiler shows.
 #[cfg(not(target_os = "linux"))]
 fn system_thread() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The result of a call that concerns recording.
+/// Result of a call that concerns recording.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
 
-/// Takes the records of a driver. It is called from several threads, and calls no driver.
+/// Receives the records of a driver. It is called from several threads and must not call a driver.
 pub trait ActivitySink: Send + Sync {
-    /// Takes a record.
+    /// Receives a record.
     fn record(&self, activity: &Activity<'_>);
 }
 
-/// What is to be recorded.
+/// Options of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivityOptions {
-    /// Whether driver calls that neither enqueue work nor wait for it are recorded too.
+    /// True if driver calls that neither enqueue work nor wait for it are recorded too.
     pub all_calls: bool,
-    /// Bytes of host memory for records that were not taken yet; when they are full, records are dropped and counted.
+    /// Bytes of host memory for records not yet handed over. When they are full, records are dropped and counted.
     pub memory: usize,
 }
 
@@ -96,41 +97,41 @@ impl Default for ActivityOptions {
     }
 }
 
-/// What records now.
+/// Description of a recording that has started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
-    /// What the records come from, for example `CUPTI 13.0`. It says so if the recorder's clock differs from
-    /// [`ActivityDriver::activity_now`] by more than a microsecond, which is corrected in the records.
+    /// Source of the records, for example `CUPTI 13.0`. It says so if the recorder's clock differs from
+    /// [`ActivityDriver::activity_now`] by more than a microsecond; the records are corrected for that.
     pub source: String,
 }
 
-/// What became of the records of a recording.
+/// Records lost during a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityLoss {
-    /// Records that were dropped, because buffers were full.
+    /// Records dropped because buffers were full.
     pub dropped: u64,
     /// Records without times.
     pub zero_time: u64,
-    /// Buffers that were refused, because [`ActivityOptions::memory`] was used up; the driver counts their records as dropped.
+    /// Buffers refused because [`ActivityOptions::memory`] was used up; the driver counts their records as dropped.
     pub refused_buffers: u64,
 }
 
-/// Where work ran, and what enqueued it.
+/// Device, stream and enqueuing call of a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityPlace {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// The number of the stream: see [`ActivityDriver::activity_stream`].
+    /// Stream ID: see [`ActivityDriver::activity_stream`].
     pub stream: u32,
-    /// Of the call that enqueued it.
+    /// Correlation ID of the call that enqueued the work.
     pub correlation: u64,
-    /// The executable graph it is a node of; 0 for none.
+    /// Executable graph that the node belongs to; 0 for none.
     pub graph: u32,
-    /// The node, unique in the process; 0 for none. See [`ActivityDriver::activity_node`].
+    /// Graph node ID, unique in the process; 0 for none. See [`ActivityDriver::activity_node`].
     pub node: u64,
 }
 
-/// The kind of a copy or memset.
+/// Kind of a copy or memset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityTransfer {
@@ -138,7 +139,7 @@ pub enum ActivityTransfer {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// From this device to that one or back.
+    /// Peer copy between this device and another, in either direction.
     PeerToPeer {
         peer: u32,
     },
@@ -147,7 +148,7 @@ pub enum ActivityTransfer {
 }
 
 impl ActivityTransfer {
-    /// The kind of a copy that reaches no other device.
+    /// Kind of a copy that reaches no other device.
     pub fn between(from_device: bool, to_device: bool) -> Self {
         match (from_device, to_device) {
             (true, true) => Self::DeviceToDevice,
@@ -158,7 +159,7 @@ impl ActivityTransfer {
     }
 }
 
-/// What waited for what.
+/// Kind of a wait: the waiting and the awaited party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityWait {
@@ -174,85 +175,85 @@ pub enum ActivityWait {
 pub enum Activity<'a> {
     /// A kernel ran.
     Kernel {
-        /// When it began.
+        /// Start time.
         start: u64,
-        /// When it ended.
+        /// End time.
         end: u64,
-        /// Where.
+        /// Device, stream and correlation ID.
         place: ActivityPlace,
-        /// Its symbol.
+        /// Symbol of the kernel.
         symbol: &'a str,
-        /// Blocks in x, y and z.
+        /// Grid size in blocks: x, y and z.
         grid: [u32; 3],
-        /// Threads of a block in x, y and z.
+        /// Block size in threads: x, y and z.
         block: [u32; 3],
-        /// Registers of a thread.
+        /// Registers per thread.
         registers: u32,
-        /// Static shared memory of a block in bytes.
+        /// Static shared memory per block in bytes.
         static_shared: u32,
-        /// Dynamic shared memory of a block in bytes.
+        /// Dynamic shared memory per block in bytes.
         dynamic_shared: u32,
     },
     /// A copy or a memset ran.
     Transfer {
-        /// When it began.
+        /// Start time.
         start: u64,
-        /// When it ended.
+        /// End time.
         end: u64,
-        /// Where.
+        /// Device, stream and correlation ID.
         place: ActivityPlace,
-        /// What it did.
+        /// Kind of the copy or memset.
         kind: ActivityTransfer,
-        /// Bytes that were written.
+        /// Bytes written.
         bytes: u64,
     },
-    /// Something waited.
+    /// A host thread or a stream waited.
     Wait {
-        /// When it began.
+        /// Start time.
         start: u64,
-        /// When it ended.
+        /// End time.
         end: u64,
-        /// The stream that was waited for, or that waits; without meaning for waits for a device.
+        /// Stream that was waited for, or that waits; meaningless for waits for a device.
         place: ActivityPlace,
-        /// What waited for what.
+        /// Kind of the wait.
         kind: ActivityWait,
     },
     /// A thread called the driver.
     Call {
-        /// When it began.
+        /// Start time.
         start: u64,
-        /// When it returned.
+        /// Time at which the call returned.
         end: u64,
-        /// The thread, by the system's number.
+        /// System ID of the thread.
         thread: u64,
-        /// Of what it enqueued.
+        /// Correlation ID of the enqueued work.
         correlation: u64,
-        /// The driver's function.
+        /// Name of the driver function.
         function: &'a str,
     },
-    /// A call was made inside a part of the program: see [`ActivityDriver::activity_push`].
+    /// A call was made inside a program range: see [`ActivityDriver::activity_push`].
     Inside {
-        /// Of the call.
+        /// Correlation ID of the call.
         correlation: u64,
-        /// The number of the part.
+        /// ID of the range.
         id: u64,
     },
-    /// The driver or the recorder did something that takes the program's time.
+    /// Overhead of the driver or the recorder that costs the program time.
     Overhead {
-        /// When it began.
+        /// Start time.
         start: u64,
-        /// When it ended.
+        /// End time.
         end: u64,
-        /// What it was, for example `lazy function load`.
+        /// Cause of the overhead, for example `lazy function load`.
         what: &'a str,
     },
 }
 
-/// Why devices cannot be recorded, and what to do about it.
+/// Reason why devices cannot be recorded, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActivityError {
-    /// A recording goes on in this process.
+    /// A recording is already active in this process.
     #[error("a profiler is already recording; stop it first")]
     Recording,
     /// Hardware counters are read in this process, which changes what a recording would see.
@@ -267,77 +268,77 @@ pub enum ActivityError {
          opened the devices, or open them after the fork"
     )]
     Forked,
-    /// [`ActivityOptions::memory`] is too little for one buffer.
+    /// [`ActivityOptions::memory`] is too small for one buffer.
     #[error("{bytes} bytes of memory for records are too few; allow at least {least}")]
     TooLittleMemory {
-        /// What was allowed.
+        /// Bytes allowed.
         bytes: usize,
-        /// The least that works.
+        /// Minimum bytes that work.
         least: usize,
     },
-    /// CUPTI, NVIDIA's library that records devices, was not found or cannot be loaded.
+    /// CUPTI, NVIDIA's profiling library, was not found or cannot be loaded.
     #[error(
         "no CUPTI: it was searched as {searched}{}; run `pip install '{package}'` in the active Python environment, or set \
          WARPSMITH_LIBRARY_PATH to the folder that has it",
         because(reason)
     )]
     NoCupti {
-        /// The names and folders that were tried.
+        /// Names and folders that were tried.
         searched: String,
-        /// Why the last file that exists could not be loaded; empty if there is none.
+        /// Reason why the last existing file could not be loaded; empty if there is none.
         reason: String,
-        /// What to install from PyPI, with the version that fits the driver.
+        /// PyPI package to install, with the version that fits the driver.
         package: String,
     },
-    /// Another profiler of the process uses CUPTI.
+    /// Another profiler in the process uses CUPTI.
     #[error(
         "CUPTI is in use by {by}, and one profiler at a time can use it; run the program without Nsight Systems (nsys), Nsight \
          Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process"
     )]
     CuptiInUse {
-        /// What uses it, as far as is known.
+        /// The tool that uses CUPTI, as far as is known.
         by: String,
     },
-    /// CUPTI lacks what recording needs.
+    /// CUPTI lacks a function that recording needs.
     #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`")]
     CuptiTooOld {
-        /// The library's version.
+        /// Version of the library.
         version: String,
-        /// The function or version that is missing.
+        /// Missing function or version.
         lacks: String,
-        /// What to install from PyPI.
+        /// PyPI package to install.
         package: String,
     },
-    /// CUPTI cannot start, as when it is newer than the driver.
+    /// CUPTI cannot start, for example because it is newer than the driver.
     #[error(
         "{version} does not start with an NVIDIA driver for CUDA {driver}, which must not be the older one; run `pip install \
          '{package}'`, or update the driver"
     )]
     CuptiTooNew {
-        /// The library's version.
+        /// Version of the library.
         version: String,
-        /// The CUDA version of the driver.
+        /// CUDA version of the driver.
         driver: String,
-        /// What to install from PyPI.
+        /// PyPI package to install.
         package: String,
     },
-    /// The system does not let this user profile.
+    /// The system does not allow this user to profile.
     #[error(
         "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run with \
          CAP_SYS_ADMIN (a container gets both from its host alone)"
     )]
     NotPermitted {
-        /// CUPTI's function.
+        /// CUPTI function that failed.
         call: &'static str,
         /// CUPTI's explanation.
         text: String,
     },
-    /// A call of CUPTI failed.
+    /// A CUPTI call failed.
     #[error("{call} failed with CUPTI error {code}: {text}")]
     Cupti {
-        /// CUPTI's function.
+        /// CUPTI function that failed.
         call: &'static str,
-        /// Its code, as in `CUptiResult`.
+        /// Error code, as in `CUptiResult`.
         code: u32,
         /// CUPTI's explanation.
         text: String,
@@ -351,9 +352,9 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// The part of a driver that records what its devices do.
+/// Activity recording of a driver.
 pub trait ActivityDriver {
-    /// Begins to record what all devices of the driver do.
+    /// Starts recording the work of all devices of the driver.
     ///
     /// # Errors
     /// [`ActivityError`], which names the cause and the remedy.
@@ -365,15 +366,15 @@ pub trait ActivityDriver {
         Err(ActivityError::Unsupported)
     }
 
-    /// Hands the records of all work that has run to the sink. The caller has synchronised what it wants to see.
+    /// Hands the records of all work that has run to the sink. The caller has synchronized the work it wants to see.
     ///
     /// # Errors
-    /// Whatever the recorder reports; what it had is handed over all the same.
+    /// Any error of the recorder; the records it had are handed over all the same.
     fn activity_flush(&self) -> ActivityResult<()> {
         Ok(())
     }
 
-    /// Ends recording, after a flush. The sink gets nothing any more when it returns.
+    /// Ends recording, after a flush. The sink receives nothing after it returns.
     ///
     /// # Errors
     /// As [`Self::activity_flush`]; recording has ended all the same.
@@ -381,35 +382,36 @@ pub trait ActivityDriver {
         Ok(ActivityLoss::default())
     }
 
-    /// The clock of the records, in nanoseconds.
+    /// Clock of the records, in nanoseconds.
     fn activity_now(&self) -> u64 {
         now()
     }
 
-    /// Whether that clock is one of simulated time, which begins at 0.
+    /// Returns true if the clock is simulated time, which starts at 0.
     fn activity_is_simulated(&self) -> bool {
         false
     }
 
-    /// The number of a stream in records.
+    /// ID of a stream in records.
     ///
     /// # Errors
-    /// Whatever the recorder reports.
+    /// Any error of the recorder.
     fn activity_stream(&self, _context: Context, stream: StreamHandle) -> ActivityResult<u32> {
         Ok(stream.0 as u32)
     }
 
-    /// The number of a node of a graph, for comparison with those of records. The copy of a node in an executable has
-    /// [`Self::activity_exec`], or 0, in the upper 32 bits of [`ActivityPlace::node`], and the same lower ones. Nodes of graphs
-    /// within have the numbers after those of the graph itself (CUPTI 13.0 on a GPU), or upper halves of their own.
+    /// ID of a graph node, for comparison with the IDs in records. The copy of a node in an executable has
+    /// [`Self::activity_exec`], or 0, in the upper 32 bits of [`ActivityPlace::node`], and the same lower bits. Nodes
+    /// of child graphs either have the IDs that follow those of the graph itself (CUPTI 13.0 on a GPU), or separate
+    /// upper halves.
     ///
     /// # Errors
-    /// [`ActivityError::Unsupported`] where nothing is recorded that has such numbers; whatever the recorder reports.
+    /// [`ActivityError::Unsupported`] if no active recording has such IDs; any error of the recorder.
     fn activity_node(&self, _context: Context, node: NodeHandle) -> ActivityResult<u64> {
         Ok(node.0)
     }
 
-    /// The number of an executable in records, [`ActivityPlace::graph`].
+    /// ID of an executable graph in records: [`ActivityPlace::graph`].
     ///
     /// # Errors
     /// As [`Self::activity_node`].
@@ -417,10 +419,10 @@ pub trait ActivityDriver {
         Ok(exec.0 as u32)
     }
 
-    /// Calls that this thread makes from now on are [inside](Activity::Inside) the part of the program that has this number,
-    /// until [`Self::activity_pop`]. Parts nest; the innermost is recorded.
+    /// Opens a range: until [`Self::activity_pop`], calls of this thread are [inside](Activity::Inside) the range with
+    /// this ID. Ranges nest; the innermost is recorded.
     fn activity_push(&self, _id: u64) {}
 
-    /// Ends what [`Self::activity_push`] began last on this thread.
+    /// Closes the range that [`Self::activity_push`] opened last on this thread.
     fn activity_pop(&self) {}
 }

@@ -1,4 +1,4 @@
-//! [`CodeDriver`]: the part of [`Driver`](crate::Driver) about images, the kernels in them, and their launches.
+//! [`CodeDriver`]: the part of [`Driver`](crate::Driver) for images, their kernels, and launches.
 
 use std::ffi::c_void;
 
@@ -10,16 +10,16 @@ use crate::{
     StreamHandle,
 };
 
-/// The calls of a [`Driver`](crate::Driver) about images, the kernels in them, and their launches.
+/// Calls of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
 /// As for [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
-    /// The newest PTX version the driver compiles, as `10 * major + minor`; `None` where it does not matter.
+    /// Newest PTX version that the driver compiles, as `10 * major + minor`; `None` where it does not matter.
     fn max_ptx_version(&self) -> Option<u32>;
-    /// Loads an image, and points its panic mailbox at the context's.
+    /// Loads an image, and points its panic mailbox to the context's.
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle>;
-    /// Unloads it.
+    /// Unloads a module.
     ///
     /// # Safety
     /// No work that uses the module is enqueued, and no function of it is used again.
@@ -31,29 +31,29 @@ pub unsafe trait CodeDriver {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
-    /// Address and size in bytes of a global of a module that was loaded from code.
+    /// Address and size in bytes of a global variable of a module that was loaded from code.
     fn module_global(&self, context: Context, module: ModuleHandle, name: &str)
     -> Result<(DevicePtr, usize)>;
     /// Links PTX, cubins and fatbins into one cubin for the context's device.
     fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>>;
-    /// The names of a module's kernels; `None` where the driver does not report them (CUDA before 12.4, the emulated
-    /// one).
+    /// Names of a module's kernels; `None` where the driver does not report them (CUDA before 12.4, the emulated
+    /// driver).
     fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {
         Ok(None)
     }
-    /// Bytes of each machine parameter of a kernel, in order; `None` where the driver does not report them (CUDA before
-    /// 12.4, the emulated one).
+    /// Bytes of each kernel parameter (PTX `.param`), in order; `None` where the driver does not report them (CUDA
+    /// before 12.4, the emulated driver).
     fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         Ok(None)
     }
-    /// The resources that the kernel needs.
+    /// Resources that the kernel needs.
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
-    /// Lets blocks of the kernel use up to `bytes` of dynamic shared memory.
+    /// Raises the kernel's dynamic shared memory limit to `bytes` per block.
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;
-    /// Encodes a tensor map for the context's device, which copies of boxes then take. Fails with
-    /// `CUDA_ERROR_NOT_SUPPORTED` where there are none.
+    /// Encodes a tensor map for the context's device, for use by TMA copies. Fails with `CUDA_ERROR_NOT_SUPPORTED`
+    /// where tensor maps are not supported.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
-    /// How many blocks of `block_threads` fit on a multiprocessor at once.
+    /// Number of blocks of `block_threads` threads that are resident on an SM at once.
     fn function_occupancy(
         &self,
         context: Context,
@@ -61,30 +61,31 @@ pub unsafe trait CodeDriver {
         block_threads: u32,
         shared_bytes: u32,
     ) -> Result<u32>;
-    /// Blocks of the largest cluster that this configuration, whose own cluster does not matter, can have on the device;
-    /// larger than [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after [`Self::function_allow_large_clusters`]. Fails with
-    /// `CUDA_ERROR_NOT_SUPPORTED` where there are no clusters.
+    /// Maximum cluster size in blocks for this configuration on the device; the cluster of the configuration itself is
+    /// ignored. The result exceeds [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after
+    /// [`Self::function_allow_large_clusters`]. Fails with `CUDA_ERROR_NOT_SUPPORTED` where clusters are not supported.
     fn function_max_cluster(
         &self,
         context: Context,
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// How many clusters of this configuration are on the device at once.
+    /// Number of clusters of this configuration that are resident on the device at once.
     fn function_resident_clusters(
         &self,
         context: Context,
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Lets the kernel have clusters larger than every device of its kind can have.
+    /// Allows the kernel non-portable cluster sizes.
     fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()>;
     /// Enqueues a launch.
     ///
     /// # Safety
-    /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size
-    /// (they are copied before the call returns); what those values point to is valid until the kernel is done;
-    /// the configuration is within the limits of device and kernel.
+    /// - `args` has one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size. The
+    ///   values are copied before the call returns.
+    /// - Memory that those values point to is valid until the kernel has finished.
+    /// - The configuration is within the limits of device and kernel.
     unsafe fn launch(
         &self,
         context: Context,

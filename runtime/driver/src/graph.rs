@@ -1,5 +1,4 @@
-//! [`GraphDriver`]: the part of [`Driver`](super::Driver) about graphs: capturing, building, updating and launching
-//! them.
+//! [`GraphDriver`]: the part of [`Driver`](super::Driver) that captures, builds, updates and launches graphs.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -13,37 +12,37 @@ handle!(
     GraphHandle
 );
 handle!(
-    /// A piece of work in a graph.
+    /// A node of a graph.
     NodeHandle
 );
 handle!(
-    /// A graph made ready to be launched.
+    /// An executable graph, ready to be launched.
     GraphExecHandle
 );
 handle!(
-    /// A number that kernels of a graph set and its conditional nodes read.
+    /// A conditional handle: a value that kernels of a graph set and its conditional nodes read.
     ConditionHandle
 );
 
-/// The calls that a capture forbids, and to which threads, among those that may disturb it (allocating and freeing by other
-/// means than this runtime's, waiting, queries).
+/// Threads for which a capture forbids calls that may disturb it: allocating and freeing by means other than this
+/// runtime's, waiting, queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
     /// Every thread of the process that has not exempted itself.
     Global,
-    /// The thread that began it, which must also end it.
+    /// The thread that began the capture, which must also end it.
     #[default]
     ThreadLocal,
-    /// None. Any thread may end it.
+    /// No thread. Any thread may end the capture.
     Relaxed,
 }
 
-/// Whether a stream is being captured.
+/// Capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaptureStatus {
-    /// Work on it runs.
+    /// Not capturing: work on the stream runs.
     None,
-    /// Work on it becomes part of a graph; the number differs in every capture of the process.
+    /// Capturing: work on the stream becomes part of a graph. The ID is unique to each capture in the process.
     Active(u64),
     /// A call that cannot be captured has invalidated the capture, which must still be ended.
     Invalidated,
@@ -53,12 +52,12 @@ pub enum CaptureStatus {
 pub struct GraphFunction(Box<dyn Fn() + Send + Sync>);
 
 impl GraphFunction {
-    /// The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it.
+    /// Wraps a function. The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) apply to it.
     pub fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(function)))
     }
 
-    /// Calls it.
+    /// Calls the function.
     pub fn call(&self) {
         (self.0)();
     }
@@ -70,104 +69,105 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// The operation of a node to add.
+/// Operation of a node to add.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
-    /// Nothing: it only orders others.
+    /// No work: the node only orders others.
     Empty,
     /// A launch, with arguments as [`CodeDriver::launch`](super::CodeDriver::launch) takes them.
     Kernel {
-        /// The kernel.
+        /// Kernel to launch.
         function: FunctionHandle,
-        /// Its configuration.
+        /// Launch configuration.
         config: LaunchConfig,
-        /// One pointer per machine parameter; the values are copied by the call.
+        /// One pointer per kernel parameter (PTX `.param`); the values are copied by the call.
         args: &'a [*const c_void],
     },
     /// A copy of bytes.
     Copy {
-        /// Where to.
+        /// Destination.
         dst: Place,
-        /// Where from.
+        /// Source.
         src: Place,
-        /// How many, not zero.
+        /// Number of bytes, not zero.
         bytes: usize,
     },
-    /// Setting every byte to a value.
+    /// Memset of bytes.
     Set {
-        /// Where.
+        /// Destination.
         dst: DevicePtr,
-        /// The value.
+        /// Value of each byte.
         value: u8,
-        /// How many, not zero.
+        /// Number of bytes, not zero.
         bytes: usize,
     },
     /// A call of a function on the host.
     Host(&'a Arc<GraphFunction>),
-    /// Everything that another graph does. That graph is copied by the call.
+    /// All work of another graph, which the call copies.
     Child(GraphHandle),
 }
 
-/// The operation of a node of a graph, as far as it is known.
+/// Operation of a graph node, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeInfo {
-    /// Nothing.
+    /// No work.
     Empty,
     /// A launch.
     Kernel {
-        /// The kernel.
+        /// Kernel to launch.
         function: FunctionHandle,
-        /// Its configuration.
+        /// Launch configuration.
         config: LaunchConfig,
     },
     /// A copy.
     Copy {
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// Setting bytes.
+    /// Memset of bytes.
     Set {
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
     /// A call of a function on the host.
     Host,
-    /// Another graph.
+    /// A child graph.
     Child(GraphHandle),
-    /// Graphs that run or not by a condition.
+    /// Graphs that run depending on a condition.
     Conditional,
-    /// Recording an event that is seen outside the graph, or waiting for one.
+    /// Recording or waiting for an event that is visible outside the graph.
     Event,
-    /// Something else.
+    /// Any other operation.
     Other,
 }
 
-/// That one node comes before another.
+/// A dependency between two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// The earlier.
+    /// Earlier node.
     pub from: NodeHandle,
-    /// The later.
+    /// Later node.
     pub to: NodeHandle,
-    /// Whether the later may start when the earlier allows it, before it is done (a dependent launch).
+    /// True for a programmatic dependency: the later node may start when the earlier one allows it, before that one
+    /// finishes.
     pub early: bool,
 }
 
-/// When the body of a conditional node runs.
+/// Kind of a conditional node: when its bodies run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConditionalKind {
     /// Once, if the condition is not 0.
     If,
-    /// The first body once if the condition is not 0, else the second.
+    /// The first body once if the condition is not 0, otherwise the second body once.
     IfElse,
-    /// Again and again while the condition is not 0.
+    /// Repeatedly while the condition is not 0.
     While,
-    /// Of this number of bodies, the one with the condition's number; none if there is no such.
+    /// The body whose index equals the condition, out of this number of bodies; none if there is no such body.
     Switch(u32),
 }
 
 impl ConditionalKind {
-    /// How many bodies it has.
+    /// Number of bodies.
     pub fn bodies(self) -> u32 {
         match self {
             Self::If | Self::While => 1,
@@ -177,53 +177,53 @@ impl ConditionalKind {
     }
 }
 
-/// The outcome of an update of an executable.
+/// Outcome of updating an executable graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecUpdate {
-    /// The executable does from now on what the graph says.
+    /// The executable now has the parameters of the graph.
     Done,
-    /// The graphs differ in more than parameters; the executable is as it was.
+    /// The graphs differ in more than parameters; the executable is unchanged.
     Refused {
-        /// The node of the new graph that differs, if the driver says.
+        /// Node of the new graph that differs, if the driver reports it.
         node: Option<NodeHandle>,
-        /// In what, as the driver says it.
+        /// Difference, as the driver reports it.
         reason: String,
     },
 }
 
-/// The part of [`Driver`](super::Driver) about graphs, with the same contract: handles are trusted.
+/// Graph calls of a [`Driver`](super::Driver), with the same contract: handles are trusted.
 ///
-/// A graph is work and its order, which does not run; an executable is made of it once and launched as often as
-/// wanted. Launches of one executable run one after the other, whatever their streams. Calls on one graph or one
-/// executable must not be made by two threads at once.
+/// A graph holds work and its order, and does not run itself. An executable graph is instantiated from it once and can
+/// be launched repeatedly. Launches of one executable run one after the other, on any streams. Two threads must not
+/// make calls on the same graph or the same executable at the same time.
 ///
 /// # Safety
 /// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
 ///
 /// - Work that is captured or added does not run before a launch.
-/// - A launch runs each node after those that its edges name, and before later work of its stream.
+/// - A launch runs each node after the nodes that its edges name, and before later work of its stream.
 /// - It accesses the memory that its nodes name and no other.
-/// - It calls no function after the executable is destroyed and its launches are done.
+/// - It calls no function after the executable is destroyed and its launches have finished.
 /// - Arguments of [`Self::graph_add`] and of captured calls are copied by the call.
 pub unsafe trait GraphDriver {
-    /// Makes work on a stream part of a new graph from now on, instead of running it. Other streams that wait for an
-    /// event recorded on it take part as well.
+    /// Starts a capture: work on the stream becomes part of a new graph instead of running. Other streams that wait for
+    /// an event recorded on it join the capture.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
     /// Ends the capture that began on this stream. If it fails, the capture has ended nevertheless: its graph is
-    /// destroyed, and all streams that took part are as before.
+    /// destroyed, and all its streams return to normal.
     ///
-    /// On another thread than the capture's, which [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it
-    /// fails, and the capture has ended or is invalidated; then its own thread may still have to end it.
+    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. There, the
+    /// call fails and the capture has ended or is invalidated; its own thread may still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
-    /// Whether a stream is being captured.
+    /// Returns the capture status of a stream.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
-    /// The nodes that the next work on a stream which is being captured comes after: what its last work became, and what it
-    /// has waited for since. They are nodes of the graph that the capture makes. None on a stream that is not being captured.
+    /// Nodes that the next work on a capturing stream depends on: its last captured work and the nodes it has waited
+    /// for since. They are nodes of the graph being captured. Empty if the stream is not being captured.
     ///
-    /// No other thread may use the stream, or end the capture, until it returns: CUDA lends its own list of them, which is
-    /// valid until then.
+    /// No other thread may use the stream or end the capture until the call returns: CUDA lends its own list of nodes,
+    /// which is valid until then.
     fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>>;
-    /// Adds a call of a function to the capture of a stream. Fails on a stream that is not being captured.
+    /// Adds a host function call to the capture of a stream. Fails on a stream that is not being captured.
     ///
     /// # Safety
     /// The function is kept until no executable made of the graph, or of a copy of it, can run any more.
@@ -234,34 +234,34 @@ pub unsafe trait GraphDriver {
         function: &Arc<GraphFunction>,
     ) -> Result<()>;
 
-    /// Makes an empty graph.
+    /// Creates an empty graph.
     fn graph_create(&self, context: Context) -> Result<GraphHandle>;
     /// Destroys a graph. Executables made of it stay.
     ///
     /// # Safety
-    /// Neither the handle nor those of its nodes and bodies are used again. It is not the body of a conditional node,
-    /// nor one that [`NodeInfo::Child`] gave.
+    /// Neither the handle nor the handles of its nodes and bodies are used again. The graph is neither the body of a
+    /// conditional node nor a graph returned by [`NodeInfo::Child`].
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle);
     /// Copies a graph.
     fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle>;
-    /// The node of a copy that was made of `node`.
+    /// Node of a clone that corresponds to `node`.
     fn graph_node_in_clone(
         &self,
         context: Context,
         node: NodeHandle,
         clone: GraphHandle,
     ) -> Result<NodeHandle>;
-    /// The nodes of a graph, not those of graphs within.
+    /// Nodes of a graph, without the nodes of child graphs.
     fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>>;
-    /// The edges between them.
+    /// Edges between the nodes of a graph.
     fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>>;
-    /// The operation of a node.
+    /// Operation of a node.
     fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo>;
-    /// Adds a node that comes after others of the same graph.
+    /// Adds a node that depends on other nodes of the same graph.
     ///
     /// # Safety
-    /// As for the same work on a stream, at each launch of an executable made of the graph. A function is kept as
-    /// [`Self::capture_host_function`] says.
+    /// Each launch of an executable made of the graph has the requirements of the same work on a stream. A function is
+    /// kept as [`Self::capture_host_function`] requires.
     unsafe fn graph_add(
         &self,
         context: Context,
@@ -269,15 +269,15 @@ pub unsafe trait GraphDriver {
         after: &[NodeHandle],
         work: NodeWork<'_>,
     ) -> Result<NodeHandle>;
-    /// Makes a condition for conditional nodes of a graph. If `initial` is given, it has that value at the start of
-    /// each launch; else the value that the last launch left, and 0 before the first.
+    /// Creates a conditional handle for nodes of a graph. With `initial`, the condition has that value at the start of
+    /// each launch. Otherwise it keeps the value of the last launch, and is 0 before the first.
     fn graph_condition(
         &self,
         context: Context,
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled; they belong to it.
+    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled; the node owns them.
     fn graph_add_conditional(
         &self,
         context: Context,
@@ -287,42 +287,43 @@ pub unsafe trait GraphDriver {
         kind: ConditionalKind,
     ) -> Result<(NodeHandle, Vec<GraphHandle>)>;
 
-    /// Makes an executable. Later changes of the graph do not change it.
+    /// Instantiates an executable graph. Later changes of the graph do not affect it.
     fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle>;
-    /// Destroys an executable; a running launch continues.
+    /// Destroys an executable graph; a running launch continues.
     ///
     /// # Safety
     /// The handle is not used again.
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle);
-    /// Brings an executable to the device, so that its first launch need not.
+    /// Uploads an executable graph to the device, so that its first launch does not have to.
     fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()>;
-    /// Enqueues everything that the executable does. Fails on a stream that is being captured.
+    /// Launches an executable graph. Fails on a stream that is being captured.
     ///
     /// # Safety
-    /// As for each piece of its work on a stream: arguments and memory are valid until it has run.
+    /// The requirements of each piece of its work on a stream: arguments and memory are valid until it has run.
     unsafe fn graph_launch(
         &self,
         context: Context,
         exec: GraphExecHandle,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Gives an executable the parameters of a graph of the same form. Launches that were enqueued before are not
-    /// changed.
+    /// Updates an executable with the parameters of a graph of the same topology. Launches already enqueued are not
+    /// affected.
     ///
     /// # Safety
-    /// As [`Self::graph_add`] for all nodes of the graph.
+    /// As for [`Self::graph_add`], for all nodes of the graph.
     unsafe fn graph_exec_update(
         &self,
         context: Context,
         exec: GraphExecHandle,
         graph: GraphHandle,
     ) -> Result<ExecUpdate>;
-    /// Gives one node of an executable, named by the node of the graph it was made of, other parameters: of the same
-    /// kind, and for a kernel of the same context. A kernel keeps its cluster and whether it is cooperative: to say
-    /// otherwise is an error, but that a plain configuration does is not always noticed. Not for [`NodeWork::Empty`].
+    /// Sets the parameters of one node of an executable, named by its node in the original graph. The kind of work must
+    /// be the same, and for a kernel the context too. A kernel keeps its cluster and whether it is cooperative.
+    /// Changing either is an error, but a plain configuration that does so is not always detected. Not for
+    /// [`NodeWork::Empty`].
     ///
     /// # Safety
-    /// As [`Self::graph_add`].
+    /// As for [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

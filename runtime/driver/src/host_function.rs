@@ -1,8 +1,8 @@
-//! Calling and dropping functions that streams call on the host, whatever they do.
+//! Calls and drops host functions of streams, and contains their panics.
 //!
-//! A panic of such a function, of its captures when they are dropped, or of what it panicked with, is caught and
-//! forgotten. While a function runs, its thread is known to be inside of one ([`is_running`]), so that calls of the
-//! driver can be refused there: CUDA does not permit them, and a wait would wait for itself.
+//! A panic is caught and forgotten, be it of the function, of dropping its captures, or of dropping a panic payload.
+//! While a function runs, its thread is marked as inside a host function ([`is_running`]), so that driver calls can be
+//! refused there. CUDA does not permit such calls, and a wait would deadlock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,17 +16,17 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The error of the driver's calls from inside a host function.
+/// Error of driver calls from inside a host function.
 pub const REFUSED: &str = "a host function must not call the driver; let it signal another thread";
 
-/// Whether this thread runs a host function.
+/// Returns true if this thread is running a host function.
 #[inline]
 pub fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Drops something on a thread that may call drivers and wait, soon. If the system has no thread, never. A panic of the
-/// drop is forgotten.
+/// Drops an item soon, on a thread that may call drivers and wait. If the system cannot provide a thread, the item is
+/// never dropped. A panic of the drop is forgotten.
 #[cold]
 pub fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
@@ -48,16 +48,16 @@ pub fn drop_elsewhere(item: Box<dyn Send>) {
 /// A range of device memory that [`HostWork`] uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostAccess {
-    /// Where it begins.
+    /// Start of the range.
     pub ptr: DevicePtr,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Whether the work writes there; else it only reads.
+    /// True if the work writes the range; otherwise it only reads it.
     pub write: bool,
 }
 
-/// Work of the host on device memory, in the order of a stream: what an emulated device does in place of a library.
-/// It is dropped as if it were called, whatever that does.
+/// Host work on device memory, in stream order: the emulated device's replacement for a library call. Dropping it
+/// counts as running inside a host function: driver calls are refused and panics are forgotten.
 pub struct HostWork {
     name: &'static str,
     uses: Vec<HostAccess>,
@@ -65,9 +65,9 @@ pub struct HostWork {
 }
 
 impl HostWork {
-    /// `function` is called once, or once for each launch of a graph. The rules of
-    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it. In recordings it is a kernel of that
-    /// name, without threads.
+    /// Wraps a function that is called once, or once per launch of a graph. The rules of
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) apply to it. In recordings it appears as a
+    /// kernel with this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
     }
@@ -76,12 +76,12 @@ impl HostWork {
         self.name
     }
 
-    /// The device memory that it uses.
+    /// Device memory that the work uses.
     pub fn uses(&self) -> &[HostAccess] {
         &self.uses
     }
 
-    /// Calls it. Fails with the text of its panic.
+    /// Calls the function. Fails with the text of its panic.
     pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {
@@ -110,26 +110,26 @@ impl fmt::Debug for HostWork {
     }
 }
 
-/// A function that is called once or never.
+/// A host function that is called at most once.
 pub struct HostCall(HostFunction);
 
 impl HostCall {
-    /// The function, as a program gave it.
+    /// Wraps the program's function.
     pub fn new(function: HostFunction) -> Self {
         Self(function)
     }
 
-    /// Calls it.
+    /// Calls the function.
     pub fn call(self) {
         inside(|| forgive(self.0));
     }
 
-    /// Drops it without a call, on the thread that would have called it.
+    /// Drops the function without a call, on the thread that would have called it.
     pub fn skip(self) {
         inside(|| self.discard());
     }
 
-    /// Drops it without a call, on a thread of the program's.
+    /// Drops the function without a call, on a thread of the program.
     pub fn discard(self) {
         forgive(|| drop(self.0));
     }
@@ -141,22 +141,22 @@ impl fmt::Debug for HostCall {
     }
 }
 
-/// Calls a function of a graph, which may be called again.
+/// Calls a graph's function, which may be called again.
 pub fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 
-/// Runs `work`, which does not panic, as part of a host function: meanwhile the driver refuses calls of this thread, and what
-/// needs a device to be dropped is dropped elsewhere.
+/// Runs `work`, which must not panic, as part of a host function. Meanwhile the driver refuses calls of this thread,
+/// and items that need a device to be dropped are dropped elsewhere.
 pub fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
     work();
     RUNNING.set(before);
 }
 
-/// Runs `work` and forgets its panic, and one of dropping what it panicked with.
+/// Runs `work` and forgets its panic, including a panic of dropping the payload.
 fn forgive(work: impl FnOnce()) {
-    // State that a panic left half done is not observed: everything that `work` owns is gone.
+    // A half-done state left by a panic is not observed: everything that `work` owns is gone.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

@@ -1,16 +1,15 @@
-//! The [`Driver`] trait: everything the runtime needs of a machine, and no policy.
+//! The [`Driver`] trait: everything the runtime needs from a device driver, without policy.
 //!
-//! A driver is one way of reaching devices: [`cuda`] through the CUDA driver library, the crate `warpsmith-emulated` on the
-//! CPU, which registers itself in [`EMULATED`].
-//! Each call does one thing and holds no policy: no caching, no choice of stream, no retry. Everything above
-//! this module is written once and runs on either.
+//! A driver is one way to access devices. [`cuda`] uses the CUDA driver library; the crate `warpsmith-emulated` runs on
+//! the CPU and registers itself in [`EMULATED`]. Each call does one thing and holds no policy: no caching, no choice of
+//! stream, no retry. Everything above this module is written once and runs on either.
 //!
-//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver trusts them: the layers above own
-//! them, keep them alive while they are in use and release each one once.
+//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver trusts them: the layers above own them, keep
+//! them alive while they are in use, and release each one once.
 //!
-//! Ordering: work enqueued on one stream runs in order; nothing orders two streams but an event recorded on
-//! one and waited for on the other. Errors of earlier asynchronous work may surface in any later call on the
-//! same context, after which the context is lost ([`Driver::take_fault`] says what the kernel left behind).
+//! Ordering: work enqueued on one stream runs in order. Two streams are ordered only by an event recorded on one and
+//! waited for on the other. Errors of earlier asynchronous work may surface in any later call on the same context,
+//! after which the context is lost. [`Driver::take_fault`] returns the report that the kernel left.
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -52,21 +51,21 @@ pub use self::memory::{ExportedMemory, MemoryDriver};
 pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
-/// Gives the driver of emulated devices, one for the process. The crate `warpsmith-emulated` adds the one function that there
-/// is in a program with the feature `emulated`.
+/// Returns the process-wide driver of emulated devices. A program with the feature `emulated` has one function here,
+/// added by the crate `warpsmith-emulated`.
 #[linkme::distributed_slice]
 pub static EMULATED: [fn() -> Arc<dyn Driver>];
 
 handle!(
-    /// A device's primary context.
+    /// Primary context of a device.
     Context
 );
 handle!(
-    /// A queue of work on a device.
+    /// A stream of a device.
     StreamHandle
 );
 handle!(
-    /// A mark in a stream.
+    /// An event: a marker in a stream.
     EventHandle
 );
 handle!(
@@ -78,7 +77,7 @@ handle!(
     FunctionHandle
 );
 handle!(
-    /// Device memory without an address, to be mapped into reserved addresses.
+    /// Physical device memory without an address, to be mapped into reserved addresses.
     PhysicalHandle
 );
 handle!(
@@ -87,68 +86,68 @@ handle!(
 );
 
 impl DevicePtr {
-    /// The null address; what a buffer of no bytes has.
+    /// Null address, also the address of an empty buffer.
     pub const NULL: DevicePtr = DevicePtr(0);
 
-    /// The address `bytes` further on.
+    /// Returns the address plus `bytes`.
     pub fn offset(self, bytes: usize) -> DevicePtr {
         DevicePtr(self.0 + bytes as u64)
     }
 }
 
-/// The kind and the resources of a device.
+/// Kind and resources of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceProperties {
-    /// The product's name.
+    /// Product name.
     pub name: String,
-    /// The device's identity, stable across processes.
+    /// UUID of the device, stable across processes.
     pub uuid: [u8; 16],
     /// Compute capability as (major, minor).
     pub capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Streaming multiprocessors (SMs).
     pub multiprocessors: u32,
     /// Device memory in bytes.
     pub total_memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Highest memory bandwidth in bytes per second by the data sheet's rule (clock × bus width), 0 if unknown.
+    /// Peak memory bandwidth in bytes per second by the data sheet's rule (clock × bus width), 0 if unknown.
     pub memory_bandwidth: u64,
-    /// Largest number of threads in a block.
+    /// Maximum threads per block.
     pub max_threads_per_block: u32,
-    /// Largest block in x, y and z.
+    /// Maximum block size in x, y and z.
     pub max_block: [u32; 3],
-    /// Largest grid in x, y and z.
+    /// Maximum grid size in x, y and z.
     pub max_grid: [u32; 3],
-    /// Threads that can be resident on a multiprocessor.
+    /// Maximum resident threads per SM.
     pub max_threads_per_multiprocessor: u32,
-    /// Blocks that can be resident on a multiprocessor.
+    /// Maximum resident blocks per SM.
     pub max_blocks_per_multiprocessor: u32,
-    /// Registers (of 32 bits) of a multiprocessor.
+    /// 32-bit registers per SM.
     pub registers_per_multiprocessor: u32,
-    /// Default shared memory of a block, in bytes.
+    /// Default shared memory per block, in bytes.
     pub shared_memory_per_block: u32,
-    /// Maximum opt-in shared memory of a block, in bytes.
+    /// Maximum opt-in shared memory per block, in bytes.
     pub shared_memory_per_block_optin: u32,
-    /// Shared memory in bytes of a multiprocessor.
+    /// Shared memory per SM, in bytes.
     pub shared_memory_per_multiprocessor: u32,
-    /// Shared memory in bytes of each block that the system keeps for itself.
+    /// Shared memory per block reserved by the system, in bytes.
     pub reserved_shared_memory_per_block: u32,
-    /// Whether grids can be launched whose blocks wait for each other.
+    /// True if cooperative launches are supported: grids whose blocks wait for each other.
     pub cooperative_launch: bool,
-    /// Blocks of the largest cluster that every kernel can have; 0 where there are no clusters.
+    /// Maximum portable cluster size in blocks; 0 if clusters are not supported.
     pub max_cluster: u32,
-    /// Threads in a warp.
+    /// Threads per warp.
     pub warp_size: u32,
     /// Version of the driver, for example `13.0`.
     pub driver_version: String,
 }
 
-/// The resources of a kernel, read from the loaded image.
+/// Resources of a kernel, read from the loaded image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionAttributes {
-    /// Most threads a block of this kernel may have on this device.
+    /// Maximum threads per block of this kernel on this device.
     pub max_threads_per_block: u32,
-    /// Registers (of 32 bits) a thread.
+    /// 32-bit registers per thread.
     pub registers: u32,
     /// Static shared memory in bytes per block.
     pub static_shared: u32,
@@ -158,36 +157,39 @@ pub struct FunctionAttributes {
     pub binary_arch: u32,
 }
 
-/// A grid of blocks of threads, and how it is started.
+/// Launch configuration of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
-    /// Blocks in x, y and z.
+    /// Grid size in blocks: x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y and z.
+    /// Block size in threads: x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster in x, y and z; a cluster of one block is none. The grid is a multiple of it.
+    /// Cluster size in blocks: x, y and z. A cluster of one block means no clusters. The grid is a multiple of the
+    /// cluster.
     pub cluster: [u32; 3],
-    /// Whether all blocks are on the device at once, so that they can wait for each other.
+    /// True for a cooperative launch: all blocks are resident at once, so that they can wait for each other.
     pub cooperative: bool,
-    /// Whether it may start when the kernel before it on the stream allows it, before that one is done.
+    /// True for a programmatic dependent launch: the kernel may start when the preceding kernel on the stream allows
+    /// it, before that one finishes.
     pub dependent: bool,
 }
 
 impl LaunchConfig {
-    /// A plain launch.
+    /// Creates a plain launch.
     pub const fn new(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Self {
         Self { grid, block, shared_bytes, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
-    /// Whether it is a plain launch: no clusters, not cooperative, not dependent.
+    /// Returns true for a plain launch: no clusters, not cooperative, not dependent.
     pub const fn is_plain(&self) -> bool {
         matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
     }
 }
 
-/// `grid [4, 1, 1], block [256, 1, 1], 1024 bytes of shared memory, clusters of [2, 1, 1], cooperative`
+/// Prints, for example, `grid [4, 1, 1], block [256, 1, 1], 1024 bytes of shared memory, clusters of [2, 1, 1],
+/// cooperative`.
 impl fmt::Display for LaunchConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "grid {:?}, block {:?}", self.grid, self.block)?;
@@ -207,92 +209,92 @@ impl fmt::Display for LaunchConfig {
     }
 }
 
-/// A limit of a context, beside that of the stack.
+/// A limit of a context other than the stack limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContextLimit {
-    /// Bytes of the buffer for text that kernels print.
+    /// Bytes of the buffer for kernel `printf` output.
     PrintBuffer,
-    /// Bytes of the heap of `malloc` in kernels.
+    /// Bytes of the heap for `malloc` in kernels.
     Heap,
-    /// How deep a kernel may wait for kernels that it launched.
+    /// Nesting depth to which a kernel may wait for kernels it launched.
     SynchronizeDepth,
-    /// How many launches from kernels may be pending.
+    /// Maximum pending launches from kernels.
     PendingLaunches,
-    /// Bytes that the L2 cache fetches at once, at most.
+    /// Maximum L2 fetch granularity in bytes.
     L2Fetch,
 }
 
-/// One form of a GPU image.
+/// Form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
     /// PTX text for the driver to compile, without the terminating zero.
     Ptx(&'a [u8]),
-    /// Machine code of one architecture (a cubin), or code of several (a fatbin).
+    /// Machine code for one architecture (cubin) or several (fatbin).
     Cubin(&'a [u8]),
     /// Code to be linked with a library when it is loaded.
     Linked {
         /// Relocatable machine code of one architecture, or PTX text without the terminating zero.
         code: &'a [u8],
-        /// Whether it is machine code.
+        /// True if `code` is machine code.
         is_cubin: bool,
         /// NVIDIA's device runtime, `libcudadevrt.a`.
         library: &'a [u8],
     },
-    /// No code: the kernels' host entries run instead. The only form the emulated driver takes.
+    /// No code: the kernels' host entries run instead. The emulated driver accepts only this form.
     HostEntries,
 }
 
-/// A function that a stream calls on the host.
+/// Host function of a stream.
 pub type HostFunction = Box<dyn FnOnce() + Send>;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Memory of the process.
+    /// Host memory of the process.
     Host(*mut c_void),
-    /// Memory of a device.
+    /// Device memory.
     Device(DevicePtr),
 }
 
-/// A copy of rows that lie apart.
+/// Pitched (strided) copy of rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsCopy {
-    /// Where the first row goes.
+    /// Destination of the first row.
     pub dst: Place,
-    /// Bytes from the start of one row to the next there, at least `row_bytes`.
+    /// Destination pitch: bytes from the start of one row to the next, at least `row_bytes`.
     pub dst_pitch: usize,
-    /// Where the first row comes from.
+    /// Source of the first row.
     pub src: Place,
-    /// Bytes from the start of one row to the next there, at least `row_bytes`.
+    /// Source pitch: bytes from the start of one row to the next, at least `row_bytes`.
     pub src_pitch: usize,
-    /// Bytes of a row, not zero.
+    /// Bytes per row, not zero.
     pub row_bytes: usize,
-    /// The number of rows, not zero.
+    /// Number of rows, not zero.
     pub rows: usize,
 }
 
 impl Place {
-    /// True for device memory.
+    /// Returns true for device memory.
     pub fn is_on_device(self) -> bool {
         matches!(self, Self::Device(_))
     }
 }
 
 impl RowsCopy {
-    /// Why its rows overlap, if a pitch is too small.
+    /// Describes the overlap of rows if a pitch is too small.
     pub fn overlap(&self) -> Option<String> {
         let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
         (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
     }
 
-    /// From where to where it copies.
+    /// Direction of the copy.
     pub fn kind(&self) -> activity::ActivityTransfer {
         activity::ActivityTransfer::between(self.src.is_on_device(), self.dst.is_on_device())
     }
 }
 
-/// The kind of fault that stopped a context.
+/// Kind of fault that stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// A panic: a failed assertion, an index out of bounds.
@@ -303,58 +305,61 @@ pub enum FaultKind {
     Other,
 }
 
-/// The report of a kernel that stopped a context.
+/// Report of a kernel that stopped a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of fault.
+    /// Kind of fault.
     pub kind: FaultKind,
-    /// One line: a panic's text, a deadlock's description.
+    /// Message of one line: a panic's text, a deadlock's description.
     pub message: String,
-    /// Where in the source, `file:line:column`, when known.
+    /// Source location, `file:line:column`, if known.
     pub location: Option<String>,
-    /// The kernel's name, when the driver knows it.
+    /// Kernel name, if the driver knows it.
     pub kernel: Option<String>,
-    /// The block, when known.
+    /// Block index, if known.
     pub block: Option<[u32; 3]>,
-    /// The thread in its block, when known.
+    /// Thread index in its block, if known.
     pub thread: Option<[u32; 3]>,
 }
 
-/// While it lives, its thread may call libraries: see [`Driver::bind`].
+/// A guard during whose lifetime its thread may call libraries: see [`Driver::bind`].
 ///
-/// Captures of graphs then forbid it nothing, neither those of this thread nor those of others. Libraries allocate and
-/// load code when they first do something, which a capture would refuse, and which would invalidate it.
+/// Graph captures, of this thread or of others, then forbid it nothing. Libraries allocate and load code on first use,
+/// which a capture would refuse and which would invalidate it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct LibraryCalls {
     _relaxed: Option<cuda::Relaxed>,
-    /// It is dropped on the thread that made it.
+    /// Keeps the guard on its thread, so that it is dropped there.
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The machine behind the runtime. See the module's documentation for the rules.
+/// The driver interface below the runtime. See the module's documentation for the rules.
 ///
 /// # Safety of the unsafe methods
 ///
-/// Those that take raw memory, handles in use by running work or kernel arguments are `unsafe`: the caller
-/// promises that handles are alive and of this driver, and that memory stays valid until the work is done.
+/// Methods that take raw memory, kernel arguments, or handles in use by running work are `unsafe`. The caller promises
+/// that handles are alive and belong to this driver, and that memory stays valid until the work has finished.
 ///
 /// # Safety
-/// The layers above use what a driver returns in `unsafe` code without checking it. An implementation promises:
-/// - [`MemoryDriver::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint from everything
-///   else, and valid for reads and writes until [`MemoryDriver::pinned_free`].
-/// - [`MemoryDriver::host_address`] returns an address behind which is the memory that was named, as long as it is page-locked.
-/// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] give device memory that is disjoint from all
-///   other memory until it is freed or unmapped. It is aligned to at least 256 bytes. If [`Self::name`] is `"emulated"`, either
-///   it is memory of the process, valid for reads and writes, or all work that names it fails.
-/// - Handles stay valid until they are destroyed, and no two live ones are equal.
-/// - Work of one stream runs in order. Work behind [`StreamDriver::stream_wait_event`] runs after the work before the event's last
-///   record. Calls that wait ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`], [`Self::context_synchronize`]) return
-///   when none of the work runs any more, whatever they return; [`StreamDriver::stream_query`] and
-///   [`StreamDriver::event_query`] return `true` only then.
-/// - Copies, fills and launches touch the memory that they name and no other, and only until they are done. Arguments and
-///   specs are not used after the call.
-/// - A function is called at most once ([`GraphFunction`]: once for each launch), and dropped once.
+/// The layers above use the results of a driver in `unsafe` code without checking them. An implementation promises:
+/// - [`MemoryDriver::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint
+///   from everything else, and valid for reads and writes until [`MemoryDriver::pinned_free`].
+/// - [`MemoryDriver::host_address`] returns an address through which the named memory is accessible, as long as it is
+///   page-locked.
+/// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] give device
+///   memory that is disjoint from all other memory until it is freed or unmapped. It is aligned to at least 256 bytes.
+///   If [`Self::name`] is `"emulated"`, either it is memory of the process, valid for reads and writes, or all work
+///   that names it fails.
+/// - Handles stay valid until they are destroyed, and no two live handles are equal.
+/// - Work on one stream runs in order. Work after [`StreamDriver::stream_wait_event`] runs after the work before the
+///   event's last record.
+/// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
+///   [`Self::context_synchronize`]) return only when none of the work runs any more, even if they fail.
+///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only then.
+/// - Copies, fills and launches access only the memory that they name, and only until they finish. Arguments and specs
+///   are not used after the call.
+/// - A function is called at most once ([`GraphFunction`]: once per launch), and dropped once.
 ///
 /// An error of a call promises nothing about work that was enqueued before it.
 pub unsafe trait Driver:
@@ -363,65 +368,66 @@ pub unsafe trait Driver:
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;
 
-    /// The number of devices.
+    /// Number of devices.
     fn device_count(&self) -> Result<u32>;
-    /// The properties of device `ordinal`.
+    /// Properties of device `ordinal`.
     fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties>;
 
     /// Retains the primary context of a device.
     fn context_retain(&self, ordinal: u32) -> Result<Context>;
-    /// Releases it; the last release destroys it.
+    /// Releases the primary context of a device; the last release destroys it.
     fn context_release(&self, ordinal: u32);
-    /// Makes the context the calling thread's current one, for calls of libraries that enqueue work by themselves.
+    /// Makes the context current on the calling thread, for library calls that enqueue work themselves.
     fn bind(&self, _context: Context) -> Result<LibraryCalls> {
         Ok(LibraryCalls::default())
     }
-    /// Waits for everything enqueued on the context.
+    /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// The stack limit: bytes of stack that each thread of a kernel can use, at least.
+    /// Stack limit: minimum bytes of stack that each thread of a kernel can use.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
-    /// Sets the stack limit of launches that follow; the driver may round it up. It can wait for the context's work, and
-    /// allocates `bytes` bytes of device memory for each thread resident on the device at once. Fails with
-    /// `CUDA_ERROR_INVALID_VALUE` over the largest that the device can have.
+    /// Sets the stack limit of subsequent launches; the driver may round it up. The call can wait for the context's
+    /// work, and allocates `bytes` bytes of device memory per resident thread of the device. Fails with
+    /// `CUDA_ERROR_INVALID_VALUE` above the device's maximum.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
-    /// Another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` where the device has no such limit.
+    /// Returns another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` where the device has no such
+    /// limit.
     fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize>;
-    /// Sets another limit of the context; the driver may round it. Some can only be set before the first launch of a kernel that
-    /// they concern.
+    /// Sets another limit of the context; the driver may round it. Some limits can only be set before the first launch
+    /// of a kernel that they concern.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
-    /// The report of the kernel that stopped this context, if there is one.
+    /// Report of the kernel that stopped this context, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
-    /// Takes what a check of kernels found in launches that the calling thread has enqueued and that have run, except those of
-    /// a scope of [`Self::collect_findings`]. Nothing where kernels are not checked.
+    /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Launches in a
+    /// scope of [`Self::collect_findings`] are excluded. Empty where kernels are not checked.
     fn take_findings(&self) -> Findings {
         Findings::default()
     }
-    /// Begins a scope that has the findings in launches which the calling thread enqueues while it lives. `None` where
-    /// kernels are not checked.
+    /// Begins a scope that collects the findings of launches that the calling thread enqueues during its lifetime.
+    /// `None` where kernels are not checked.
     fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None
     }
 
-    /// Whether device `ordinal` can reach the memory of device `peer`.
+    /// Returns true if device `ordinal` can access the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// The number of NVLinks by which two devices are connected, directly or through a switch; 0 where there are none or
-    /// the system does not say. Needs no context.
+    /// Number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the system does
+    /// not report them. Needs no context.
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
-    /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. This does not
-    /// apply to mapped memory: see [`MemoryDriver::virtual_set_access`].
+    /// Gives `context` access to the memory of `peer`'s context; it is not an error if access is already allowed. This
+    /// does not apply to mapped memory: see [`MemoryDriver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
-    /// Device memory of every process that the system reports (pid, bytes); empty where it reports none.
+    /// Device memory of every process that the system reports, as (pid, bytes); empty where it reports none.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
-    /// Clocks, temperature and power of device `ordinal`; everything is `None` where the system does not report it, and
-    /// on a driver without telemetry. Needs no context.
+    /// Clocks, temperature and power of device `ordinal`. Every value is `None` where the system does not report it,
+    /// and on a driver without telemetry. Needs no context.
     fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
         Ok(Telemetry::default())
     }
-    /// Clock of the multiprocessors of device `ordinal` in MHz, where the system reports it. It is called often: it
-    /// allocates nothing after the first call.
+    /// SM clock of device `ordinal` in MHz, where the system reports it. It is called often and allocates nothing after
+    /// the first call.
     fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
         None
     }
@@ -462,8 +468,8 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy between two devices, or within one, whether or not they reach each other's memory. The stream
-    /// is of `context`, which is that of one of them. The ranges do not overlap.
+    /// Enqueues a copy between two devices, or within one, whether or not they have peer access. The stream belongs to
+    /// `context`, the context of one of the two devices. The ranges do not overlap.
     ///
     /// # Safety
     /// Both ranges are valid for `bytes` until the copy has run.
@@ -475,14 +481,14 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy of rows. If the driver does not take it as one copy, for example because a pitch is over
-    /// the hardware's limit, each row is a copy.
+    /// Enqueues a pitched copy of rows. If the driver cannot take it as one copy, for example because a pitch exceeds
+    /// the hardware's limit, each row is a separate copy.
     ///
     /// # Safety
-    /// Every row of both sides is valid until the copy has run, and no row of the target overlaps another row of
+    /// Every row of both sides is valid until the copy has run, and no row of the destination overlaps another row of
     /// either side.
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()>;
-    /// Enqueues setting every byte to `value`.
+    /// Enqueues a memset of every byte to `value`.
     ///
     /// # Safety
     /// The range is valid for `bytes` until the work has run.

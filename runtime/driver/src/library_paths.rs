@@ -1,22 +1,22 @@
-//! Where NVIDIA's libraries are, beside the system's own search path.
+//! Search paths for NVIDIA's libraries, in addition to the system's own.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Folders where the system does not look, in the order of the search.
+/// Folders outside the system's search path, in search order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LibraryPaths {
-    /// Those that the user names in `WARPSMITH_LIBRARY_PATH`.
+    /// Folders that the user names in `WARPSMITH_LIBRARY_PATH`.
     pub named: Vec<PathBuf>,
-    /// Those of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and of the packages of the active Python
-    /// environment (`VIRTUAL_ENV`).
+    /// Folders of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and of the packages of the active
+    /// Python environment (`VIRTUAL_ENV`).
     pub installed: Vec<PathBuf>,
 }
 
 impl LibraryPaths {
-    /// Those of this process. A program with rights that the user who started it does not have ignores the environment,
-    /// which must not choose what code it loads.
+    /// Library paths of this process. A program with rights that its user does not have ignores the environment, which
+    /// must not choose the code it loads.
     ///
     /// ```
     /// use warpsmith_driver::library_paths::LibraryPaths;
@@ -28,8 +28,8 @@ impl LibraryPaths {
         Self::of(|name| if is_privileged() { None } else { std::env::var_os(name) })
     }
 
-    /// With these variables. A folder that is not absolute would be one of whatever folder the program is started in, and
-    /// an empty variable means none.
+    /// Library paths for these environment variables. A relative folder is ignored, because it would depend on the
+    /// current directory. An empty variable counts as unset.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut named: Vec<PathBuf> = variable("WARPSMITH_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).collect())
@@ -53,15 +53,15 @@ impl LibraryPaths {
         Self { named, installed }
     }
 
-    /// The files that may be a library with one of these names, in the order in which they are tried: those of the folders that
-    /// the user names, the names alone for the system's own search, those of what is installed elsewhere.
+    /// Candidate files for a library with one of these names, in the order in which they are tried. The user's folders
+    /// come first, then the bare names for the system's own search, then the folders of toolkits and packages.
     pub fn candidates(&self, names: &[String]) -> Vec<PathBuf> {
         self.candidates_in(names, |folder| {
             names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
         })
     }
 
-    /// As [`Self::candidates`], where the files of a folder are not known by their names alone.
+    /// Returns candidates like [`Self::candidates`], for folders whose files cannot be determined from the names alone.
     pub fn candidates_in(&self, names: &[String], files: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
         let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
             folders.iter().flat_map(|folder| files(folder)).collect()
@@ -70,20 +70,20 @@ impl LibraryPaths {
         inside(&self.named).into_iter().chain(system).chain(inside(&self.installed)).collect()
     }
 
-    /// The folders in words, each once.
+    /// Folders in words, each once.
     pub fn searched(&self) -> String {
         let mut seen = HashSet::new();
         let folders = self.all().filter(|folder| seen.insert(folder.to_path_buf()));
         folders.map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// All of them, in order.
+    /// All folders, in order.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
         self.named.iter().chain(&self.installed).map(PathBuf::as_path)
     }
 }
 
-/// `/usr/local/cuda-13.0` and the like, the newest first.
+/// Toolkit folders such as `/usr/local/cuda-13.0`, newest first.
 fn versions_of_toolkits() -> Vec<PathBuf> {
     let version = |path: &Path| -> Option<Vec<u32>> {
         let rest = path.file_name()?.to_str()?.strip_prefix("cuda-")?;
@@ -97,28 +97,28 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Whether the program has rights that the user who started it does not have, as a set-uid file does. Then the environment
-/// must not choose what code it loads, and what files it writes.
+/// Returns true if the program has rights that its user does not have, for example a set-uid file. Then the environment
+/// must not choose which code it loads or which files it writes.
 #[cfg(target_os = "linux")]
 pub fn is_privileged() -> bool {
     // SAFETY: it reads a number that the kernel gave the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// As on Linux.
+/// Returns true if the program has rights that its user does not have, as on Linux.
 #[cfg(all(unix, not(target_os = "linux")))]
 pub fn is_privileged() -> bool {
     // SAFETY: these calls only read the process's numbers, and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
-/// There are no such programs on this system.
+/// Returns false: this system has no such programs.
 #[cfg(not(unix))]
 pub fn is_privileged() -> bool {
     false
 }
 
-/// What a folder contains, sorted; nothing if it cannot be read.
+/// Contents of a folder, sorted; empty if it cannot be read.
 pub fn inside(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -1,51 +1,51 @@
-//! [`StreamDriver`]: the part of [`Driver`](crate::Driver) about streams, events, and functions that streams call on the host.
+//! [`StreamDriver`]: the part of [`Driver`](crate::Driver) for streams, events and host functions.
 
 use crate::error::{DriverError, Result, code};
 use crate::{Context, EventHandle, HostFunction, HostWork, StreamHandle};
 
-/// Bytes of what names an event to another process.
+/// Size in bytes of an IPC event handle.
 pub const IPC_EVENT_BYTES: usize = 64;
 
-/// The calls of a [`Driver`](crate::Driver) about streams, events, and functions that streams call on the host.
+/// Calls of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
 /// As for [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
-    /// The priorities that streams can have: (least urgent, most urgent). Lower numbers are more urgent.
+    /// Range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;
-    /// Creates a stream that does not order itself with the legacy default stream. A priority beyond the range
-    /// counts as its end.
+    /// Creates a stream that does not order itself with the legacy default stream. A priority outside the range is
+    /// clamped to it.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
-    /// A number that no other stream of the process ever has, also when its handle is used again. Fails with
-    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can detect it, for one that
-    /// was destroyed. A driver older than CUDA 12 gives the handle's value, which a later stream may have again.
+    /// Stream ID that no other stream of the process ever has, even when its handle is reused. Fails with
+    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can detect it, for a destroyed
+    /// one. A driver older than CUDA 12 returns the handle's value, which a later stream may reuse.
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64>;
-    /// The priority that the stream has: the one it was created with, or the end of the range that was nearer.
+    /// Priority of the stream: the requested one, clamped to the range.
     fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32>;
     /// Destroys a stream; work already enqueued still runs.
     ///
     /// # Safety
     /// The handle is not used again.
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle);
-    /// Whether everything enqueued so far has run.
+    /// Returns true if all work enqueued so far has run.
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool>;
-    /// Waits until it has.
+    /// Waits until all work enqueued so far has run.
     fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()>;
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Enqueues a call of a function on a thread of the driver's own; later work of the stream waits for it.
+    /// Enqueues a call of a function on one of the driver's threads; later work of the stream waits for it.
     ///
-    /// It must not call the driver, nor own what does so when it is dropped: calls from inside it fail with
-    /// `CUDA_ERROR_NOT_PERMITTED`. When the context stops first, it is dropped without a call, at the latest with
-    /// the last release of the context. A panic in it is caught and forgotten.
+    /// The function must not call the driver, nor own a value that does so when dropped: calls from inside it fail with
+    /// `CUDA_ERROR_NOT_PERMITTED`. If the context stops first, the function is dropped without a call, at the latest
+    /// with the last release of the context. A panic in it is caught and forgotten.
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
 
-    /// Enqueues work of the host on device memory. On a stream that is being captured it becomes part of the graph.
-    /// Fails where the host cannot reach what the work names. A panic in it stops the context.
+    /// Enqueues host work on device memory. On a stream that is being captured it becomes part of the graph. Fails
+    /// where the host cannot access the memory that the work names. A panic in it stops the context.
     ///
     /// # Safety
-    /// The work uses no device memory but what it names, which is valid until the work has run, at each launch.
+    /// The work uses only the device memory that it names, which is valid until the work has run, at each launch.
     unsafe fn host_work(&self, _context: Context, _stream: StreamHandle, _work: HostWork) -> Result<()> {
         let (name, text) =
             ("CUDA_ERROR_NOT_SUPPORTED".to_owned(), "the host cannot reach device memory".to_owned());
@@ -54,24 +54,25 @@ pub unsafe trait StreamDriver {
 
     /// Creates an event.
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;
-    /// Destroys it.
+    /// Destroys an event.
     ///
     /// # Safety
     /// The handle is not used again.
     unsafe fn event_destroy(&self, context: Context, event: EventHandle);
-    /// Records it after everything enqueued on `stream` so far.
+    /// Records the event after all work enqueued on `stream` so far.
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()>;
-    /// Whether the work before its last record has run; an event never recorded counts as complete.
+    /// Returns true if the work before the event's last record has run; an event never recorded counts as complete.
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool>;
-    /// Waits until it has.
+    /// Waits until the work before the event's last record has run.
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()>;
-    /// Makes an event that other processes can wait for and record; it takes no times. It is recorded outside of captures.
+    /// Creates an event that other processes can wait for and record (an interprocess event). It has no timing, and is
+    /// recorded outside of captures.
     fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
-    /// What names it to another process. The event is of [`Self::event_create_shared`].
+    /// Exports an IPC handle of the event for another process. The event came from [`Self::event_create_shared`].
     fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]>;
-    /// The event of another process, which lives; it is destroyed as one of this process. Fails for what is none, where the
-    /// driver finds out.
+    /// Imports the event of another process, where it must still exist. It is destroyed like one of this process. Fails
+    /// for an invalid handle, where the driver detects it.
     fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle>;
-    /// Microseconds between two recorded, completed events with timing.
+    /// Elapsed microseconds between two recorded, completed events with timing.
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64>;
 }

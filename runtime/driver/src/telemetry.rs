@@ -1,7 +1,7 @@
 //! Telemetry of a device: clocks, temperature, power, utilization.
 
-/// Clocks, temperature, power and utilization of a device at one time. What the system does not report is `None`; without the
-/// driver's management library (NVML), that is everything.
+/// Clocks, temperature, power and utilization of a device at one time. Values that the system does not report are
+/// `None`; without the driver's management library (NVML), all are.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -16,26 +16,26 @@
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Telemetry {
-    /// Clock of the multiprocessors in MHz.
+    /// SM clock in MHz.
     pub sm_clock_mhz: Option<u32>,
-    /// The highest clock that the multiprocessors can have, in MHz.
+    /// Maximum SM clock in MHz.
     pub max_sm_clock_mhz: Option<u32>,
-    /// Clock of the memory in MHz.
+    /// Memory clock in MHz.
     pub memory_clock_mhz: Option<u32>,
     /// Temperature of the chip in degrees Celsius.
     pub temperature_c: Option<u32>,
-    /// Power that the device draws, in watts.
+    /// Power draw in watts.
     pub power_w: Option<f64>,
-    /// Power that it is kept below, in watts.
+    /// Power limit in watts.
     pub power_limit_w: Option<f64>,
-    /// Memory in use in bytes, by all processes.
+    /// Memory in use by all processes, in bytes.
     pub memory_used: Option<u64>,
     /// Percent of the last sample period (a sixth of a second to a second) in which a kernel ran.
     pub utilization_percent: Option<u32>,
     /// Percent of the last sample period in which memory was read or written.
     pub memory_utilization_percent: Option<u32>,
-    /// Why clocks are below their highest, in NVML's words in lower case, for example `sw_power_cap`, `gpu_idle`.
-    /// Empty: for no reason, or the system does not report it.
+    /// Throttle reasons: why clocks are below their maximum, in NVML's words in lower case, for example `sw_power_cap`,
+    /// `gpu_idle`. Empty if there is no reason or the system does not report it.
     pub throttle_reasons: Vec<String>,
     /// Version of the driver's package, for example `570.124.06`.
     pub driver_version: Option<String>,

@@ -1,4 +1,4 @@
-//! The driver of each kind of device, one a process, and the devices that are open.
+//! The driver of each kind of device (one per process), and the open devices.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::{Driver, EMULATED};
 use crate::error::{DeviceId, Error, Result};
 
-/// The driver for a kind of device. Fails with [`Error::Forked`] where devices of that kind cannot be used, with
-/// [`Error::NotEmulated`] in a program without emulated devices.
+/// Returns the driver for a kind of device. Fails with [`Error::Forked`] in a process where that kind cannot be used,
+/// and with [`Error::NotEmulated`] in a program without emulated devices.
 pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     fork::check(id)?;
     match id {
         DeviceId::Cuda(_) => {
-            // Starting CUDA is enough to make it useless in a copy of the process.
+            // Initializing CUDA already makes it unusable in a forked child.
             fork::begin_use(id)?;
-            // SAFETY: devices are what its handles are used through, and they keep the promise.
+            // SAFETY: the driver's handles are used through devices only, which uphold its contract.
             let driver = unsafe { CudaDriver::get() };
             Ok(driver.inspect_err(|_| fork::end_use(id))?)
         }
@@ -24,8 +24,9 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     }
 }
 
-/// Called with the driver of each device of the program that is opened, before it has a context; once or more for a driver.
-/// A crate adds its function with `linkme`, and is then part of the program where it is a dependency.
+/// Hooks called with the driver of each device of the program that is opened, before the device has a context. A hook
+/// may run more than once per driver. A crate registers its function with `linkme`; depending on the crate is enough to
+/// link it.
 #[linkme::distributed_slice]
 pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
 
@@ -40,19 +41,19 @@ pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     }
 }
 
-/// The devices that were opened.
+/// Devices opened by this process.
 static OPENED: Mutex<Vec<WeakDevice>> = Mutex::new(Vec::new());
 
-/// Notes a device that was opened.
+/// Registers a device that was opened.
 pub(crate) fn opened(device: &Device) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     opened.retain(|device| device.0.strong_count() > 0);
     opened.push(device.downgrade());
 }
 
-/// The open devices of this process, in the order in which they were opened; lost ones too.
+/// Returns the open devices of this process in the order in which they were opened, including lost ones.
 pub fn open_devices() -> Vec<Device> {
     let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // Without the lock: the last handle of a device may be among them.
+    // Outside the lock: the list may hold the last handle of a device.
     opened.iter().filter_map(WeakDevice::upgrade).filter(|device| !device.is_forked()).collect()
 }

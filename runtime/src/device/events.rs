@@ -1,6 +1,7 @@
-//! [`EventPool`]: events of a device between two uses.
+//! [`EventPool`]: a device's unused events, kept for reuse.
 //!
-//! An event may be returned while streams still wait for it: a wait keeps to the record that it was enqueued for.
+//! An event may be returned while streams still wait for it: a wait refers to the record that was current when the wait
+//! was enqueued.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,15 +10,15 @@ use super::Device;
 use crate::driver::{Context, Driver, EventHandle};
 use crate::error::Result;
 
-/// Unused events, by whether they record times.
+/// Unused events, with and without timing.
 #[derive(Debug, Default)]
 pub(crate) struct EventPool {
     ordering: Spare,
     timed: Spare,
 }
 
-/// Spare events of one kind. One of them lies where it costs no lock: a program that makes and drops an event at a
-/// time finds it there.
+/// Spare events of one kind. One of them is stored outside the lock: a program that makes and drops one event at a time
+/// finds it there.
 #[derive(Debug, Default)]
 struct Spare {
     /// The handle plus one; 0 for none.
@@ -48,7 +49,7 @@ impl EventPool {
         if timed { &self.timed } else { &self.ordering }
     }
 
-    /// An event of the pool, or a new one.
+    /// Takes an event from the pool, or creates one.
     pub fn take(&self, device: &Device, timed: bool) -> Result<EventHandle> {
         device.check_process()?;
         match self.of(timed).take() {
@@ -62,11 +63,11 @@ impl EventPool {
         self.of(timed).put(event);
     }
 
-    /// Destroys all events. The device is going.
+    /// Destroys all events when the device is closed.
     pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
         for spare in [&self.ordering, &self.timed] {
             while let Some(event) = spare.take() {
-                // SAFETY: it is not in use.
+                // SAFETY: the event is not in use.
                 unsafe { driver.event_destroy(context, event) };
             }
         }

@@ -1,4 +1,4 @@
-//! [`Device::extension`]: what other crates keep with a device.
+//! [`Device::extension`]: per-device state of other crates.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use super::Device;
 use crate::driver::{Context, Driver};
 
-/// Values by their type. None is removed or replaced before [`Extensions::close`].
+/// Values keyed by type. None is removed or replaced before [`Extensions::close`].
 #[derive(Default)]
 pub(super) struct Extensions(RwLock<HashMap<TypeId, Box<dyn Any + Send + Sync>>>);
 
@@ -19,8 +19,8 @@ impl Extensions {
         values.get(&TypeId::of::<T>())?.downcast_ref::<T>().map(NonNull::from)
     }
 
-    /// Adds a value, which the caller made without the lock. If there is one of its type already, that stays, and the new
-    /// one is returned with it.
+    /// Adds a value, which the caller made outside the lock. If there already is one of its type, the old one stays,
+    /// and the new one is returned with it.
     fn add<T: Any + Send + Sync>(&self, value: T) -> (NonNull<T>, Option<T>) {
         let mut surplus = None;
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -35,14 +35,14 @@ impl Extensions {
         (NonNull::from(known), surplus)
     }
 
-    /// Drops all of them. The work of all streams was waited for.
+    /// Drops all values, after the work of all streams has finished.
     pub fn close(&mut self, driver: &dyn Driver, context: Context) {
         drop_bound(std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)), driver, context);
     }
 }
 
-/// Drops a value with the context current, so that it may call the driver's libraries. On a device that cannot be used any
-/// more it is leaked instead.
+/// Drops a value with the context current, so that it may call the driver's libraries. If the device is unusable, the
+/// value is leaked instead.
 fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
     match driver.bind(context) {
         Ok(_calls) => drop(value),
@@ -51,11 +51,11 @@ fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
 }
 
 impl Device {
-    /// The value of type `T` that belongs to the device, made at its first use, and dropped with the device.
+    /// Returns the device's value of type `T`, made on first use and dropped with the device.
     ///
-    /// For crates that keep something for each device: `T` is a type of their own. `make` may use the device and its other
-    /// extensions. Threads that ask first at the same time may each call theirs; one value stays, the others are dropped.
-    /// A value that holds the device keeps it alive for good.
+    /// This is for crates with per-device state: `T` is one of their own types. `make` may use the device and its other
+    /// extensions. Threads that race on the first use may each call `make`; one value is kept, the others are dropped.
+    /// A value that holds the device keeps it alive forever.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -82,8 +82,8 @@ impl Device {
             }
             value
         });
-        // SAFETY: the value is boxed, so a growing map does not move it, and it stays until the device is closed, which
-        // needs the last handle.
+        // SAFETY: the value is boxed, so a growing map does not move it. It stays until the device is closed, which
+        // happens only after its last handle is dropped.
         unsafe { value.as_ref() }
     }
 }

@@ -1,15 +1,14 @@
-//! The effect of `fork` on devices: the copy of a process has none of those that were opened before.
+//! The effect of `fork` on devices: a forked child cannot use devices that were opened before the fork.
 //!
-//! CUDA does not work in a process that was forked after it was started, and the threads of an emulated device are
-//! not copied. So in the copy every call on a device that was opened before the fork, and opening any device of
-//! that kind, fails with [`Error::Forked`]; nothing waits there for what does not exist. Values dropped in the
-//! copy call no driver and take no lock. A process that is forked before a device of a kind is opened, and for
-//! CUDA before devices are listed, opens them in the copy as usual. Starting another program
-//! (`std::process::Command`) is not affected.
+//! CUDA does not work in a process that was forked after CUDA was initialized, and the threads of an emulated device
+//! are not copied. In the child, every call on a device opened before the fork, and opening any device of that kind,
+//! therefore fails with [`Error::Forked`]. No call waits for threads that do not exist. Values dropped in the child
+//! call no driver and take no lock. A process may fork before it opens a device of a kind (for CUDA: before it lists
+//! devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not affected.
 //!
-//! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
-//! remembers the count at which it was opened, and a call compares the two. The same word says whether an observer
-//! [listens](super::observe), and counts active captures, so that all questions cost one load.
+//! Implementation: opening the first device registers a handler that the system calls in the child. It counts forks; a
+//! device remembers the count at which it was opened, and each call compares the two. The same word records whether an
+//! observer is [registered](super::observe), and counts active captures, so that all checks cost one load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -17,28 +16,30 @@ use super::{Device, DeviceId, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 
-/// Read by every call on a device: the number of forks from the first process that opened a device to this one in the lower
-/// 32 bits, above them the number of active captures, of which is [noted](super::graph_nodes) where, and [`OBSERVED`].
+/// State read by every call on a device. The lower 32 bits hold the number of forks from the first process that opened
+/// a device to this one. Above them are the number of active captures, whose work is [noted](super::graph_nodes), and
+/// [`OBSERVED`].
 static STATE: AtomicU64 = AtomicU64::new(0);
 /// The bit that is set while an [observer](super::observe) is registered.
 const OBSERVED: u64 = 1 << 63;
-/// One capture.
+/// One active capture.
 const CAPTURE: u64 = 1 << 32;
-/// The bits with the number of forks.
+/// Mask of the fork count.
 const FORKS: u64 = CAPTURE - 1;
 
-/// Whether an observer is registered, or work is captured. One load, which no other thread's work makes slow.
+/// Returns true if an observer is registered or work is captured. Costs one load, which other threads' work does not
+/// slow down.
 #[inline]
 pub(crate) fn is_observed() -> bool {
     STATE.load(Ordering::Relaxed) >= CAPTURE
 }
 
-/// Whether a stream of this process is being captured, on any device.
+/// Returns true if a stream of this process is being captured, on any device.
 pub fn is_any_stream_capturing() -> bool {
     STATE.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
 }
 
-/// Says whether an observer is registered.
+/// Sets whether an observer is registered.
 pub(super) fn set_observed(is_observed: bool) {
     if is_observed {
         STATE.fetch_or(OBSERVED, Ordering::SeqCst);
@@ -47,12 +48,12 @@ pub(super) fn set_observed(is_observed: bool) {
     }
 }
 
-/// While it lives, [`is_observed`].
+/// Keeps [`is_observed`] true while it lives.
 #[derive(Debug)]
 pub(crate) struct Noting(Origin);
 
 impl Noting {
-    /// Work is captured from now on.
+    /// Marks work as captured from now on.
     pub(crate) fn begin() -> Self {
         STATE.fetch_add(CAPTURE, Ordering::SeqCst);
         Self(Origin::default())
@@ -61,44 +62,44 @@ impl Noting {
 
 impl Drop for Noting {
     fn drop(&mut self) {
-        // A copy of the process has forgotten it.
+        // A forked child has reset the count.
         if !self.0.is_elsewhere() {
             STATE.fetch_sub(CAPTURE, Ordering::SeqCst);
         }
     }
 }
 
-/// Forks until now.
+/// Returns the number of forks so far.
 #[inline]
 fn forks() -> u32 {
     (STATE.load(Ordering::Relaxed) & FORKS) as u32
 }
 
-/// The kinds of devices, as bits, that this process uses.
+/// Bit set of the kinds of devices that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
-/// The kinds that cannot be used, since a process before this one used them.
+/// Bit set of the kinds that cannot be used, because a parent process used them.
 static BARRED: AtomicU8 = AtomicU8::new(0);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// The process in which something was made.
+/// The process in which an object was made.
 #[derive(Debug)]
 pub(crate) struct Origin(u32);
 
 impl Default for Origin {
-    /// This process.
+    /// The current process.
     fn default() -> Self {
         Self(forks())
     }
 }
 
 impl Origin {
-    /// Fails in a copy of that process, and in a call of an observer.
+    /// Fails in a forked child of that process, and in an observer's callback.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if u64::from(self.0) == STATE.load(Ordering::Relaxed) { Ok(()) } else { self.check_observed() }
     }
 
-    /// As [`Self::check`], when there are observers or it is another process.
+    /// Slow path of [`Self::check`], taken if there are observers or captures, or in a different process.
     #[cold]
     fn check_observed(&self) -> Result<()> {
         if self.is_elsewhere() {
@@ -110,10 +111,10 @@ impl Origin {
         }
     }
 
-    /// Whether this process is a copy of that one.
+    /// Returns true if this process is a forked child of that one.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
-        // The count changes only while a process has one thread, so every thread reads the same.
+        // The count changes only while a process has one thread, so every thread reads the same value.
         self.0 != forks()
     }
 }
@@ -122,44 +123,44 @@ fn bit(kind: DeviceId) -> u8 {
     if kind.is_emulated() { 1 } else { 2 }
 }
 
-/// Fails where devices of this kind cannot be used, since the process was forked from one that used them.
+/// Fails if devices of this kind cannot be used because the process was forked from one that used them.
 pub(crate) fn check(kind: DeviceId) -> Result<()> {
     if BARRED.load(Ordering::Relaxed) & bit(kind) != 0 { Err(Error::Forked) } else { Ok(()) }
 }
 
-/// Notes that devices of this kind are used from now on. To be called before the driver is.
+/// Marks devices of this kind as used from now on. Must be called before the driver is.
 ///
 /// Fails as [`check`] does.
 pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     check(kind)?;
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both come here: a fork that is noted twice is noted. No lock is taken, since the copy
-        // would never get one that another thread had.
+        // Two threads may both get here: registering twice is harmless. No lock is taken, because a forked child could
+        // never acquire one that another thread held.
         REGISTERED.store(register(), Ordering::Release);
     }
     USED.fetch_or(bit(kind), Ordering::Relaxed);
     Ok(())
 }
 
-/// Takes [`begin_use`] back: the driver could not be started, so nothing of it is in use.
+/// Undoes [`begin_use`]: the driver could not be started, so nothing of it is in use.
 pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }
 
-/// Called by the system in a copy of the process, while it has one thread. It is limited to what a signal handler may
-/// do.
+/// Called by the system in the forked child, while it has one thread. May do only what a signal handler may do.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     STATE.fetch_add(1, Ordering::Relaxed);
-    // The locks of observers may be held by threads that do not exist here, and captures be theirs.
+    // Observers' locks, and captures, may belong to threads that do not exist here.
     STATE.fetch_and(FORKS, Ordering::Relaxed);
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Whether the handler is registered. The system refuses only without memory; then the next opening tries again.
+/// Registers the handler; returns true on success. The system fails only when out of memory; the next open then
+/// retries.
 #[cfg(unix)]
 fn register() -> bool {
-    // SAFETY: the handler only touches atomic values, which a copied process may do in any state.
+    // SAFETY: the handler only accesses atomics, which a forked child may do in any state.
     unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
 }
 
@@ -169,13 +170,13 @@ fn register() -> bool {
 }
 
 impl Device {
-    /// Whether the device was opened before this process was forked, so that it cannot be used.
+    /// Returns true if the device was opened before this process was forked and is therefore unusable.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.0.health.origin.is_elsewhere()
     }
 
-    /// Fails if it was.
+    /// Fails if the process was forked since the device was opened.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         self.0.health.origin.check()
@@ -186,11 +187,11 @@ impl Drop for Device {
     #[inline]
     fn drop(&mut self) {
         if self.is_forked() {
-            // One handle more stays for good, so the device is never closed here: that would wait for threads that
-            // do not exist, and call a driver that does not work.
+            // Leaks one handle, so that the device is never closed here: closing would wait for threads that do not
+            // exist, and call a driver that does not work.
             std::mem::forget(self.0.clone());
         } else if host_function::is_running() {
-            // It may be the last handle, and nothing of the device can be closed here.
+            // This may be the last handle, and a host function cannot close a device.
             host_function::drop_elsewhere(Box::new(self.0.clone()));
         }
     }

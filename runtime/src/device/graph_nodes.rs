@@ -1,9 +1,9 @@
-//! [`GraphNodes`]: where the nodes of graphs were captured or added, for observers.
+//! [`GraphNodes`]: the operation that captured or added each graph node, for observers.
 //!
-//! Each operation that captures work notes its source line and the last nodes of its stream before and after ([`Note`]), also
-//! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became
-//! ([`attributed`]): one node, or for work of libraries any number. What is not between is of no operation, for example of code
-//! that calls CUDA itself.
+//! Each operation that captures work notes its source line and the last nodes of its stream before and after it
+//! ([`Note`]). It does so even without an observer: one may be registered later. When the capture has ended, the nodes
+//! in between are attributed to the operation ([`attributed`]): one node, or any number for library work. Nodes that
+//! lie in between no operation's tips, for example from code that calls CUDA directly, are attributed to none.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle, StreamHandle};
 
-/// The nodes of an executable graph, with those of the graphs within it.
+/// The nodes of an executable graph, including those of its child graphs.
 #[derive(Debug)]
 pub struct GraphNodes {
-    /// No other list of the process has it; 0 of a list that says nothing.
+    /// ID of the list, unique in the process; 0 for an unknown list.
     pub id: u64,
-    /// The executable's number in the driver's records; `None` where nothing was recorded when it was made.
+    /// The executable's ID in the driver's records; `None` if nothing was recorded when it was instantiated.
     pub graph: Option<u32>,
     /// The nodes, in the order in which they were captured or added.
     pub nodes: Vec<GraphNode>,
@@ -28,51 +28,52 @@ impl GraphNodes {
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), graph, nodes }
     }
 
-    /// A list that says nothing.
+    /// Returns an empty list for a graph of which nothing is known.
     pub(crate) fn unknown() -> Self {
         Self { id: 0, graph: None, nodes: Vec::new() }
     }
 }
 
-/// A node of an executable graph; one with [unknown](GraphWork::Unknown) work and without a number may stand for all of a graph
-/// within, of which nothing is known.
+/// A node of an executable graph. One with [unknown](GraphWork::Unknown) work and no number may stand for an entire
+/// child graph of which nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
-    /// 0 for the graph that the executable was made of, another number for each graph within it.
+    /// 0 for the top-level graph, another number for each child graph.
     pub part: u32,
-    /// See [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` where nothing was
-    /// recorded when the executable was made.
+    /// Node ID: see [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None`
+    /// if nothing was recorded when the executable was instantiated.
     pub number: Option<u64>,
-    /// What it does.
+    /// The node's work.
     pub work: GraphWork,
-    /// The [`Observed::id`](super::observe::Observed::id) of the operation that captured or added it; 0 if no observer saw that.
+    /// The [`Observed::id`](super::observe::Observed::id) of the operation that captured or added the node; 0 if no
+    /// observer saw it.
     pub operation: u64,
     /// The source line of that operation.
     pub site: Option<&'static Location<'static>>,
 }
 
-/// What a node of a graph does.
+/// The work of a graph node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphWork {
-    /// A launch of a kernel.
+    /// A kernel launch.
     Kernel {
-        /// Its symbol.
+        /// The kernel's symbol.
         symbol: &'static str,
-        /// See [`Operation::Launch`]; the arguments are those of the capture.
+        /// Bytes, as in [`Operation::Launch`], for the arguments at capture time.
         bytes: u64,
     },
     /// A copy.
     Copy,
-    /// Setting bytes to a value.
+    /// A memset.
     Memset,
-    /// Nothing on a device: it calls the host, or orders others.
+    /// No device work: a host function call, or a node that only orders others.
     Nothing,
-    /// What a library made it do, or what is not known.
+    /// Library work, or unknown work.
     Unknown,
 }
 
 impl GraphWork {
-    /// What an operation becomes when it is captured, if that is work.
+    /// Returns the work that an operation becomes when captured; `None` if it enqueues no work.
     fn of(operation: &Operation<'_>) -> Option<Self> {
         Some(match operation {
             Operation::Launch { spec, bytes, .. } => Self::Kernel { symbol: spec.symbol, bytes: *bytes },
@@ -89,31 +90,32 @@ impl GraphWork {
 #[derive(Debug)]
 pub(crate) struct Note {
     pub work: GraphWork,
-    /// Its [`Observed::id`](super::observe::Observed::id).
+    /// The operation's [`Observed::id`](super::observe::Observed::id).
     pub operation: u64,
     pub site: Option<&'static Location<'static>>,
-    /// The last nodes of its stream before and after it.
+    /// The last nodes of the operation's stream before and after it.
     pub before: Vec<NodeHandle>,
     pub after: Vec<NodeHandle>,
 }
 
 impl Note {
-    /// Of an operation that begins, if it captures work.
+    /// Starts the note of an operation, if that operation captures work.
     pub fn begin(operation: &Operation<'_>, before: impl FnOnce() -> Vec<NodeHandle>) -> Option<Self> {
         let work = GraphWork::of(operation)?;
         Some(Self { work, operation: 0, site: None, before: before(), after: Vec::new() })
     }
 }
 
-/// A capture as the operations that it captures see it.
+/// A capture, as seen by the operations that it captures.
 pub(crate) trait Noted {
-    /// The last nodes of a stream, read while no other thread captures; none after the end and where the capture is invalid.
+    /// Returns the last nodes of a stream, read while no other thread captures. Empty after the capture ends or if it
+    /// is invalid.
     fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle>;
-    /// Takes the note of an operation.
+    /// Stores the note of an operation.
     fn note(&self, note: Note);
 }
 
-/// For each node of a captured graph the operation that it is of, by its place among the notes.
+/// Returns, for each node of a captured graph, the index of the note of the operation it is attributed to.
 pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Vec<Option<usize>> {
     let mut places: Vec<(u64, usize)> = nodes.iter().enumerate().map(|(at, node)| (node.0, at)).collect();
     places.sort_unstable();
@@ -121,13 +123,13 @@ pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -
         let found = places.binary_search_by_key(&node.0, |(node, _)| *node);
         found.ok().map(|found| places[found].1)
     };
-    // By the later node.
+    // Sorted by the later node.
     let both = |edge: &Edge| Some((place(edge.to)?, place(edge.from)?));
     let mut edges: Vec<(usize, usize)> = edges.iter().filter_map(both).collect();
     edges.sort_unstable();
     let mut is_seen = vec![false; nodes.len()];
     let mut open = Vec::new();
-    // The nodes that lead to these and were not seen before.
+    // Collects the unvisited ancestors of these tips.
     let mut new = |tips: &[NodeHandle], found: &mut Vec<usize>| {
         found.clear();
         open.extend(tips.iter().filter_map(|tip| place(*tip)));
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn nodes_that_two_threads_claim_are_of_neither() {
-        // Both began at node 1; the first saw the other's node already.
+        // Both started at node 1; the first already saw the other's node.
         let notes = [note(GraphWork::Copy, [1], [3]), note(GraphWork::Copy, [1], [3])];
         let of = attributed(&nodes([1, 2, 3]), &edges([(1, 2), (2, 3)]), &notes);
         assert_eq!(of, [None; 3]);

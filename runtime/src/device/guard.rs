@@ -1,8 +1,8 @@
-//! The thread's current device: set for good, or by a guard for a while.
+//! The thread's current device: set permanently, or by a guard for a scope.
 //!
-//! Each thread has its own. Guards nest, and each restores what was current when it was made, also when the device
-//! was set by other means meanwhile. A thread that has set none has [`Device::best`], which is determined once in
-//! the process and again only when it is lost.
+//! Each thread has its own. Guards nest, and each restores the device that was current when it was made, even if the
+//! device was changed by other means meanwhile. A thread that has set none uses [`Device::best`], which is determined
+//! once per process and again only when that device is lost.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,9 +13,9 @@ thread_local! {
     static CURRENT: RefCell<Option<Device>> = const { RefCell::new(None) };
 }
 
-/// Makes a device the thread's current one until it is dropped; then the one before is current again.
+/// Makes a device current on the thread until the guard is dropped; then the previous one is current again.
 ///
-/// Guards belong to their thread and are dropped in reverse order of their making, as scopes do by themselves.
+/// Guards belong to their thread and are dropped in reverse order of creation, as scopes do automatically.
 #[must_use = "the device is current only while the guard lives"]
 #[derive(Debug)]
 pub struct DeviceGuard {
@@ -24,15 +24,15 @@ pub struct DeviceGuard {
     thread: PhantomData<*const ()>,
 }
 
-/// Sets the thread's current device, `None` for [`Device::best`], and returns the previous one. While the thread ends
-/// there may be none to set any more; then nothing happens.
+/// Sets the thread's current device (`None` for [`Device::best`]) and returns the previous one. Does nothing once the
+/// thread's local storage is destroyed at thread exit.
 pub(crate) fn exchange(device: Option<Device>) -> Option<Device> {
-    // Nothing is dropped while the value is borrowed: dropping a device may run anything.
+    // Nothing is dropped while the value is borrowed: dropping a device may run arbitrary code.
     CURRENT.try_with(|current| current.replace(device)).ok().flatten()
 }
 
 impl Device {
-    /// Makes this the thread's current device while the guard lives.
+    /// Makes this device current on the thread while the guard lives.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -49,8 +49,8 @@ impl Device {
         DeviceGuard { previous: exchange(Some(self.clone())), thread: PhantomData }
     }
 
-    /// Makes this the thread's current device until another is set or a guard that was made before is dropped.
-    /// Prefer [`Device::guard`]: it restores the previous one.
+    /// Makes this device current on the thread until another is set or an earlier guard is dropped. Prefer
+    /// [`Device::guard`], which restores the previous one.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -66,7 +66,7 @@ impl Device {
     }
 }
 
-/// The device that the thread has set.
+/// Returns the device that the thread has set.
 pub(crate) fn current() -> Option<Device> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }

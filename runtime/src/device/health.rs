@@ -1,9 +1,10 @@
-//! Whether a device still works, and which kernels ran when it stopped.
+//! The state of a device (working or lost), and the kernels that may have been running when it stopped.
 //!
-//! The first fault is kept. One call reports it as it is, and every later call reports that the device was lost by it. What
-//! nothing returns is no report: an error of a drop, for one ([`Quiet`]). The last [`KEPT`] launches of every stream, or of the few that
-//! share a ring with it, are remembered until their stream is known to be done, so that a fault or a timeout can
-//! name the kernels it can have been, with their configuration.
+//! The first fault is kept. One call reports the fault itself, and every later call reports the device as lost by it.
+//! An error that is not returned to the caller, such as that of a drop, does not count as the report ([`Quiet`]). The
+//! last [`KEPT`] launches of every stream, or of the few streams that share its ring, are remembered until their stream
+//! is known to be done. A fault or a timeout can then name the kernels that may have caused it, with their
+//! configuration.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,16 +19,16 @@ use super::stack::Stack;
 use crate::driver::{Fault, FaultKind, LaunchConfig};
 use crate::error::{Error, RecentLaunch, Result};
 
-/// How many launches each ring remembers.
+/// Number of launches that each ring remembers.
 const KEPT: usize = 16;
-/// How many kernels of a graph are remembered when it is launched.
+/// Number of a graph's kernels that are remembered when it is launched.
 const GRAPH_KERNELS: usize = 8;
-/// The number of rings that streams are spread over, so that threads with their own streams do not contend.
+/// The number of rings that streams are spread over, so that threads with different streams do not contend.
 const RINGS: usize = 8;
 
-/// The last launches of some streams. No thread waits for another: of launches at the same moment, some may not be remembered.
-/// A slot that two threads have written at once, or that is read while it is written, does not match its seal and counts as
-/// empty.
+/// The last launches of some streams. Threads never wait for each other, so some of several simultaneous launches may
+/// be lost. A slot that two threads write at once, or that is read during a write, does not match its seal and counts
+/// as empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {
@@ -39,24 +40,24 @@ struct Ring {
 #[derive(Debug, Default)]
 struct Slot {
     words: [AtomicU64; WORDS],
-    /// The [`hash`] of the words.
+    /// The [`hash`] of the slot's words.
     seal: AtomicU64,
 }
 
 const WORDS: usize = 7;
-/// The kernel's address and the flags below; 0 in an empty slot.
+/// Index of the word with the kernel's address and the flags below; 0 in an empty slot.
 const KERNEL: usize = 0;
 const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
 const DEPENDENT: usize = 2;
 
-/// A hash that words of two launches do not have but by a chance of one in 2^64.
+/// Hash of a launch's words. Two launches collide with probability 2^-64.
 #[inline]
 fn hash(words: &[u64; WORDS]) -> u64 {
     words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// A launch as words.
+/// Encodes a launch as words.
 #[inline]
 fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u64; WORDS] {
     const { assert!(align_of::<KernelSpec>() > COOPERATIVE | DEPENDENT) };
@@ -75,7 +76,7 @@ fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u6
 }
 
 impl Ring {
-    /// Remembers a launch in place of the oldest.
+    /// Stores a launch, overwriting the oldest.
     #[inline]
     fn push(&self, words: [u64; WORDS]) {
         let count = self.count.load(Ordering::Relaxed);
@@ -87,14 +88,14 @@ impl Ring {
         slot.seal.store(hash(&words), Ordering::Relaxed);
     }
 
-    /// Forgets the launches of a stream, or all.
+    /// Forgets the launches of a stream, or of all streams.
     fn forget(&self, stream: Option<u64>) {
         let is_meant =
             |slot: &&Slot| stream.is_none_or(|stream| slot.words[STREAM].load(Ordering::Relaxed) == stream);
         self.slots.iter().filter(is_meant).for_each(|slot| slot.words[KERNEL].store(0, Ordering::Relaxed));
     }
 
-    /// The launches that are remembered, oldest first.
+    /// Returns the remembered launches, oldest first.
     fn launches(&self) -> impl Iterator<Item = RecentLaunch> {
         let (newer, older) = self.slots.split_at(self.count.load(Ordering::Relaxed) as usize % KEPT);
         older.iter().chain(newer).filter_map(Slot::launch)
@@ -102,7 +103,7 @@ impl Ring {
 }
 
 impl Slot {
-    /// The launch that is here.
+    /// Returns the launch in this slot.
     fn launch(&self) -> Option<RecentLaunch> {
         let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [kernel, stream, w0, w1, w2, w3, w4] = words;
@@ -111,7 +112,8 @@ impl Slot {
         }
         let flags = kernel as usize & (COOPERATIVE | DEPENDENT);
         let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize ^ flags);
-        // SAFETY: the word was written by `words`, from a `&'static KernelSpec` and flags in bits that its alignment leaves.
+        // SAFETY: `words` wrote the word from a `&'static KernelSpec` and flags in the bits that its alignment leaves
+        // free.
         let kernel = unsafe { &*kernel };
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
         let config = LaunchConfig {
@@ -127,12 +129,12 @@ impl Slot {
 }
 
 thread_local! {
-    /// How many [`Quiet`] there are.
+    /// The number of live [`Quiet`] guards.
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, this thread drops the errors of its calls: none counts as the report of a fault, so that a later call
-/// makes it.
+/// Discards the errors of this thread's calls while it lives: none counts as the report of a fault, so that a later
+/// call reports it.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
 
@@ -157,7 +159,7 @@ pub(crate) struct Health {
     /// The process that opened the device.
     pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
-    /// Whether a call has reported the fault.
+    /// True if a call has reported the fault.
     is_reported: AtomicBool,
     /// The first error of a drop, which cannot return one.
     dropped: Mutex<Option<Error>>,
@@ -180,7 +182,7 @@ impl Health {
         }
     }
 
-    /// The fault for the call that reports it, and that the device was lost for every other.
+    /// Returns the fault to the first call that reports it, and the device-lost error to every other.
     #[cold]
     fn report(&self, device: DeviceId, cause: &Arc<Error>) -> Error {
         if QUIET.get() == 0 && !self.is_reported.swap(true, Ordering::AcqRel) {
@@ -193,7 +195,7 @@ impl Health {
         self.fault.get().is_some()
     }
 
-    /// Marks the device lost. Returns what the caller is to report: the fault, or that the device was lost by it.
+    /// Marks the device lost. Returns the error for the caller to report: the fault, or that the device was lost by it.
     #[cold]
     pub(super) fn lose(
         &self,
@@ -248,7 +250,7 @@ impl Health {
         kernels.iter().take(GRAPH_KERNELS).for_each(|(kernel, config)| self.launched(stream, kernel, config));
     }
 
-    /// Forgets the launches of a stream that was seen to be done.
+    /// Forgets the launches of a stream that is known to be done.
     pub(crate) fn finished(&self, stream: u64) {
         self.ring(stream).forget(Some(stream));
     }
@@ -258,12 +260,12 @@ impl Health {
         self.recent.iter().for_each(|ring| ring.forget(None));
     }
 
-    /// The remembered kernels of a stream, oldest first.
+    /// Returns the remembered kernels of a stream, oldest first.
     pub(crate) fn kernels_of(&self, stream: u64) -> Vec<String> {
         symbols(&self.launches(|recent| recent.stream == stream))
     }
 
-    /// Remembered launches, those of a stream oldest first, equal ones once.
+    /// Returns the remembered launches that match, oldest first per stream, without duplicates.
     fn launches(&self, which: impl Fn(&RecentLaunch) -> bool) -> Vec<RecentLaunch> {
         let mut launches = Vec::new();
         for recent in self.recent.iter().flat_map(Ring::launches).filter(|recent| which(recent)) {
@@ -274,7 +276,7 @@ impl Health {
         launches
     }
 
-    /// Keeps the first error that a drop could not report, and logs all.
+    /// Logs every error of a drop, and keeps the first.
     pub(crate) fn record_drop(&self, result: Result<()>) {
         if let Err(error) = result {
             tracing::error!(%error, "something that was dropped could not be released");
@@ -287,7 +289,7 @@ impl Health {
     }
 }
 
-/// The kernels of launches, each once.
+/// Returns the kernel symbols of launches, without duplicates.
 fn symbols(launches: &[RecentLaunch]) -> Vec<String> {
     let mut symbols = Vec::<String>::new();
     for recent in launches {
@@ -298,7 +300,7 @@ fn symbols(launches: &[RecentLaunch]) -> Vec<String> {
     symbols
 }
 
-/// Whether a launch has such a block and thread.
+/// Returns true if the block and thread indices are within the launch.
 fn holds(config: LaunchConfig, block: Option<[u32; 3]>, thread: Option<[u32; 3]>) -> bool {
     let within = |index: Option<[u32; 3]>, extent: [u32; 3]| {
         index.is_none_or(|index| index.iter().zip(extent).all(|(index, extent)| *index < extent))
@@ -340,7 +342,7 @@ mod tests {
     #[test]
     fn a_stream_is_forgotten_alone() {
         let health = Health::default();
-        // The first two share a ring.
+        // The first two streams share a ring.
         let streams = [1, 1 + RINGS as u64, 2];
         streams.iter().for_each(|&stream| health.launched(stream, &KERNEL, &config(1)));
         health.finished(1);

@@ -1,24 +1,25 @@
-//! Devices: finding them, opening them, what they are.
+//! Devices: finding them, opening them, their properties.
 //!
-//! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` gives the same device every time it is
-//! called. A fault in a kernel loses the device: the first call that returns an error reports the fault, every later call
-//! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
-//! handle, stream, buffer and module of a lost device is dropped, opening it again creates a new context.
+//! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` returns the same device on every call. A fault
+//! in a kernel loses the device. The first call that returns an error reports the fault, every later call reports
+//! [`Error::DeviceLost`] with that fault as the cause, and dropping values still works. When the last handle, stream,
+//! buffer and module of a lost device is dropped, opening it again creates a new context.
 //!
-//! Nothing touches CUDA before a device is opened, listed or counted. [`Device::is_available`] does not start CUDA,
-//! so a process may ask it and then fork. A process that is forked after a device was opened cannot use that device,
-//! nor others of its kind: every call fails with [`Error::Forked`], and dropping what it has of the device works.
+//! CUDA is not initialized before a device is opened, listed or counted. [`Device::is_available`] does not initialize
+//! CUDA, so a process may call it and then fork. A process that is forked after a device was opened cannot use that
+//! device, nor others of its kind. Every call then fails with [`Error::Forked`]; dropping the device's values still
+//! works.
 //!
-//! | of `torch.cuda` | here |
+//! | `torch.cuda` | Warpsmith |
 //! | --- | --- |
-//! | `init` | not needed: opening a device initialises it |
+//! | `init` | not needed: opening a device initializes it |
 //! | `is_available` | [`Device::is_available`] |
 //! | `device_count` | [`Device::cuda_count`], [`Device::emulated_count`], [`Device::list`] |
 //! | `current_device`, `set_device` | [`Device::current`], [`Device::set_current`] |
 //! | `device` | [`Device::guard`] |
 //! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have `device()` |
 //! | `get_device_name`, `get_device_capability` | [`Device::name`], [`Device::capability`] |
-//! | `get_device_properties` | [`Device::properties`], of a device that is not open [`Device::list`] |
+//! | `get_device_properties` | [`Device::properties`], or [`Device::list`] for a device that is not open |
 //! | `can_device_access_peer` | [`Device::can_access_peer`] |
 //! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
@@ -66,7 +67,7 @@ use self::stack::Stack;
 #[derive(Clone)]
 pub struct Device(pub(crate) Arc<DeviceInner>);
 
-/// A device with its retained context. Streams, buffers and modules hold it alive.
+/// A device with its retained context. Streams, buffers and modules keep it alive.
 pub(crate) struct DeviceInner {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) id: DeviceId,
@@ -74,35 +75,36 @@ pub(crate) struct DeviceInner {
     properties: DeviceProperties,
     pub(crate) health: Health,
     stack: Stack,
-    /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
+    /// True if every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
     pub(crate) launch_blocking: bool,
     pub(crate) events: EventPool,
     parts: Parts,
     extensions: Extensions,
 }
 
-/// A [`Device`] that this handle does not keep open: for what lies in a device's own [extensions](Device::extension).
+/// A weak [`Device`] handle, which does not keep the device open: for values in a device's own
+/// [extensions](Device::extension).
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
 
 impl WeakDevice {
-    /// The device; `None` once its last handle was dropped.
+    /// Returns the device; `None` once its last handle was dropped.
     pub fn upgrade(&self) -> Option<Device> {
         self.0.upgrade().map(Device)
     }
 }
 
-/// A device that could be opened.
+/// A device that can be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
-    /// Its name for [`Device::open`].
+    /// ID for [`Device::from_id`]; its text form is a name for [`Device::open`].
     pub id: DeviceId,
     /// Its properties.
     pub properties: DeviceProperties,
 }
 
 impl Device {
-    /// Which device it is.
+    /// Returns the device's ID.
     pub fn id(&self) -> DeviceId {
         self.0.id
     }
@@ -112,37 +114,38 @@ impl Device {
         &self.0.properties.name
     }
 
-    /// Its kind and its resources.
+    /// Properties of the device: its kind and its resources.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
 
-    /// Whether it is emulated on the CPU.
+    /// Returns true if the device is emulated on the CPU.
     pub fn is_emulated(&self) -> bool {
         self.0.id.is_emulated()
     }
 
-    /// Whether a fault stopped the device. See the [module's documentation](self).
+    /// Returns true if a fault stopped the device. See the [module's documentation](self).
     pub fn is_lost(&self) -> bool {
         self.0.health.is_lost()
     }
 
-    /// The first error since the last call that a drop could not report, if there was one. Each is also an event of
-    /// `tracing`, at the level of errors.
+    /// Returns the first error since the last call that a drop could not return, if any. Each such error is also a
+    /// `tracing` event at the error level.
     pub fn take_drop_error(&self) -> Option<Error> {
         self.0.health.take_drop_error()
     }
 
-    /// The driver and the device's context in it, for work that this crate does not cover.
+    /// Returns the driver and the device's context in it, for work that this crate does not cover.
     ///
     /// # Safety
-    /// The driver trusts what it is given. The context is used while a handle of the device lives, and is not released;
-    /// other handles that go into the driver's methods came from it, for this context, and are alive.
+    /// The driver does not validate its arguments. The context is used only while a handle of the device lives, and is
+    /// not released. All other handles passed to the driver's methods came from it, for this context, and are alive.
     pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
         self.raw()
     }
 
-    /// A device with its retained context, which this takes over, and what the modules above keep with it.
+    /// Assembles a device from its retained context, whose ownership it takes, and the parts that other modules keep
+    /// with it.
     pub(crate) fn assemble(
         driver: Arc<dyn Driver>,
         id: DeviceId,
@@ -164,7 +167,7 @@ impl Device {
         }))
     }
 
-    /// The state `P` that a module above keeps with the device.
+    /// Returns the state `P` that another module keeps with the device.
     #[inline]
     pub(crate) fn part<P: Part>(&self) -> &P {
         self.0.parts.get()
@@ -183,7 +186,7 @@ impl Device {
         self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver, unless the device is lost; a fault is distinguished from other errors and kept.
+    /// Calls the driver, unless the device is lost. A fault is distinguished from other errors and kept.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -193,7 +196,7 @@ impl Device {
         self.call_driver(call)
     }
 
-    /// Fails with what a check found in launches that the calling thread has enqueued and that have run.
+    /// Fails with the findings of a check in launches that the calling thread enqueued and that have run.
     #[inline]
     pub(crate) fn check_findings(&self) -> Result<()> {
         let findings = self.0.driver.take_findings();
@@ -203,7 +206,7 @@ impl Device {
         Err(Error::Findings { device: self.id(), findings: Arc::new(findings) })
     }
 
-    /// Calls the driver even if the device is lost, but not in a process that was forked since.
+    /// Calls the driver even if the device is lost, but not in a process that was forked since it was opened.
     pub(crate) fn call_lost<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
@@ -220,7 +223,7 @@ impl Device {
         call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
     }
 
-    /// The error to report for one of the driver: one that stops the context loses the device.
+    /// Converts a driver error to the error to report: one that stops the context loses the device.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {
@@ -233,7 +236,7 @@ impl Device {
         error
     }
 
-    /// A handle that does not keep the device open.
+    /// Returns a handle that does not keep the device open.
     pub fn downgrade(&self) -> WeakDevice {
         WeakDevice(Arc::downgrade(&self.0))
     }
@@ -268,7 +271,7 @@ impl fmt::Debug for DeviceInner {
 }
 
 impl PartialEq for Device {
-    /// Whether both are handles of one opened device.
+    /// Returns true if both are handles of the same opened device.
     fn eq(&self, other: &Self) -> bool {
         self.ptr_eq(other)
     }

@@ -1,12 +1,14 @@
-//! The observer seam: what a profiler sees of the runtime.
+//! The observer API: a profiler's view of the runtime.
 //!
-//! Guarantees: each operation is reported at its beginning and at its end, on the thread that called, by one function
-//! ([`begin`]). While there is no observer and nothing is captured, an operation pays one load and a branch that is predicted
-//! ([`around`]), and no time is taken. Captured work is [noted](super::graph_nodes) in any case, for observers that come later.
+//! Guarantees: each operation is reported at its start and at its end, on the calling thread, by one function
+//! ([`begin`]). While there is no observer and no capture, an operation costs one extra load and a predicted branch
+//! ([`around`]), and no clock is read. Captured work is [noted](super::graph_nodes) in any case, for observers that are
+//! registered later.
 //!
-//! Callbacks may come while locks of the runtime are held, so an observer must not use devices. Where it does, the runtime
-//! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), the driver is not called, and what needs a device to be dropped is dropped
-//! by another thread, as in host functions. Callbacks cause no callbacks. An observer that panics is removed.
+//! Callbacks may run while the runtime holds locks, so an observer must not use devices. If it does, the runtime
+//! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), and the driver is not called. Values whose
+//! drop needs a device are dropped by another thread, as in host functions. Callbacks cause no further callbacks. An
+//! observer that panics is removed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,84 +28,85 @@ use crate::error::{PoolId, Result};
 
 /// Receives the operations of every device of the process: see [`observe`].
 ///
-/// Callbacks come from any thread, also from several at once, and the operation waits for them. Computing, reading clocks,
-/// locks of the observer's own, atomics and channels are fine. Devices, streams, buffers and the allocator's figures are not:
-/// locks of the runtime may be held. Calls that would use a device fail with [`Error::InObserver`](crate::Error::InObserver).
+/// Callbacks run on any thread, possibly on several at once, and the operation waits for them. A callback may compute,
+/// read clocks, and use the observer's own locks, atomics and channels. It must not use devices, streams, buffers or
+/// the allocator's statistics, because the runtime may hold locks. Calls that would use a device fail with
+/// [`Error::InObserver`](crate::Error::InObserver).
 pub trait Observer: Send + Sync {
-    /// An operation begins: the driver has not been called yet.
+    /// Called at the start of an operation, before the driver is called.
     fn begin(&self, operation: &Observed<'_>) {
         let _ = operation;
     }
 
-    /// The operation's call has returned. Work that it enqueued may still run. It comes once after each
-    /// [`Self::begin`], on the same thread, unless the observer was removed meanwhile.
+    /// Called when the operation's call has returned. Work that it enqueued may still be running. Called once after
+    /// each [`Self::begin`], on the same thread, unless the observer was removed meanwhile.
     fn end(&self, operation: &Observed<'_>, ended: Ended);
 }
 
 /// An operation of the runtime.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// The same at the beginning and at the end. No other operation of the process has it, and later ones have a larger one.
+    /// ID, the same in both callbacks and unique in the process. Later operations have larger IDs.
     pub id: u64,
-    /// The device. It is for comparison and for [`Device::id`]; calls that use it fail.
+    /// The device, for comparison and for [`Device::id`]; calls that use it fail.
     pub device: &'a Device,
-    /// The stream, of an operation that has one.
+    /// The stream, if the operation has one.
     pub stream: Option<ObservedStream>,
     /// The operation.
     pub operation: Operation<'a>,
-    /// When it began.
+    /// Start time.
     pub began: SystemTime,
-    /// The source line that called the runtime, of an operation whose method notes it.
+    /// The source line that called the runtime, if the method records it.
     pub site: Option<&'static Location<'static>>,
 }
 
-/// A stream as observers see it.
+/// A stream, as seen by observers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedStream {
     /// [`Stream::id`](crate::Stream::id).
     pub id: u64,
     /// The driver's handle.
     pub handle: StreamHandle,
-    /// Whether it is being captured: the operation becomes part of a graph and does not run.
+    /// True if the stream is being captured: the operation becomes part of a graph and does not run.
     pub is_capturing: bool,
 }
 
 /// The end of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// When it ended.
+    /// End time.
     pub at: SystemTime,
-    /// Whether it returned without an error.
+    /// True if the operation returned without an error.
     pub succeeded: bool,
 }
 
-/// The kind of an operation. Addresses are of the device, or of the process for memory of the host.
+/// The kind of an operation. Addresses are device addresses, or process addresses for host memory.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
     /// Enqueues a kernel.
     Launch {
-        /// Its symbol in the image.
+        /// The kernel's symbol in the image.
         kernel: &'a str,
-        /// Its configuration.
+        /// The launch configuration.
         config: &'a LaunchConfig,
-        /// The kernel instance. Of a kernel of code that was loaded at run time it says the name alone.
+        /// The kernel instance. For a kernel of code loaded at run time, it contains only the name.
         spec: &'static KernelSpec,
-        /// Where block and grid come from.
+        /// The source of block and grid.
         source: Source,
-        /// Bytes of device memory that it reads and writes, as `#[kernel(bytes = …)]` says; 0 when that is unknown.
+        /// Bytes of device memory that it reads and writes, as declared by `#[kernel(bytes = …)]`; 0 if unknown.
         bytes: u64,
     },
     /// Begins a capture on the stream.
     CaptureBegin,
-    /// Ends the capture that began on the stream, also where it fails or is dropped.
+    /// Ends the capture that began on the stream, also if the capture fails or is dropped.
     CaptureEnd {
-        /// The graph; `None` before the end, and when it failed.
+        /// The graph; `None` before the end, and after a failure.
         graph: Option<GraphHandle>,
-        /// Its kernels.
+        /// The number of its kernels.
         kernels: usize,
     },
-    /// Makes a graph executable.
+    /// Instantiates a graph.
     GraphInstantiate {
         /// The graph.
         graph: GraphHandle,
@@ -119,37 +122,37 @@ pub enum Operation<'a> {
     GraphLaunch {
         /// The executable.
         exec: GraphExecHandle,
-        /// What it does.
+        /// The nodes of the executable.
         nodes: &'a Arc<GraphNodes>,
-        /// Kernels of it, each in a configuration; not more than a message about a fault names.
+        /// Kernels of the graph with their configurations; at most as many as a fault message names.
         kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
-    /// Enqueues a copy. A large copy through host memory is several.
+    /// Enqueues a copy. A large copy through host memory is reported as several.
     Copy {
-        /// From where to where.
+        /// The direction of the copy.
         direction: CopyDirection,
-        /// Where the source begins.
+        /// Address of the source.
         from: u64,
-        /// Where the target begins.
+        /// Address of the destination.
         to: u64,
         /// The number of bytes.
         bytes: usize,
     },
-    /// Enqueues setting bytes to a value.
+    /// Enqueues a memset.
     Memset {
-        /// Where it begins.
+        /// Address of the destination.
         to: u64,
         /// The value of each byte.
         value: u8,
         /// The number of bytes.
         bytes: usize,
     },
-    /// Enqueues a call of a function of the host.
+    /// Enqueues a host function call.
     HostFunction,
-    /// Enqueues work through the [seam](crate::seam), for example a library's.
+    /// Enqueues work through the [extension API](crate::seam), for example a library's.
     Extension {
-        /// Its [name](crate::Stream::enqueue_named), or the path of the Rust function that made it, with what the compiler
-        /// appends for closures.
+        /// The [name](crate::Stream::enqueue_named) of the work. By default it is the path of the Rust function that
+        /// made it, with the suffix that the compiler appends for closures.
         name: &'static str,
     },
     /// Records an event.
@@ -157,40 +160,40 @@ pub enum Operation<'a> {
         /// The event.
         event: EventHandle,
     },
-    /// Makes a stream wait for an event, on its own account or because buffers need the order.
+    /// Makes a stream wait for an event, either explicitly or because buffer uses need the order.
     EventWait {
         /// The event.
         event: EventHandle,
-        /// The stream whose work is waited for, if it is known.
+        /// The stream whose work is waited for, if known.
         on: Option<StreamHandle>,
-        /// The buffer that needs the order; `None` of a wait of the program's own.
+        /// The buffer that needs the order; `None` for a wait of the program.
         buffer: Option<AwaitedBuffer>,
     },
     /// The host waits.
     Synchronize(Awaited),
     /// Allocates memory.
     Allocate {
-        /// Which memory.
+        /// The kind of memory.
         memory: MemoryKind,
         /// The number of bytes requested.
         bytes: usize,
-        /// Where it begins; 0 before the end.
+        /// Address of the memory; 0 before the end.
         address: u64,
-        /// The pool that it came from; the default one before the end.
+        /// The pool that the memory came from; the default pool before the end.
         pool: PoolId,
-        /// Whether a free block of the cache served the request. If not, the driver was called, or another stream's memory
-        /// was taken. `false` before the end.
+        /// True if a free block of the cache served the request. Otherwise the driver was called, or another stream's
+        /// memory was taken. `false` before the end.
         cached: bool,
-        /// Bytes that the allocator has from the driver afterwards, for memory of the device; 0 before the end.
+        /// Bytes that the allocator holds from the driver afterwards, for device memory; 0 before the end.
         reserved: u64,
     },
-    /// Frees memory, which goes to the cache.
+    /// Frees memory, which returns to the cache.
     Free {
-        /// Which memory.
+        /// The kind of memory.
         memory: MemoryKind,
-        /// The number of bytes that had been requested.
+        /// The number of bytes originally requested.
         bytes: usize,
-        /// Where it begins.
+        /// Address of the memory.
         address: u64,
     },
 }
@@ -198,15 +201,15 @@ pub enum Operation<'a> {
 /// A buffer whose use on another stream must be waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedBuffer {
-    /// Where it begins.
+    /// Address of the buffer.
     pub address: u64,
-    /// Its bytes.
+    /// Size of the buffer, in bytes.
     pub bytes: usize,
-    /// Whether the work that waits writes it; else it reads what was written.
+    /// True if the waiting work writes the buffer; otherwise it reads what was written.
     pub write: bool,
 }
 
-/// From where to where a copy goes.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CopyDirection {
@@ -218,7 +221,7 @@ pub enum CopyDirection {
     PeerToPeer,
 }
 
-/// The target of a wait of the host.
+/// The target of a wait by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Awaited {
     /// Everything on the device.
@@ -232,13 +235,13 @@ pub enum Awaited {
 /// A kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// Of the device.
+    /// Device memory.
     Device,
-    /// Page-locked memory of the host.
+    /// Page-locked host memory.
     Pinned,
 }
 
-/// An observer, and whether it is still called.
+/// An observer, and whether it is still active.
 struct Entry {
     observer: Box<dyn Observer>,
     active: AtomicBool,
@@ -247,7 +250,7 @@ struct Entry {
 
 type Entries = Arc<[Arc<Entry>]>;
 
-/// The observers. None is called under the lock.
+/// The registered observers. None is called under the lock.
 static ENTRIES: RwLock<Option<Entries>> = RwLock::new(None);
 
 thread_local! {
@@ -256,18 +259,19 @@ thread_local! {
     static SITE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Notes the source line that calls the runtime for the operations until this is dropped, if there are observers.
+/// Records the source line that calls the runtime, for operations until this is dropped, if there are observers or
+/// captures.
 #[must_use]
 #[derive(Debug)]
 pub struct Site {
     is_noted: bool,
-    /// It is dropped on the thread that made it.
+    /// Makes the type `!Send`: it is dropped on the thread that made it.
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The caller's source line is that of the operations on this thread, for [observers](Observed::site) and for what is captured,
-/// until the result is dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. While
-/// there is no observer and no capture, it is a load and a branch.
+/// Attributes operations on this thread to the caller's source line until the result is dropped, for
+/// [observers](Observed::site) and captured work. The outermost call wins, so that a crate that calls the runtime shows
+/// its own caller. Without observers and captures, it costs a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
@@ -275,13 +279,13 @@ pub fn site() -> Site {
     Site { is_noted, _of_thread: PhantomData }
 }
 
-/// As [`site`], of what adds to a graph, which keeps the line whether or not there are observers.
+/// As [`site`], for methods that add graph nodes: records the line whether or not there are observers.
 #[track_caller]
 pub(crate) fn site_of_node() -> Site {
     Site { is_noted: note_site(Location::caller()), _of_thread: PhantomData }
 }
 
-/// Whether the line was noted.
+/// Records the line unless an outer one is recorded. Returns true if it did.
 #[cold]
 #[inline(never)]
 fn note_site(caller: &'static Location<'static>) -> bool {
@@ -301,16 +305,17 @@ impl Drop for Site {
     }
 }
 
-/// Whether this thread calls an observer.
+/// Returns true if this thread is in an observer's callback.
 pub(super) fn is_calling() -> bool {
     CALLING.get()
 }
 
-/// Keeps an observer: see [`observe`].
+/// Keeps an observer registered: see [`observe`].
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation(Arc<Entry>);
 
-/// Calls an observer for every operation of every device of the process, open or to be opened, until the result is dropped.
+/// Calls an observer for every operation of every device of the process, open or yet to be opened, until the result is
+/// dropped.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -350,7 +355,7 @@ pub fn observe(observer: impl Observer + 'static) -> Observation {
     Observation(entry)
 }
 
-/// Changes the list of observers.
+/// Modifies the list of observers.
 fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
     let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
@@ -379,14 +384,14 @@ impl Entry {
             let text = payload.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| payload.downcast_ref::<&'static str>().copied());
             tracing::error!(panic = text.unwrap_or("without text"), "an observer panicked and was removed");
-            // Dropping what it panicked with may panic.
+            // Dropping the panic payload may itself panic.
             std::mem::forget(payload);
         }
     }
 }
 
 impl Drop for Observation {
-    /// No callback begins afterwards. One that another thread has begun may still run.
+    /// Removes the observer: no callback starts afterwards. One that another thread has started may still run.
     fn drop(&mut self) {
         self.0.remove();
     }
@@ -398,7 +403,7 @@ impl fmt::Debug for Observation {
     }
 }
 
-/// An operation that has begun. It ends when this is dropped.
+/// An operation in progress. It ends when this is dropped.
 #[must_use]
 pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
@@ -407,19 +412,19 @@ struct Watching<'a> {
     /// `None` without observers.
     entries: Option<Entries>,
     succeeded: bool,
-    /// Of an operation that captures work.
+    /// The note of the operation, if it captures work.
     note: Option<(Note, Arc<dyn Noted>)>,
 }
 
 /// The stream of an operation.
 pub(crate) struct On {
     pub stream: ObservedStream,
-    /// The capture that it takes part in.
+    /// The capture that the stream takes part in.
     pub capture: Option<Arc<dyn Noted>>,
 }
 
-/// Reports an operation, for which `what` is called if an observer is registered or work is captured. Otherwise it costs a load
-/// and a branch beside `call`.
+/// Reports an operation. `what` is called only if an observer is registered or work is captured. Otherwise the overhead
+/// on `call` is a load and a branch.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -432,7 +437,7 @@ pub(crate) fn around<'a, R, E>(
     result
 }
 
-/// Reports the beginning of an operation, for which `what` is called as in [`around`].
+/// Reports the start of an operation. `what` is called as in [`around`].
 #[inline]
 pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
@@ -446,7 +451,7 @@ fn begin_observed<'a>(
 ) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
-        // Nothing can be done there, by observers neither.
+        // Nothing can be done there, not even by observers.
         return None;
     }
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -490,7 +495,7 @@ impl Watching<'_> {
             capture.note(note);
         }
         self.notify(|observer| observer.end(&self.observed, ended));
-        // What is left of a removed observer may be dropped with the list.
+        // Dropping the list may drop a removed observer.
         let Self { entries, .. } = self;
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entries))) {
             std::mem::forget(payload);
@@ -499,19 +504,19 @@ impl Watching<'_> {
 }
 
 impl<'a> Watch<'a> {
-    /// Notes the result of the operation.
+    /// Records the result of the operation.
     #[inline]
     pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
         self.ended(result.is_ok());
         result
     }
 
-    /// The operation's id, 0 without observers, and its source line.
+    /// Returns the operation's ID (0 without observers) and its source line.
     pub fn noted(&self) -> (u64, Option<&'static Location<'static>>) {
         (self.0.as_ref().map_or(0, |watching| watching.observed.id), SITE.get())
     }
 
-    /// Notes whether the operation succeeded.
+    /// Records whether the operation succeeded.
     #[inline]
     pub fn ended(&mut self, succeeded: bool) {
         if let Some(watching) = &mut self.0 {
@@ -519,7 +524,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Says with what the operation succeeds, where that was not known when it began.
+    /// Updates the operation with results that were unknown at its start.
     #[inline]
     pub fn found(&mut self, what: impl FnOnce() -> Operation<'a>) {
         if let Some(watching) = &mut self.0 {

@@ -1,4 +1,4 @@
-//! [`Parts`]: what the modules above this one keep with each device, without this one knowing their types.
+//! [`Parts`]: state that other modules keep with each device, without `device` knowing their types.
 
 use std::any::{Any, TypeId};
 
@@ -10,19 +10,18 @@ const PARTS: usize = 6;
 
 /// The state that a module keeps with each device.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Its place among the parts, below 6: another for each type. Parts are closed in this order.
+    /// Index of the part, below 6 and unique per type. Parts are closed in this order.
     const PLACE: usize;
 
-    /// Called when the device is found to be lost, by the thread that found out, whatever locks of other modules it
-    /// holds; perhaps more than once. It must not wait.
+    /// Called when the device is found to be lost, on the detecting thread, which may hold locks of other modules;
+    /// possibly more than once. It must not wait.
     fn lost(&self, _device: &Device) {}
 
-    /// Frees what it has of the driver. The device's work was waited for, and nothing else of the device is left but parts
-    /// in later places.
+    /// Frees its driver resources. The device's work has finished, and only the parts with larger indices remain open.
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
 }
 
-/// The parts of a device, each in its place.
+/// The parts of a device, each at its index.
 pub(crate) struct Parts([Option<Entry>; PARTS]);
 
 struct Entry {
@@ -47,23 +46,23 @@ impl<P: Part> Erased for P {
 }
 
 impl Parts {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self([const { None }; PARTS])
     }
 
-    /// With another part.
+    /// Adds a part.
     pub fn with<P: Part>(mut self, part: P) -> Self {
         self.0[P::PLACE] = Some(Entry { kind: TypeId::of::<P>(), part: Box::new(part) });
         self
     }
 
-    /// The part of this type. Every device has each.
+    /// Returns the part of this type. Every device has each part.
     #[inline]
     pub fn get<P: Part>(&self) -> &P {
         match &self.0[P::PLACE] {
             Some(Entry { kind, part }) if *kind == TypeId::of::<P>() => {
-                // SAFETY: the entry was made of a `P`.
+                // SAFETY: the entry was made from a `P`.
                 unsafe { &*std::ptr::from_ref::<dyn Erased>(&**part).cast::<P>() }
             }
             _ => unreachable!("a device is assembled with every part in its place"),

@@ -1,7 +1,7 @@
-//! Which devices reach each other's memory, and letting them.
+//! Peer access: which devices can access each other's memory, and enabling it.
 //!
-//! Access is enabled once for a pair of opened devices and a direction, whichever thread asks first; the others wait
-//! until it is done. A device that is lost and opened again is another opened device.
+//! Access is enabled once per direction for each pair of opened devices, by the first thread that requests it; other
+//! threads wait until that is done. A device that is lost and reopened counts as a different opened device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,11 +10,11 @@ use super::{Device, DeviceInner};
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Whether this device can read and write the memory of `peer` directly. Its own memory it can. Copies between
-    /// devices work either way; they are faster with it.
+    /// Returns true if this device can read and write the memory of `peer` directly. A device can always access its own
+    /// memory. Copies between devices work in any case; they are faster with peer access.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -36,8 +36,8 @@ impl Device {
         self.call(|driver, _| driver.peer_can_access(self.ordinal(), peer.ordinal()))
     }
 
-    /// The number of NVLinks by which this device and `peer` are connected, directly or through a switch. 0 where there
-    /// are none, or the system does not say.
+    /// Returns the number of NVLinks that connect this device and `peer`, directly or through a switch. 0 if there are
+    /// none, or if the system does not report them.
     pub fn nvlinks(&self, peer: &Device) -> u32 {
         if self.has_driver_of(peer) && self.ordinal() != peer.ordinal() && !self.is_forked() {
             self.0.driver.peer_nvlinks(self.ordinal(), peer.ordinal())
@@ -51,12 +51,12 @@ impl Device {
     }
 }
 
-/// One direction between two opened devices.
+/// One direction of access between two opened devices.
 #[derive(Debug)]
 struct Direction {
-    /// They keep no device alive, but the addresses by which it is found from being those of other devices.
+    /// Weak references: they do not keep the devices open, but prevent reuse of the addresses that identify them.
     ends: [Weak<DeviceInner>; 2],
-    /// Whether the first can use the second's memory, once that was queried and, if so, enabled.
+    /// True if the first device can use the second's memory; `None` until that was queried and, if possible, enabled.
     enabled: Arc<Mutex<Option<bool>>>,
 }
 
@@ -64,7 +64,7 @@ type Directions = HashMap<[usize; 2], Direction>;
 
 static DIRECTIONS: Mutex<Option<Directions>> = Mutex::new(None);
 
-/// The state of a direction. It is made if there is none.
+/// Returns the state of a direction, creating it if necessary.
 fn direction(from: &Device, to: &Device) -> Arc<Mutex<Option<bool>>> {
     let ends = [&from.0, &to.0];
     let key = ends.map(|end| Arc::as_ptr(end).addr());
@@ -78,7 +78,7 @@ fn direction(from: &Device, to: &Device) -> Arc<Mutex<Option<bool>>> {
     Arc::clone(&directions.entry(key).or_insert(new).enabled)
 }
 
-/// Lets `from` use the memory of `to`, unless that was done or cannot be.
+/// Lets `from` use the memory of `to`, unless that is already enabled or not possible.
 fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
     let direction = direction(from, to);
     let mut enabled = direction.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,13 +93,13 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
     Ok(can)
 }
 
-/// Lets `from` use the memory of `to`, and the other way round where that is possible. False, and nothing done, when
-/// `from` cannot. The driver is queried at the first call for two opened devices, and after one that failed.
+/// Lets `from` use the memory of `to`, and the reverse if possible. If `from` cannot, returns false and does nothing.
+/// The driver is queried on the first call for a pair of opened devices, and again after a call that failed.
 ///
 /// # Errors
-/// [`Error::DeviceLost`] of either, [`Error::Forked`]; whatever the driver reports.
+/// [`Error::DeviceLost`] of either, [`Error::Forked`]; any driver error.
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
-    // Before a lock is taken, which a forked process may never get.
+    // Before taking a lock, which a forked process may never acquire.
     from.0.health.check(from.id())?;
     to.0.health.check(to.id())?;
     if from.ptr_eq(to) {

@@ -1,4 +1,4 @@
-//! Short questions to a device and about devices.
+//! Queries of a device, and of the available devices.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::driver::Telemetry;
 use crate::driver::cuda::CudaDriver;
 use crate::error::Result;
 
-/// A device's identity: the same in every process and after every start of the machine.
+/// UUID of a device: the same in every process and after every reboot.
 ///
 /// ```
 /// use warpsmith_runtime::device::Uuid;
@@ -19,7 +19,8 @@ use crate::error::Result;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// As `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` have it. A part of a GPU (MIG) has the prefix `MIG-` there.
+    /// Formats the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` do, except that those prefix a MIG instance with
+    /// `MIG-`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU-")?;
         for (index, byte) in self.0.iter().enumerate() {
@@ -46,9 +47,9 @@ impl fmt::Debug for Uuid {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceProcess {
-    /// Its number, as the system's tools have it. In a container, that of the host.
+    /// Process ID, as the system's tools show it. In a container, it is the host's PID.
     pub pid: u32,
-    /// Bytes of the device's memory that its contexts use.
+    /// Device memory that its contexts use, in bytes.
     pub memory: u64,
 }
 
@@ -58,17 +59,17 @@ impl fmt::Display for DeviceProcess {
     }
 }
 
-/// The number of CUDA devices, by starting CUDA.
+/// Returns the number of CUDA devices, initializing CUDA.
 fn cuda_count() -> Result<u32> {
     Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
 }
 
 impl Device {
-    /// Whether there is a CUDA device that this process can open. Where the driver's management library (NVML) is
-    /// available, the query does not start CUDA, so a process may fork afterwards; otherwise it does.
+    /// Returns true if there is a CUDA device that this process can open. If the driver's management library (NVML) is
+    /// available, the query does not initialize CUDA, so a process may fork afterwards; otherwise it does.
     ///
-    /// False without a driver, when `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was forked from
-    /// one that used CUDA.
+    /// Returns false without a driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was forked
+    /// from one that used CUDA.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -86,8 +87,8 @@ impl Device {
         }
     }
 
-    /// The number of emulated devices: what `WARPSMITH_EMULATED_DEVICES` says, 1 by default. 0 in a process that was
-    /// forked from one that had opened such a device.
+    /// Returns the number of emulated devices: the value of `WARPSMITH_EMULATED_DEVICES`, 1 by default. 0 in a process
+    /// that was forked from one that had opened such a device.
     pub fn emulated_count() -> u32 {
         drivers::driver(DeviceId::Emulated(0)).ok().and_then(|driver| driver.device_count().ok()).unwrap_or(0)
     }
@@ -97,13 +98,13 @@ impl Device {
         self.id().ordinal()
     }
 
-    /// Compute capability as (major, minor); (0, 0) of an emulated device.
+    /// Compute capability as (major, minor); (0, 0) for an emulated device.
     pub fn capability(&self) -> (u32, u32) {
         self.properties().capability
     }
 
-    /// Its clocks, temperature and power now. What the system does not report is `None`: everything without the
-    /// driver's management library (NVML), and on the emulated device.
+    /// Current clocks, temperature and power. Values that the system does not report are `None`: all of them without
+    /// the driver's management library (NVML), and on the emulated device.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
@@ -112,8 +113,8 @@ impl Device {
         Ok(self.raw().0.telemetry(self.ordinal())?)
     }
 
-    /// The processes that use the device's memory, this one among them. Empty where the system does not report them:
-    /// without the driver's management library (NVML), and on the emulated device.
+    /// Returns the processes that use the device's memory, including this one. Empty if the system does not report
+    /// them: without the driver's management library (NVML), and on the emulated device.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
@@ -123,15 +124,14 @@ impl Device {
         Ok(processes.into_iter().map(|(pid, memory)| DeviceProcess { pid, memory }).collect())
     }
 
-    /// The clock of its multiprocessors now, in MHz; `None` where the system does not report it, and in a process that
-    /// was forked since the device was opened. Cheap enough to query during running work: it enqueues and allocates
-    /// nothing.
+    /// Current SM clock, in MHz; `None` if the system does not report it, or in a process that was forked since the
+    /// device was opened. Cheap enough to query while work runs: it enqueues and allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())
     }
 
-    /// The device's identity, stable across processes.
+    /// UUID of the device, stable across processes.
     pub fn uuid(&self) -> Uuid {
         Uuid(self.properties().uuid)
     }

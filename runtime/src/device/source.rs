@@ -1,15 +1,15 @@
-//! [`Source`]: what a launch says to observers of its configuration.
+//! [`Source`]: the origin of a launch configuration, for observers.
 
-/// Where a configuration comes from.
+/// The origin of a launch configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Block and grid were given, at most a number of blocks was computed.
+    /// Block and grid were given; at most a number of blocks was computed.
     Given,
-    /// It was chosen from the properties of device and kernel.
+    /// The configuration was chosen from the properties of the device and the kernel.
     Heuristic,
-    /// It was the fastest when it was measured, by another process or by a tuner, and was kept in the store.
+    /// The configuration was the fastest in a measurement by another process or a tuner, and was read from the store.
     Tuned,
-    /// It was the fastest when it was measured in this process.
+    /// The configuration was the fastest in a measurement in this process.
     Measured,
 }
 

@@ -1,8 +1,9 @@
-//! The stack limit: bytes of stack that each thread of a kernel can use.
+//! The stack limit: stack size per thread of a kernel, in bytes (`cudaLimitStackSize`).
 //!
-//! Kernels whose stack is not known when they are compiled, because they recurse or call through pointers, and those that
-//! declare one, have the limit raised to what they need when they are looked up. It is never lowered by itself. A launch of
-//! such a kernel with a lower limit is refused: a thread that exceeds the limit accesses memory that is not its own.
+//! The stack size of some kernels is unknown at compile time, because they recurse or call through pointers; others
+//! declare it. Looking up either kind raises the limit to what the kernel needs. The limit is never lowered
+//! automatically. A launch of such a kernel with a lower limit fails: a thread that exceeds the limit accesses memory
+//! that is not its own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,11 +15,11 @@ use crate::error::{Error, Result, StackError, code};
 /// The state of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
-    /// The limit as last read, in bytes per thread; 0 before that.
+    /// The last value read, in bytes per thread; 0 before the first read.
     limit: AtomicUsize,
     /// Held while the limit is changed.
     changing: Mutex<()>,
-    /// The kernels that need a stack which is not known when they are compiled, or declare one.
+    /// The kernels whose stack size is unknown at compile time, or declared.
     kernels: Mutex<Vec<&'static str>>,
 }
 
@@ -37,7 +38,7 @@ impl Stack {
         Ok(limit)
     }
 
-    /// The addition to a fault that one of these kernels can have caused: that the limit is the likely cause.
+    /// Returns the note to add to a fault that one of these kernels may have caused: the limit is the likely cause.
     pub(super) fn note<'k>(&self, mut suspects: impl Iterator<Item = &'k str>) -> String {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };
@@ -51,20 +52,21 @@ impl Stack {
 }
 
 impl Device {
-    /// The stack limit in bytes per thread. It is 1024 on NVIDIA's GPUs until it is raised, here or for a kernel that
-    /// needs more: one that declares it with `#[kernel(stack = BYTES)]`, or that recurses or calls through pointers,
-    /// which is given 16 KiB. Other kernels need no limit: their stack is known.
+    /// Stack limit in bytes per thread. On NVIDIA GPUs it is 1024 until it is raised, here or for a kernel that needs
+    /// more. Such a kernel declares its need with `#[kernel(stack = BYTES)]`, or recurses or calls through pointers,
+    /// for which 16 KiB are assumed. Other kernels need no limit: their stack size is known.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn stack_limit(&self) -> Result<usize> {
         self.call(|driver, context| self.0.stack.read(driver, context))
     }
 
-    /// Sets the stack limit to at least `bytes` a thread, for all launches that follow, of other code in the process too.
+    /// Raises the stack limit to at least `bytes` per thread, for all later launches, including those of other code in
+    /// the process.
     ///
-    /// It can wait for the device's work. The driver allocates that many bytes for each thread that the device holds at
-    /// once: with 16 KiB that is 4.4 GB of memory on an H100.
+    /// It may wait for the device's work. The driver allocates that many bytes for each thread that can be resident on
+    /// the device: 16 KiB take 4.4 GB of memory on an H100.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -78,8 +80,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`StackError::Refused`] for more than the device can have, [`StackError::Capturing`] while a stream of the device is
-    /// being captured.
+    /// [`StackError::Refused`] if `bytes` exceeds what the device can have, [`StackError::Capturing`] while a stream of
+    /// the device is being captured.
     pub fn set_stack_limit(&self, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         self.change_stack_limit(bytes)
@@ -101,7 +103,7 @@ impl Device {
         self.stack_limit().map(|_| ())
     }
 
-    /// Sees that threads of a kernel can use `bytes` of stack: raises the limit if it is lower.
+    /// Ensures that threads of a kernel can use `bytes` of stack: raises the limit if it is lower.
     pub(crate) fn need_stack(&self, kernel: &'static str, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         if self.stack_limit()? < bytes {

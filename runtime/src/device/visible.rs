@@ -1,11 +1,12 @@
-//! `CUDA_VISIBLE_DEVICES`: which of a machine's devices a process sees, read as CUDA and PyTorch read it.
+//! `CUDA_VISIBLE_DEVICES`: the devices of a machine that a process sees, parsed as CUDA and PyTorch parse it.
 //!
-//! The variable is a list with commas, of indices (`0,2`) or of identities (`GPU-8f12`), which may be cut short as long
-//! as one device has them. Its first entry decides which. The process numbers its devices in the order of the list. The
-//! list ends before the first entry that is no device: those before it count. A negative index ends it on purpose. A
-//! device that is named twice hides all. Without the variable all are visible, with an empty one none.
+//! The variable is a comma-separated list of indices (`0,2`) or of UUIDs (`GPU-8f12`), which may be unambiguous
+//! prefixes. The first entry decides which of the two. The process numbers its devices in the order of the list. The
+//! list ends before the first invalid entry; the entries before it count. A negative index ends it deliberately. A
+//! device that is named twice hides all devices. If the variable is unset, all devices are visible; if it is empty,
+//! none are.
 //!
-//! Of an index counts what C's `strtol` takes: blanks before it, a sign, digits; what follows is ignored.
+//! An index is parsed like C's `strtol`: leading whitespace, a sign, digits; the rest is ignored.
 
 use crate::driver::cuda;
 
@@ -15,15 +16,15 @@ pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The devices that a list makes visible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
-    /// The machine's devices, by index, that the process sees, in the order in which it numbers them.
+    /// Indices of the visible devices among the machine's, in the order in which the process numbers them.
     pub devices: Vec<usize>,
-    /// The place of the entry, from 0, that is no device and ends the list: an index that is too far, an identity of
-    /// none or several devices, one of the other form, a device that was named before. `None` for a negative index.
+    /// Position, from 0, of the invalid entry that ends the list. It is an index out of range, a UUID that matches no
+    /// or several devices, an entry of the other form, or a repeated device. `None` for a negative index.
     pub mistake: Option<usize>,
 }
 
-/// The devices that the variable's `text` makes visible, `None` if it is not set, of those with the identities `machine`:
-/// GPUs in the order of their indices, and then parts of GPUs (MIG), which have no index.
+/// Returns the devices that the variable's `text` makes visible; `None` is an unset variable. `machine` lists the
+/// machine's UUIDs: GPUs in index order, then MIG instances, which have no index.
 ///
 /// ```
 /// use warpsmith_runtime::device::visible::read;
@@ -38,7 +39,7 @@ pub fn read(text: Option<&str>, machine: &[String]) -> Visible {
     let Some(text) = text else { return Visible { devices: (0..gpus).collect(), mistake: None } };
     let kind = ["GPU-", "MIG-"].into_iter().find(|kind| text.starts_with(kind));
     let mut visible = Visible::default();
-    // An empty text hides all, which is no mistake.
+    // An empty text hides all devices, which is not a mistake.
     let entries = text.split(',').take(if text.is_empty() { 0 } else { usize::MAX });
     for (position, entry) in entries.enumerate() {
         let found = match kind {
@@ -66,24 +67,24 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Whether there is a minus, and the number.
+/// Parses an entry: whether it has a minus sign, and the number.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);
     let digits = unsigned.bytes().take_while(u8::is_ascii_digit).count();
-    // A number without a place in an integer is too far for any machine.
+    // A number that overflows the integer is out of range on any machine.
     let index = || unsigned[..digits].parse().unwrap_or(usize::MAX);
     (digits > 0).then(|| (entry.starts_with('-'), index()))
 }
 
-/// The identities of the machine's devices, hidden ones too, in the order of [`read`]: as the driver's management
-/// library (NVML) reports them, without starting CUDA. `None` without that library. CUDA may number devices of different
-/// models in another order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
+/// Returns the UUIDs of the machine's devices, including hidden ones, in the order of [`read`]. The driver's management
+/// library (NVML) reports them without initializing CUDA. `None` without that library. CUDA may number devices of
+/// different models in a different order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
 pub fn machine() -> Option<Vec<String>> {
     cuda::machine_devices()
 }
 
-/// The devices that the variable makes visible in this process. `None` if the machine's devices are not known.
+/// Returns the devices that the variable makes visible in this process. `None` if the machine's devices are unknown.
 pub fn here() -> Option<Visible> {
     let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
     Some(read(text.as_deref(), &machine()?))

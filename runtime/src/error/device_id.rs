@@ -1,11 +1,11 @@
-//! [`DeviceId`]: which device, as text: `cuda:0`, `cpu:1`.
+//! [`DeviceId`]: a device's kind and index, with a text form: `cuda:0`, `cpu:1`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Error, Result};
 
-/// Names a device: how it is reached, and its index.
+/// ID of a device: its kind (CUDA or emulated) and its index.
 ///
 /// ```
 /// use warpsmith_runtime::DeviceId;
@@ -17,7 +17,7 @@ use super::{Error, Result};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DeviceId {
-    /// `cuda:N`: a GPU behind the CUDA driver.
+    /// `cuda:N`: a GPU accessed through the CUDA driver.
     Cuda(u32),
     /// `cpu:N`: an emulated GPU.
     Emulated(u32),
@@ -31,7 +31,7 @@ impl DeviceId {
         }
     }
 
-    /// Whether it is an emulated GPU.
+    /// Returns true if the device is an emulated GPU.
     pub fn is_emulated(self) -> bool {
         matches!(self, DeviceId::Emulated(_))
     }

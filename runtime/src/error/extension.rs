@@ -1,14 +1,14 @@
-//! [`ExtensionError`]: errors of the crates built on this one, inside of the one [`Error`].
+//! [`ExtensionError`]: errors of crates built on this one, wrapped in [`Error`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::Error;
 
-/// An error of a crate built on this one. It shows and prints as that error does.
+/// An error of a crate built on this one. It displays as the wrapped error does.
 ///
-/// A crate with errors of its own implements `From<ItsError> for Error` by [`Error::extension`]; [`Error::downcast_ref`]
-/// finds the error again.
+/// A crate with its own error type implements `From<ItsError> for Error` with [`Error::extension`];
+/// [`Error::downcast_ref`] returns the wrapped error.
 #[derive(Clone)]
 pub struct ExtensionError(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -38,7 +38,7 @@ impl Error {
         Self::Extension(ExtensionError(Arc::new(error)))
     }
 
-    /// The error of type `E` that was given to [`Self::extension`]; `None` for any other error.
+    /// Returns the error of type `E` that was passed to [`Self::extension`]; `None` for any other error.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
             Self::Extension(ExtensionError(error)) => error.downcast_ref(),

@@ -1,4 +1,4 @@
-//! [`GraphError`]: what goes wrong with captures, graphs and their executables.
+//! [`GraphError`]: errors of captures, graphs and their executables.
 
 use super::DeviceId;
 use super::Error;
@@ -7,21 +7,21 @@ use super::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Something that must wait for work, while work is being captured and does not run.
+    /// An operation that must wait for work, while work is being captured and does not run.
     #[error("a capture is active on the device; do this before it begins or after it ends")]
     CaptureUnderway,
 
-    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture continues.
+    /// A call on a stream that is being captured, which cannot become part of a graph. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
         /// The call.
         call: &'static str,
-        /// Why, and what to do instead.
+        /// The reason, and the alternative.
         instead: &'static str,
     },
 
-    /// A call that would have to come after captured work on the same buffer, or before which captured work reads it. That
-    /// work does not run before its graph is launched. The capture continues.
+    /// A call that would have to run after captured work on the same buffer, or before captured work that reads it.
+    /// Captured work does not run before its graph is launched. The capture continues.
     #[error(
         "{call}: the buffer of {bytes} bytes is used by work that is being captured, which runs only when the graph is \
          launched; call it before the capture begins, after it ends, or on a stream of the capture"
@@ -29,19 +29,19 @@ pub enum GraphError {
     UsedInCapture {
         /// The call.
         call: &'static str,
-        /// The bytes of the buffer.
+        /// Size of the buffer, in bytes.
         bytes: usize,
     },
 
-    /// A call that only makes sense while a graph is captured.
+    /// A call that is valid only while a graph is being captured.
     #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
     NotCapturing {
         /// The call.
         call: &'static str,
     },
 
-    /// A function of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has such functions, as
-    /// its own.
+    /// A function of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has such
+    /// functions itself.
     #[error(
         "a function of `Stream::on_graph_launch` launched a graph that has such functions itself, and would wait for them \
          forever; launch that graph elsewhere"
@@ -55,11 +55,11 @@ pub enum GraphError {
     )]
     SharedStream,
 
-    /// Something belongs to a capture that has ended.
+    /// An object of a capture that has ended.
     #[error("the capture has ended; what was recorded in it can only be waited for within it")]
     CaptureEnded,
 
-    /// A stream that is being captured was to wait for something outside.
+    /// A stream that is being captured was told to wait for an event or stream outside the capture.
     #[error(
         "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
          wait before the capture begins, or let the other stream take part by waiting for this one first"
@@ -69,14 +69,14 @@ pub enum GraphError {
         what: &'static str,
     },
 
-    /// A capture ended although other streams took part that its own did not wait for.
+    /// A capture ended while other streams took part in it that its origin stream has not waited for (unjoined work).
     #[error(
         "streams took part in the capture that the stream where it began has not waited for; \
          call `wait_stream` for each before the capture ends"
     )]
     NotJoined,
 
-    /// The graph may hold work that it does not know of.
+    /// The graph may contain work that the runtime has no record of.
     #[error(
         "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
@@ -91,37 +91,38 @@ pub enum GraphError {
     BufferDropped {
         /// The device of the buffer.
         device: DeviceId,
-        /// The bytes of the buffer.
+        /// Size of the buffer, in bytes.
         bytes: usize,
     },
 
-    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a [`MappedBuffer`](crate::MappedBuffer).
+    /// The program holds the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a
+    /// [`MappedBuffer`](crate::MappedBuffer).
     #[error("the host buffer is locked by the program; drop the guard of its `lock` first")]
     HostBufferInUse,
 
-    /// An executable was to be updated from a graph of another form.
+    /// An executable graph could not be updated from a graph of different topology.
     #[error("the graph cannot be updated in place: {reason}; instantiate the new graph instead")]
     NotUpdated {
-        /// In what they differ, as the driver says it.
+        /// The difference, as the driver reports it.
         reason: String,
     },
 
-    /// A node, or a condition, of one graph was used with another.
+    /// A node or condition of one graph was used with another.
     #[error(
         "the node or condition belongs to a different graph than this one, or than the one the executable was made of \
          or last updated from"
     )]
     NodeOfOtherGraph,
 
-    /// New arguments of a node need an order that the graph does not have.
+    /// New arguments of a node need an ordering that the graph does not have.
     #[error(
         "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
          the new arguments and update from that"
     )]
     NodeConflict {
-        /// The node that was to be changed, by the order in which nodes were added.
+        /// Index of the node to change, in the order in which nodes were added.
         node: usize,
-        /// The node with which it conflicts.
+        /// Index of the conflicting node.
         other: usize,
     },
 
@@ -130,7 +131,7 @@ pub enum GraphError {
         "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
     )]
     EmptyLaunch {
-        /// The instance's symbol.
+        /// The symbol of the kernel instance.
         kernel: String,
     },
 }

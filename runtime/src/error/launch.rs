@@ -1,4 +1,4 @@
-//! [`LaunchError`]: errors of launches, and the launches they belong to.
+//! [`LaunchError`]: errors of launches, and the recent launches that a fault may come from.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,24 +10,24 @@ use gpu_spec::WrongLength;
 
 use crate::driver::LaunchConfig;
 
-/// A launch that device or kernel do not allow. Nothing was launched.
+/// A launch that the device or the kernel does not allow. Nothing was launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A block has more threads than it may.
+    /// A block has too many threads.
     #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
     BlockTooLarge {
         /// The instance's symbol.
         kernel: String,
         /// Threads of the requested block.
         threads: u64,
-        /// The most there may be.
+        /// Maximum number of threads.
         limit: u32,
-        /// Whose limit it is.
+        /// The source of the limit.
         by: BlockLimit,
     },
 
-    /// A block is longer in one dimension than the device allows.
+    /// A block is larger in one dimension than the device allows.
     #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
     BlockShape {
         /// The instance's symbol.
@@ -38,16 +38,16 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
-    /// Slices or views whose lengths are not as the kernel requires.
+    /// Slices or views whose lengths violate the kernel's requirements.
     #[error("kernel `{kernel}`: {wrong}")]
     WrongLengths {
         /// The instance's symbol.
         kernel: String,
-        /// What is wrong with them.
+        /// The mismatch.
         wrong: WrongLength,
     },
 
-    /// Another block than the kernel requires.
+    /// A block other than the one the kernel requires.
     #[error(
         "kernel `{kernel}` requires blocks of {} threads, and the launch has {}; leave the block to the kernel, as \
          `Launch::cover((width, height))` does",
@@ -56,13 +56,13 @@ pub enum LaunchError {
     RequiredBlock {
         /// The instance's symbol.
         kernel: String,
-        /// The kernel's block, as `#[kernel(block(…))]` says.
+        /// The kernel's block, as declared by `#[kernel(block(…))]`.
         required: [u32; 3],
-        /// The requested block; `None` for a launch of a number of threads.
+        /// The requested block; `None` for a launch given as a number of threads.
         found: Option<[u32; 3]>,
     },
 
-    /// Other clusters than the kernel requires.
+    /// A cluster other than the one the kernel requires.
     #[error(
         "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or take the kernel's",
         sides(required),
@@ -71,13 +71,13 @@ pub enum LaunchError {
     RequiredCluster {
         /// The instance's symbol.
         kernel: String,
-        /// The kernel's cluster, as `#[kernel(cluster(…))]` says.
+        /// The kernel's cluster, as declared by `#[kernel(cluster(…))]`.
         required: [u32; 3],
         /// The requested cluster.
         found: [u32; 3],
     },
 
-    /// More dimensions than the kernel's mutable views have.
+    /// A launch with more dimensions than the kernel's mutable views have.
     #[error(
         "kernel `{kernel}`: grid {} of blocks {} has more dimensions than the view `{view}`, which gives {}",
         sides(grid), sides(block),
@@ -97,11 +97,11 @@ pub enum LaunchError {
         block: [u32; 3],
         /// The view, as written in the source.
         view: String,
-        /// The most dimensions that the launch may have.
+        /// Maximum number of dimensions of the launch.
         dimensions: usize,
     },
 
-    /// More threads along a side than a view in two or three dimensions can count.
+    /// More than 2^32 threads along one side of a 2-D or 3-D view.
     #[error(
         "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer and let them loop",
         sides(grid),
@@ -116,7 +116,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// An extent to cover that is longer than a grid.
+    /// An extent to cover that exceeds the largest grid.
     #[error(
         "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
     )]
@@ -125,7 +125,7 @@ pub enum LaunchError {
         kernel: String,
     },
 
-    /// A block or a grid with a zero in it.
+    /// A block or a grid with a zero dimension.
     #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
     EmptyLaunch {
         /// The instance's symbol.
@@ -136,7 +136,7 @@ pub enum LaunchError {
         dimensions: [u32; 3],
     },
 
-    /// A grid longer in one dimension than the device allows.
+    /// A grid larger in one dimension than the device allows.
     #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
     GridTooLarge {
         /// The instance's symbol.
@@ -159,7 +159,7 @@ pub enum LaunchError {
         dynamic_bytes: u32,
         /// The kernel's static shared memory, in bytes.
         static_bytes: u32,
-        /// The most a block can have, in bytes.
+        /// Maximum shared memory per block, in bytes.
         limit: u32,
     },
 
@@ -168,13 +168,13 @@ pub enum LaunchError {
     ArgumentCount {
         /// The instance's symbol.
         kernel: String,
-        /// The number that it takes: a slice or view counts twice.
+        /// The number of parameters; a slice or view counts twice.
         expected: usize,
-        /// The number that was passed.
+        /// The number of arguments passed.
         got: usize,
     },
 
-    /// Clusters on a device that has none.
+    /// A cluster launch on a device without clusters.
     #[error(
         "kernel `{kernel}`: {device} has no clusters (compute capability {}.{}, they need 9.0); launch it without `cluster`",
         capability.0, capability.1
@@ -188,7 +188,7 @@ pub enum LaunchError {
         capability: (u32, u32),
     },
 
-    /// A cluster that is not on the device at once.
+    /// A cluster that does not fit on the device.
     #[error(
         "kernel `{kernel}`: a cluster of {cluster:?} has {} blocks, and with this block and shared memory at most {limit} \
          fit; use a smaller cluster, smaller blocks or less shared memory",
@@ -199,11 +199,11 @@ pub enum LaunchError {
         kernel: String,
         /// The requested cluster.
         cluster: [u32; 3],
-        /// Blocks of the largest cluster there can be.
+        /// Number of blocks in the largest possible cluster.
         limit: u32,
     },
 
-    /// A grid that clusters do not divide.
+    /// A grid that is not a multiple of the cluster.
     #[error(
         "kernel `{kernel}`: grid {grid:?} is not a multiple of the cluster {cluster:?}; round every side of the grid up to one"
     )]
@@ -216,7 +216,7 @@ pub enum LaunchError {
         cluster: [u32; 3],
     },
 
-    /// More threads than a kernel can count.
+    /// More threads than a kernel can index.
     #[error(
         "kernel `{kernel}`: grid {grid:?} of blocks {block:?} has 2^63 threads or more; launch fewer and let them loop"
     )]
@@ -229,7 +229,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// A cooperative launch on a device that has none.
+    /// A cooperative launch on a device that does not support it.
     #[error(
         "kernel `{kernel}`: {device} cannot keep all blocks of a grid on the device at once; its blocks must not wait for each other"
     )]
@@ -240,7 +240,7 @@ pub enum LaunchError {
         device: DeviceId,
     },
 
-    /// A cooperative grid that is not on the device at once.
+    /// A cooperative grid whose blocks cannot all be resident at once.
     #[error(
         "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
          once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
@@ -248,39 +248,39 @@ pub enum LaunchError {
     CooperativeGridTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// Blocks of the requested grid.
+        /// Number of blocks in the requested grid.
         blocks: u64,
-        /// The most there can be.
+        /// Maximum number of blocks.
         limit: u64,
     },
 
-    /// Unchecked arguments that take more than a launch can have.
+    /// Unchecked arguments over the size limit of a launch.
     #[error(
         "kernel `{kernel}`: {bytes} bytes of arguments are over the limit of {limit}; pass a pointer to a buffer that has them"
     )]
     ArgumentBytes {
         /// The instance's symbol.
         kernel: String,
-        /// Bytes that the arguments take.
+        /// Total size of the arguments, in bytes.
         bytes: usize,
-        /// The most they can take.
+        /// Maximum size, in bytes.
         limit: usize,
     },
 
-    /// An unchecked argument that is not of its parameter's type.
+    /// An unchecked argument whose size differs from its parameter's.
     #[error("kernel `{kernel}`: argument {argument} has {got} bytes, and the parameter has {expected}")]
     ArgumentSize {
         /// The instance's symbol.
         kernel: String,
-        /// Which one, from 1.
+        /// Index of the argument, from 1.
         argument: usize,
-        /// Bytes of the parameter.
+        /// Size of the parameter, in bytes.
         expected: usize,
-        /// Bytes of the argument.
+        /// Size of the argument, in bytes.
         got: usize,
     },
 
-    /// A dependent launch of a kernel that does not wait for the one before it.
+    /// A dependent launch (programmatic dependent launch) of a kernel that does not wait for the kernel before it.
     #[error(
         "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \
          launch it without `dependent`, or declare it so and let it wait"
@@ -305,9 +305,9 @@ fn sides([x, y, z]: &[u32; 3]) -> String {
 pub struct RecentLaunch {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// Grid, block and the rest.
+    /// The full launch configuration: grid, block and the other settings.
     pub config: LaunchConfig,
-    /// The stream's number, [`Stream::id`](crate::Stream::id).
+    /// The stream's ID, [`Stream::id`](crate::Stream::id).
     pub stream: u64,
 }
 
@@ -317,7 +317,7 @@ impl fmt::Display for RecentLaunch {
     }
 }
 
-/// Launches that may have been running when a device stopped, each once.
+/// Launches that may have been running when a device stopped, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecentLaunches(Arc<Vec<RecentLaunch>>);
 
@@ -335,10 +335,10 @@ impl Deref for RecentLaunches {
     }
 }
 
-/// The most launches that are described one by one.
+/// Maximum number of launches that are described one by one.
 const DESCRIBED: usize = 4;
 
-/// `; it was launched on stream 3, grid …`, or the last of several launches that it can have been.
+/// Returns `; it was launched on stream 3, grid …`, or the last of several candidate launches.
 pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     match launches {
         [] => String::new(),
@@ -358,7 +358,7 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     }
 }
 
-/// Whose limit a block is over.
+/// The source of a block-size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockLimit {
     /// The device's largest block.

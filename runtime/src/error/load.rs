@@ -1,11 +1,11 @@
-//! [`LoadError`]: errors of code that is loaded at run time.
+//! [`LoadError`]: errors of code loaded at run time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{DeviceId, Error};
 
-/// PTX, a cubin or a fatbin that is not loaded, or a kernel that it does not have.
+/// PTX, a cubin or a fatbin that could not be loaded, or that lacks the requested kernel.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -14,11 +14,11 @@ pub enum LoadError {
     File {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 
-    /// Bytes that are neither PTX nor a cubin nor a fatbin.
+    /// Bytes that are not PTX, a cubin or a fatbin.
     #[error("{code} is not a PTX, cubin or fatbin: {reason}")]
     NotCode {
         /// The file, or `the code`.
@@ -27,7 +27,7 @@ pub enum LoadError {
         reason: String,
     },
 
-    /// Code for GPUs on an emulated device.
+    /// GPU code loaded on an emulated device.
     #[error(
         "{code} needs a GPU, and {device} is emulated; load it on a CUDA device, or run a kernel written in Rust"
     )]
@@ -38,7 +38,7 @@ pub enum LoadError {
         device: DeviceId,
     },
 
-    /// The driver refused it.
+    /// Code that the driver rejected.
     #[error("{device} (compute capability {}.{}) does not take {code}: {source_error}", capability.0, capability.1)]
     Rejected {
         /// The file, or `the code`.
@@ -47,11 +47,11 @@ pub enum LoadError {
         device: DeviceId,
         /// Its compute capability.
         capability: (u32, u32),
-        /// The driver's error, with what its compiler said.
+        /// The driver's error, including the compiler's log.
         source_error: Arc<Error>,
     },
 
-    /// There is no kernel of that name.
+    /// No kernel has that name.
     #[error("{code} has no kernel `{}`{}", kernel.escape_debug(), has(kernels))]
     NoKernel {
         /// The file, or `the code`.
@@ -62,7 +62,7 @@ pub enum LoadError {
         kernels: Vec<String>,
     },
 
-    /// There is no global variable of that name.
+    /// No global variable has that name.
     #[error(
         "{code} has no global `{}`; names are as the PTX has them, and a variable that is in no other file needs `.visible`",
         global.escape_debug()
@@ -75,7 +75,7 @@ pub enum LoadError {
     },
 }
 
-/// How many kernels are named.
+/// Maximum number of kernels listed.
 const NAMED: usize = 16;
 
 fn has(kernels: &[String]) -> String {

@@ -1,6 +1,6 @@
-//! The crate's one [`Error`]: every variant says what was wrong, with the figures, and what to do about it.
+//! The crate's [`Error`] type: every variant says what was wrong, with the figures, and how to fix it.
 //!
-//! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
+//! Errors are plain data and can be cloned: a lost device returns the same cause from every later call.
 
 mod device_id;
 mod extension;
@@ -41,15 +41,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver could not be used, or a call of it failed.
+    /// The driver could not be used, or a driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
 
-    /// An error of a crate built on this one: of a library's call, an operation.
+    /// An error of a crate built on this one, for example from a library call.
     #[error(transparent)]
     Extension(ExtensionError),
 
-    /// Every fitting form of the image is newer than the driver.
+    /// Every suitable form of the image is newer than the driver.
     #[error(
         "the NVIDIA driver is too old for the GPU image `{image}`: it needs PTX {}, the driver (CUDA {driver_version}) \
          compiles up to PTX {}; update the driver, or build the image for an older one",
@@ -58,7 +58,7 @@ pub enum Error {
     DriverTooOld {
         /// The image's name.
         image: String,
-        /// The least PTX version among the fitting forms, as `10 * major + minor`.
+        /// The lowest PTX version among the suitable forms, as `10 * major + minor`.
         needs: u32,
         /// The newest PTX version the driver compiles, as `10 * major + minor`.
         has: u32,
@@ -77,7 +77,7 @@ pub enum Error {
     NoImage {
         /// The image's name.
         image: String,
-        /// Why the builder made none.
+        /// The reason why the builder made none.
         reason: String,
     },
 
@@ -99,7 +99,7 @@ pub enum Error {
         has: String,
     },
 
-    /// The driver did not link kernels that launch kernels.
+    /// The driver failed to link a kernel that launches kernels or sets a graph's conditions.
     #[error(
         "kernel `{kernel}` launches kernels or sets a graph's conditions, and the driver (for CUDA {driver_version}) \
          does not link it with NVIDIA's device runtime, libcudadevrt: {source_error}; a driver as new as the CUDA tools \
@@ -114,16 +114,16 @@ pub enum Error {
         source_error: Arc<Error>,
     },
 
-    /// A text that names no device.
+    /// A text that is not a device name.
     #[error("unknown device `{0}`; use `cuda`, `cuda:N`, `cpu` or `cpu:N`")]
     UnknownDevice(String),
 
-    /// A device index beyond those there are.
+    /// A device index beyond the last device.
     #[error("there is no device {device}: {}", device_count(*device, *count))]
     NoSuchDevice {
         /// The requested device.
         device: DeviceId,
-        /// How many devices of its kind there are.
+        /// The number of devices of that kind.
         count: u32,
     },
 
@@ -143,7 +143,7 @@ pub enum Error {
         holds: String,
     },
 
-    /// A kernel type of another package of the same name than the image's: cargo linked the program with it.
+    /// A kernel type of a different package with the same name as the image's: cargo linked the program with it.
     #[error(
         "the program was linked with kernel `{kernel}` of another package named {package} than the one that its GPU image was \
          built from: cargo takes packages of the same name for each other where two projects share a target folder; give \
@@ -156,7 +156,7 @@ pub enum Error {
         package: String,
     },
 
-    /// Code that does not unpack to what the builder packed.
+    /// GPU code that does not unpack to what the builder packed.
     #[error("the GPU code in this program is damaged; build the program again")]
     DamagedImage,
 
@@ -170,21 +170,21 @@ pub enum Error {
         kernel: String,
         /// The device.
         device: DeviceId,
-        /// The least architecture the kernel asks for, as `10 * major + minor`; 0 for any.
+        /// The lowest architecture the kernel requires, as `10 * major + minor`; 0 for any.
         min_arch: u32,
         /// The device's compute capability.
         capability: (u32, u32),
     },
 
-    /// A launch that device or kernel do not allow.
+    /// A launch that the device or the kernel does not allow.
     #[error("{0}")]
     Launch(LaunchError),
 
-    /// Code that is loaded at run time.
+    /// An error of code loaded at run time.
     #[error(transparent)]
     Load(LoadError),
 
-    /// A stack limit.
+    /// An error of a stack limit.
     #[error(transparent)]
     Stack(StackError),
 
@@ -199,21 +199,21 @@ pub enum Error {
         right: usize,
     },
 
-    /// Sides that are not those of a view in two or three dimensions of some elements.
+    /// Extents that do not form a 2-D or 3-D view of the elements.
     #[error("{len} elements as a view of {extents}: {reason}")]
     BadExtents {
         /// Width, height and depth.
         extents: String,
-        /// Elements there are.
+        /// Number of elements.
         len: usize,
-        /// What is wrong.
+        /// The mismatch.
         reason: String,
     },
 
-    /// Elements of a buffer cannot be a tensor of this layout.
+    /// Elements of a buffer that cannot form a tensor of this layout.
     #[error("a tensor map cannot be made: {reason}")]
     BadTensorMap {
-        /// What is wrong, and what to do.
+        /// The mismatch, and the remedy.
         reason: String,
     },
 
@@ -226,23 +226,23 @@ pub enum Error {
         list: &'static str,
     },
 
-    /// Lengths of chunks that do not divide a buffer among the streams.
+    /// Chunk lengths that do not divide a buffer among the streams.
     #[error(
         "scatter: {chunks} chunk lengths of {total} elements in all, for {streams} streams and a source of {len} elements; \
          pass a length for each stream, that add up to the source's"
     )]
     BadChunks {
-        /// Lengths there are.
+        /// Number of chunk lengths.
         chunks: usize,
-        /// Their sum in elements, at most `usize::MAX`.
+        /// Their sum in elements, capped at `usize::MAX`.
         total: usize,
-        /// Streams there are.
+        /// Number of streams.
         streams: usize,
-        /// Elements of the source.
+        /// Number of elements of the source.
         len: usize,
     },
 
-    /// Two numbers or lengths of rows that should be equal are not.
+    /// Two row counts or row lengths that should be equal are not.
     #[error(
         "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",
         left.0, left.1, right.0, right.1
@@ -250,35 +250,35 @@ pub enum Error {
     ShapeMismatch {
         /// The operation.
         operation: &'static str,
-        /// Rows, and elements of a row, on the left (the destination).
+        /// Number of rows, and elements per row, on the left (the destination).
         left: (usize, usize),
-        /// Rows, and elements of a row, on the right (the source).
+        /// Number of rows, and elements per row, on the right (the source).
         right: (usize, usize),
     },
 
-    /// Something of one device was used with another.
+    /// An object of one device was used with another device.
     #[error("{operation}: {what} is on {found}, {beside} is on {expected}; {remedy}")]
     DifferentDevices {
         /// The operation.
         operation: String,
         /// The item on the wrong device, for example `argument 2`.
         what: String,
-        /// Where it is.
+        /// The device of that item.
         found: DeviceId,
-        /// What it was used with, for example `the stream`.
+        /// The other item, for example `the stream`.
         beside: &'static str,
-        /// Where that is.
+        /// The device of the other item.
         expected: DeviceId,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 
-    /// A number of elements whose bytes do not fit an address.
+    /// A number of elements whose size in bytes is not addressable.
     #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
     TooManyElements {
         /// Requested elements.
         elements: usize,
-        /// Bytes of one.
+        /// Size of an element, in bytes.
         element_bytes: usize,
     },
 
@@ -289,15 +289,15 @@ pub enum Error {
         from: &'static str,
         /// The requested type.
         to: &'static str,
-        /// How many elements there are.
+        /// Number of elements.
         len: usize,
-        /// The address of the first.
+        /// Address of the first element.
         address: u64,
         /// The mismatch.
         reason: String,
     },
 
-    /// An address of which no buffer can be made.
+    /// An address that cannot become a buffer.
     #[error("cannot make a buffer of {device} from {bytes} bytes at {address:#x}: {reason}")]
     BadAddress {
         /// The device.
@@ -310,16 +310,16 @@ pub enum Error {
         reason: String,
     },
 
-    /// The device has not enough memory. The program continues: what was allocated stays as it was.
+    /// The device does not have enough memory. The program continues: existing allocations are unaffected.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
 
-    /// More bytes than any device has.
+    /// A request for more bytes than any device has.
     #[error("asked for {} of memory, more than any device has; the maximum is {}", Bytes(*bytes), Bytes(*largest))]
     AllocationTooLarge {
         /// Requested bytes.
         bytes: u64,
-        /// The most there can be.
+        /// The maximum.
         largest: u64,
     },
 
@@ -341,7 +341,8 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Work with a stream's scratch memory requested scratch memory of the same stream, for this purpose.
+    /// Scratch memory of a stream was requested, for this purpose, by work that already holds scratch memory of that
+    /// stream.
     #[error(
         "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"
     )]
@@ -367,12 +368,12 @@ pub enum Error {
         device: DeviceId,
     },
 
-    /// Two devices that cannot reach each other's memory.
+    /// Two devices without peer access.
     #[error("{peer} cannot reach the memory of {device}; copy through the host")]
     NoPeerAccess {
-        /// Whose memory it is.
+        /// The device that owns the memory.
         device: DeviceId,
-        /// Which device was to reach it.
+        /// The device that cannot reach it.
         peer: DeviceId,
     },
 
@@ -387,12 +388,12 @@ pub enum Error {
         reason: String,
     },
 
-    /// A name that is no allocator option.
+    /// A name that is not an allocator option.
     #[error("unknown allocator option `{option}`; {known}")]
     UnknownAllocatorOption {
         /// The name.
         option: String,
-        /// The nearest name, and all there are.
+        /// The nearest name, and all valid names.
         known: String,
     },
 
@@ -400,19 +401,19 @@ pub enum Error {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 
-    /// Page-locked host memory is exhausted.
+    /// The limit of page-locked host memory was reached.
     #[error(
         "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
         Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
     )]
     PinnedOutOfMemory {
-        /// The device whose buffers it is for.
+        /// The device of the buffers.
         device: DeviceId,
-        /// Requested bytes, as rounded; those of the reserve segment when that could not be made.
+        /// Requested bytes, as rounded; the size of the reserve segment if that could not be allocated.
         asked: u64,
         /// Page-locked bytes that the device's buffers and cache hold.
         held: u64,
-        /// Bytes of them that no buffer has and no stream uses: the rest of the reserve segment.
+        /// Held bytes that belong to no buffer and that no stream uses: the rest of the reserve segment.
         cached: u64,
         /// The limit that was reached; `None` if the system has no more.
         limit: Option<u64>,
@@ -431,15 +432,15 @@ pub enum Error {
         device: DeviceId,
         /// The panic's text.
         message: String,
-        /// The kernels it can have been: one when known, several when more were in flight.
+        /// The kernels that may have panicked: one if known, several if more were in flight.
         kernel: Vec<String>,
-        /// The launches it can have been, as far as they are remembered, each once.
+        /// The launches that may have panicked, as far as they are remembered, without duplicates.
         launches: RecentLaunches,
         /// `file:line:column`.
         location: Option<String>,
-        /// The block.
+        /// The block index.
         block: Option<[u32; 3]>,
-        /// The thread in its block.
+        /// The thread index within its block.
         thread: Option<[u32; 3]>,
     },
 
@@ -448,49 +449,49 @@ pub enum Error {
     Deadlock {
         /// The device.
         device: DeviceId,
-        /// Which threads wait where.
+        /// The waiting threads, and where each one waits.
         message: String,
-        /// The kernels it can have been.
+        /// The kernels that may have deadlocked.
         kernel: Vec<String>,
-        /// The launches it can have been, as far as they are remembered, each once.
+        /// The launches that may have deadlocked, as far as they are remembered, without duplicates.
         launches: RecentLaunches,
-        /// Where in the source, when known.
+        /// The source location, if known.
         location: Option<String>,
     },
 
-    /// A kernel did something the device stops for: a bad address, an illegal instruction.
+    /// A kernel caused a device fault: an illegal address, an illegal instruction.
     #[error("{} stopped{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
     KernelFault {
         /// The device.
         device: DeviceId,
         /// The driver's error.
         message: String,
-        /// The kernels it can have been.
+        /// The kernels that may have faulted.
         kernel: Vec<String>,
-        /// The launches it can have been, as far as they are remembered, each once.
+        /// The launches that may have faulted, as far as they are remembered, without duplicates.
         launches: RecentLaunches,
-        /// Where in the source, when known.
+        /// The source location, if known.
         location: Option<String>,
     },
 
-    /// A [check](crate::check) found races or wrong accesses to memory in launches that the calling thread has enqueued. The
-    /// device goes on.
+    /// A [check](crate::check) found races or invalid memory accesses in launches that the calling thread enqueued. The
+    /// device stays usable.
     #[error("a check on {device} found: {findings}")]
     Findings {
         /// The device.
         device: DeviceId,
-        /// What was found since the last error.
+        /// The findings since the last error.
         findings: Arc<Findings>,
     },
 
-    /// Kernels are not checked here.
+    /// Kernels on this device are not checked.
     #[error("kernels on {device} are not checked: {}", checked_advice(*device))]
     NotChecked {
         /// The device.
         device: DeviceId,
     },
 
-    /// An earlier fault stopped the device's context; nothing works on it any more.
+    /// An earlier fault stopped the device's context; all further work on it fails.
     #[error(
         "{device} is lost since an earlier fault ({cause}); drop every buffer, stream and handle of it, then open it again"
     )]
@@ -501,7 +502,7 @@ pub enum Error {
         cause: Arc<Error>,
     },
 
-    /// Work was not done in time.
+    /// Work did not finish before the timeout.
     #[error(
         "work on {device} was not done after {waited_ms} ms; {}",
         if kernels.is_empty() { "no kernel was launched on the stream".to_owned() } else { format!("launched last: {}", kernels.join(", ")) }
@@ -509,13 +510,13 @@ pub enum Error {
     Timeout {
         /// The device.
         device: DeviceId,
-        /// How long was waited, in milliseconds.
+        /// Time waited, in milliseconds.
         waited_ms: u64,
         /// The kernels still running or waiting, oldest first (the last few).
         kernels: Vec<String>,
     },
 
-    /// A stream that other code made and destroyed while it was still in use here.
+    /// A stream created by other code was destroyed while this crate still used it.
     #[error(
         "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
     )]
@@ -524,7 +525,7 @@ pub enum Error {
         device: DeviceId,
     },
 
-    /// A handle that is another stream on each thread.
+    /// The per-thread default stream handle, which denotes a different stream on each thread, cannot be adopted.
     #[error(
         "the per-thread default stream cannot be adopted; adopt a stream that was created, or the legacy default stream"
     )]
@@ -537,7 +538,7 @@ pub enum Error {
         operation: &'static str,
     },
 
-    /// The process was made by `fork` from one that had opened devices.
+    /// The process was forked from one that had opened devices.
     #[error(
         "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
     )]
@@ -549,7 +550,7 @@ pub enum Error {
     )]
     InObserver,
 
-    /// An event was recorded on, or read for, a device that it is not of.
+    /// An event was recorded on, or read for, a device other than its own.
     #[error("the event belongs to {event}, the stream is on {stream}; record a new event for that device")]
     EventOfOtherDevice {
         /// The event's device.
@@ -558,12 +559,12 @@ pub enum Error {
         stream: DeviceId,
     },
 
-    /// Elapsed time of events that do not measure it.
+    /// Elapsed time was requested for events that do not record it.
     #[error("no elapsed time: {0}")]
     NoElapsedTime(&'static str),
 }
 
-/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+/// Prints the `Display` message, so that `main` and `unwrap` show readable text.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -571,7 +572,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// CUDA's error code, when a driver call failed: see [`code`].
+    /// Returns CUDA's error code if a driver call failed: see [`code`].
     pub fn driver_code(&self) -> Option<u32> {
         match self {
             Self::Driver(error) => error.code(),
@@ -580,7 +581,7 @@ impl Error {
         }
     }
 
-    /// Whether the device is lost: this error, or what it reports, stopped the context.
+    /// Returns true if the device is lost: this error, or the error it reports, stopped the context.
     pub fn is_device_lost(&self) -> bool {
         matches!(
             self,
@@ -591,7 +592,7 @@ impl Error {
         ) || self.stops_context()
     }
 
-    /// Whether a driver call failed with a code after which the context does nothing more.
+    /// Returns true if a driver call failed with a code after which the context is unusable.
     pub(crate) fn stops_context(&self) -> bool {
         match self {
             Self::Driver(error) => error.stops_context(),

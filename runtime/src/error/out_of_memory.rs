@@ -1,43 +1,43 @@
-//! [`OutOfMemory`]: what the error of a failed request says.
+//! [`OutOfMemory`]: details of a failed memory request.
 
 use std::fmt;
 
 use super::{Bytes, DeviceId};
 
-/// A request that could not be served, and where the memory is. All sizes are in bytes.
+/// A memory request that could not be served, and the current memory usage. All sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceId,
-    /// The request.
+    /// Requested bytes.
     pub asked: u64,
-    /// Bytes that were requested from the driver for it.
+    /// Bytes requested from the driver to serve it.
     pub segment: u64,
-    /// Bytes of memory that the device has.
+    /// Total memory of the device.
     pub total: u64,
-    /// Bytes of it that no process uses.
+    /// Memory that no process uses.
     pub free: u64,
-    /// The most that may be reserved, if a memory fraction is set.
+    /// Maximum that may be reserved, if a memory fraction is set.
     pub limit: Option<u64>,
-    /// Bytes that the program has reserved from the driver.
+    /// Memory that the program has reserved from the driver.
     pub reserved: u64,
     /// Blocks in use.
     pub allocated: u64,
-    /// Blocks that were freed but that work on other streams may still use.
+    /// Freed blocks that work on other streams may still use.
     pub pending: u64,
-    /// Free blocks of the request's own stream and pool.
+    /// Free blocks of the request's stream and pool.
     pub cached: u64,
-    /// The largest of them.
+    /// The largest of those free blocks.
     pub largest_cached: u64,
     /// Free blocks of other streams, in the default pool.
     pub cached_by_other_streams: u64,
-    /// Free blocks of private pools, other than the request's.
+    /// Free blocks of private pools other than the request's.
     pub cached_in_private_pools: u64,
     /// Other processes on the device and their memory, where the system reports it.
     pub other_processes: Vec<(u32, u64)>,
-    /// Whether a graph is being captured, so that nothing could be waited for.
+    /// True if a graph is being captured, so that the allocator could not wait.
     pub capturing: bool,
-    /// Whether segments of the request's pool can grow in place.
+    /// True if segments of the request's pool can grow in place.
     pub expandable: bool,
 }
 

@@ -1,12 +1,12 @@
-//! [`PoolId`]: which memory pool.
+//! [`PoolId`]: ID of a memory pool.
 
 use std::fmt;
 
-/// Identity of a pool: `(0, 0)` the default pool, `(0, n)` made by a user, `(n, 0)` made for a graph.
+/// ID of a pool: `(0, 0)` is the default pool, `(0, n)` a user's pool, `(n, 0)` a graph's private pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolId(pub u64, pub u64);
 
-/// As in the keys of statistics: `0_1`.
+/// Formats the ID as in the keys of statistics: `0_1`.
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}_{}", self.0, self.1)

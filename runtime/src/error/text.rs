@@ -1,4 +1,4 @@
-//! The words of errors: sizes, devices, kernels, and what to do.
+//! Text of error messages: sizes, devices, kernels, remedies.
 
 use std::fmt;
 

@@ -11,16 +11,16 @@ use super::reactor::Waiter;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// A future that is ready when an event's stream has reached the event's last record: `event.await`, `(&event).await`.
+/// A future that is ready when the stream has reached the last record of an event: `event.await`, `(&event).await`.
 ///
-/// It blocks no thread, needs no particular executor, and may be polled from any thread. A fault of the device wakes it. It
-/// may be dropped at any time: what was enqueued runs on, and keeps what it uses.
+/// It blocks no thread, needs no particular executor, and may be polled from any thread. A fault of the device wakes
+/// it. It may be dropped at any time: enqueued work continues, and keeps the memory that it uses.
 ///
-/// For the first 50 microseconds it has itself polled again at once, so that short work costs no switch of threads; later one
-/// thread of the process wakes all futures. An emulated device with a
-/// schedule (`EmulatedDriverBuilder::stepped`) runs nothing while it is only awaited.
+/// For the first 50 microseconds it requests to be polled again at once, so that short work costs no thread switch.
+/// After that, one thread of the process wakes all futures. An emulated device with a schedule
+/// (`EmulatedDriverBuilder::stepped`) runs nothing while it is only awaited.
 ///
-/// Errors are those of [`Event::synchronize`]; in a [host function](Stream::host_function) the driver refuses.
+/// Errors are those of [`Event::synchronize`]; in a [host function](Stream::host_function) the driver refuses the call.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Reached<E: Borrow<Event> = Event> {
     // Dropped before the event.
@@ -35,7 +35,7 @@ impl<E: Borrow<Event>> Reached<E> {
     }
 }
 
-// Nothing is pinned in it.
+// Nothing in it is pinned.
 impl<E: Borrow<Event>> Unpin for Reached<E> {}
 
 impl<E: Borrow<Event>> Future for Reached<E> {
@@ -47,7 +47,7 @@ impl<E: Borrow<Event>> Future for Reached<E> {
     }
 }
 
-/// Waits until the event's stream has reached its last record: see [`Reached`].
+/// Waits until the event's stream has reached the last record: see [`Reached`].
 impl IntoFuture for Event {
     type Output = Result<()>;
     type IntoFuture = Reached;
@@ -57,7 +57,7 @@ impl IntoFuture for Event {
     }
 }
 
-/// As for [`Event`]. When the event is recorded anew meanwhile, the new record may be what is waited for.
+/// Same as for [`Event`]. If the event is recorded again meanwhile, the future may wait for the new record.
 impl<'e> IntoFuture for &'e Event {
     type Output = Result<()>;
     type IntoFuture = Reached<&'e Event>;
@@ -73,7 +73,7 @@ impl<E: Borrow<Event>> fmt::Debug for Reached<E> {
     }
 }
 
-/// A future that is ready when a stream has done what had been enqueued: see [`Stream::completed`].
+/// A future that is ready when a stream has finished the work that was enqueued: see [`Stream::completed`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completed(std::result::Result<Reached, Error>);
@@ -90,8 +90,8 @@ impl Future for Completed {
 }
 
 impl Stream {
-    /// A future that is ready when everything enqueued so far has run. It does not wait for work enqueued after this
-    /// call. It blocks no thread and needs no particular executor: see [`Reached`].
+    /// Returns a future that is ready when everything enqueued so far has run. It does not wait for work enqueued after
+    /// this call. It blocks no thread and needs no particular executor: see [`Reached`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
@@ -123,7 +123,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Stream::synchronize`], from the future.
+    /// The errors of [`Stream::synchronize`], returned by the future.
     pub fn completed(&self) -> Completed {
         let recorded = self.check_not_capturing(
             "Stream::completed",

@@ -1,8 +1,8 @@
-//! Events: marks in a stream, for ordering and for time.
+//! Events: markers in a stream, for ordering and timing.
 //!
-//! An event is recorded on streams of its device, any number of times; queries and waits refer to
-//! its last record. Events come from a pool of the device and go back there when they are dropped, also while
-//! streams still wait for them.
+//! An event is recorded on streams of its device, any number of times; queries and waits refer to its last record.
+//! Events come from a pool of the device and return to it when they are dropped, even while streams still wait for
+//! them.
 //!
 //! An event can be awaited, and so can a stream ([`Stream::completed`]): see [`Reached`].
 
@@ -25,7 +25,7 @@ use crate::stream::Stream;
 use crate::stream::captures::CaptureSink;
 use crate::stream::clock::{Done, Timestamp};
 
-/// A mark in a stream.
+/// A marker in a stream.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, Stream};
@@ -50,30 +50,30 @@ pub struct Event {
 /// A record of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// The work that has run when it is reached.
+    /// Record outside a capture, with the work that has run when the record is reached.
     Own(Timestamp),
-    /// In a capture: it is part of a graph, and nothing comes to it otherwise.
+    /// Record in a capture: it is part of a graph, and no stream reaches it otherwise.
     Captured(Arc<dyn CaptureSink>, Timestamp),
 }
 
 impl Event {
-    /// An event for ordering, from the device's pool. It takes no time.
+    /// An event for ordering, from the device's pool. It records no timestamp.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn new(device: &Device) -> Result<Self> {
         Self::from_pool(device, false)
     }
 
-    /// An event that takes the time when it is recorded, from the device's pool.
+    /// An event that records a timestamp, from the device's pool.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn timed(device: &Device) -> Result<Self> {
         Self::from_pool(device, true)
     }
 
-    /// An event from the pool, recorded.
+    /// Returns an event from the pool, recorded on the stream.
     #[inline]
     pub(crate) fn recorded(stream: &Stream, timed: bool) -> Result<Self> {
         let mut event = Self::from_pool(stream.device(), timed)?;
@@ -82,7 +82,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Closes the stream's epoch, and enqueues the record behind it.
+    /// Closes the stream's epoch, and then enqueues the record.
     #[inline]
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
@@ -115,7 +115,7 @@ impl Event {
     /// Records the event after everything enqueued on a stream so far.
     ///
     /// # Errors
-    /// [`Error::EventOfOtherDevice`]; whatever the driver reports.
+    /// [`Error::EventOfOtherDevice`]; any driver error.
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -129,7 +129,7 @@ impl Event {
         Ok(())
     }
 
-    /// The device on whose streams it is recorded.
+    /// The device on whose streams the event is recorded.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -137,8 +137,8 @@ impl Event {
     /// The driver's handle. It is valid while the event lives.
     ///
     /// # Safety
-    /// It is waited for and queried, but not recorded: a record made through the handle is not seen here, and another
-    /// record would be taken for it.
+    /// The handle is used to wait for and query the event, but not to record it. The runtime does not see a record made
+    /// through the handle, and would take it for another one.
     pub unsafe fn handle(&self) -> EventHandle {
         self.handle
     }
@@ -147,20 +147,21 @@ impl Event {
         self.handle
     }
 
-    /// The last record. There is no other while the guard lives.
+    /// The last record. It cannot change while the guard lives.
     pub(crate) fn last(&self) -> MutexGuard<'_, Option<Record>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its stream has reached the last record. An event that was never recorded counts as reached.
+    /// Returns true if the event's stream has reached the last record. An event that was never recorded counts as
+    /// reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; what a [check](crate::check) found.
+    /// A fault of a kernel that was running; a finding of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
 
-    /// As [`Self::query`], for an error that names another call.
+    /// Same as [`Self::query`], for an error that names another call.
     fn is_reached(&self, call: &'static str) -> Result<bool> {
         self.device.check_process()?;
         let last = self.last();
@@ -174,8 +175,8 @@ impl Event {
         Ok(done)
     }
 
-    /// The stream of the last record and its epoch there, and what is known of the stream's work. Later epochs of the stream are
-    /// reached later.
+    /// The stream and epoch of the last record, and the completion state of the stream's work. Later epochs of the
+    /// stream are reached later.
     fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
         match &*self.last() {
             Some(Record::Own(closed)) => Some((closed.id(), Arc::clone(closed.done()))),
@@ -183,10 +184,10 @@ impl Event {
         }
     }
 
-    /// Waits until its stream has reached the last record. An event that was never recorded is not waited for.
+    /// Waits until the event's stream has reached the last record. An event that was never recorded is not waited for.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; what a [check](crate::check) found.
+    /// A fault of a kernel that was running; a finding of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -194,7 +195,7 @@ impl Event {
         self.device.check_findings()
     }
 
-    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    /// Same as [`Self::synchronize`], but findings stay for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.device.check_process()?;
         let asked = match &*self.last() {
@@ -208,7 +209,7 @@ impl Event {
         let watch =
             observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
         watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
-        // If it is another record by now, that one may be what was waited for.
+        // If there is a newer record by now, the wait may have been for that one.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();
         }
@@ -218,7 +219,7 @@ impl Event {
     /// Microseconds from `earlier` to this event, on the device's clock.
     ///
     /// # Errors
-    /// [`Error::NoElapsedTime`] for events that take no time, were not recorded, were not reached yet, or are of
+    /// [`Error::NoElapsedTime`] for events that record no timestamp, were not recorded, were not reached yet, or are on
     /// different devices.
     pub fn elapsed_us(&self, earlier: &Event) -> Result<f64> {
         self.device.check_process()?;
@@ -243,7 +244,7 @@ impl Event {
 }
 
 impl Record {
-    /// Distinguishes it from other records.
+    /// Identity of the record; `None` in a capture.
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),
@@ -251,7 +252,7 @@ impl Record {
         }
     }
 
-    /// Fails for a record that nothing comes to.
+    /// Fails for a record that no stream reaches.
     fn check(&self, call: &'static str) -> Result<()> {
         match self {
             Record::Own(_) => Ok(()),
@@ -262,7 +263,7 @@ impl Record {
         }
     }
 
-    /// Notes what has run since it was reached.
+    /// Records the work that has run because the record was reached.
     fn reached(&self) {
         if let Record::Own(closed) = self {
             closed.finish();

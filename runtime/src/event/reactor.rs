@@ -1,19 +1,19 @@
-//! The thread that wakes futures: one for the process, however many futures there are.
+//! The thread that wakes futures: one per process, for any number of futures.
 //!
-//! A future that is polled queries the driver itself. For [`PATIENCE`] it has itself polled again, so that short work
-//! costs no switch of threads; the executor runs other tasks in between. After that it is registered here. The thread
-//! asks for the earliest event of each stream, since the others come later, and pauses in proportion to how long it has
-//! waited. While nothing is registered it sleeps. Host functions of the driver would need no asking, but each stops its
-//! stream for some microseconds, and after a fault the driver calls none.
+//! A polled future queries the driver itself. For [`PATIENCE`] it requests to be polled again, so that short work costs
+//! no thread switch; the executor runs other tasks in between. After that it is registered here. The thread queries the
+//! earliest event of each stream, since the others come later, and pauses in proportion to how long it has waited.
+//! While nothing is registered it sleeps. Host functions of the driver would need no queries, but each stops its stream
+//! for some microseconds, and after a fault the driver calls none.
 //!
-//! Waking a thread takes longer than the driver's own wait is late. So the future of a stream whose work was awaited before is
-//! woken shortly before its work is likely to end ([`Lengths`](crate::stream::lengths::Lengths)), and then has itself polled
-//! again until it is done, or lasts longer than was likely.
+//! Waking a thread takes longer than the delay of the driver's own wait. So if a stream's work was awaited before, its
+//! future is woken shortly before the work is likely to end ([`Lengths`](crate::stream::lengths::Lengths)). It then
+//! requests to be polled again until the work is done, or takes longer than predicted.
 //!
-//! Waking is a hint: what has become of the event, the future asks again. So an event may be recorded anew meanwhile, and a
+//! Waking is a hint: the future queries the event's state itself. So an event may be recorded again meanwhile, and a
 //! registration that is dropped late does no harm.
 //!
-//! Locks: the table is locked while one event is queried, never while a waker is cloned, called or dropped.
+//! Locks: the table is locked while one event is queried, but never while a waker is cloned, called or dropped.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,21 +29,22 @@ use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
 use crate::stream::clock::Done;
 
-/// How long a future has itself polled again.
+/// Time for which a future requests to be polled again.
 const PATIENCE: Duration = Duration::from_micros(50);
-/// The shortest and the longest pause between two looks at an event.
+/// The shortest and the longest pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
-/// A pause is at most this part of the time since the future was registered.
+/// A pause is `1 / PART` of the time since the future was registered, within [`PAUSES`].
 const PART: u32 = 4;
 
-/// The place of a future in the order of the table.
+/// Position of a future in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// The stream on which the event was recorded. Events that may be recorded anew have a group each, from the end on.
+    /// ID of the stream on which the event was recorded. Each event that may be recorded again has its own group,
+    /// counted down from the maximum.
     group: u64,
-    /// The stream's epoch: an event of a later one is reached later.
+    /// The stream's epoch: an event of a later epoch is reached later.
     epoch: u64,
-    /// No other future has it.
+    /// Unique number of the future.
     number: u64,
 }
 
@@ -54,9 +55,9 @@ struct Waiting {
     waker: Waker,
     wait: Wait,
     registered: Instant,
-    /// When it is woken even if the event was not reached.
+    /// Time at which the future is woken even if the event was not reached.
     early: Option<Instant>,
-    /// When the event was last seen not to be reached.
+    /// Time at which the event was last seen not reached.
     looked: Instant,
 }
 
@@ -64,19 +65,19 @@ struct Waiting {
 #[derive(Clone)]
 struct Wait {
     since: Instant,
-    /// Of the stream; `None` where the event may be recorded on another.
+    /// Completion state of the stream; `None` if the event may be recorded on another stream.
     done: Option<Arc<Done>>,
 }
 
 impl Wait {
-    /// Notes that it ended.
+    /// Records that the wait ended.
     fn ended(&self, at: Instant) {
         if let Some(done) = &self.done {
             done.lengths.note(at.duration_since(self.since));
         }
     }
 
-    /// Notes that a future which was to be woken at `early` is polled.
+    /// Records that a future that was to be woken at `early` is polled.
     fn woken(&self, early: Option<Instant>) {
         let took = early.and_then(|early| Instant::now().checked_duration_since(early));
         if let (Some(done), Some(took)) = (&self.done, took) {
@@ -84,7 +85,8 @@ impl Wait {
         }
     }
 
-    /// When it is likely to end: see [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
+    /// Time at which the wait is likely to end: see
+    /// [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
     fn likely_end(&self, now: Instant) -> Option<Instant> {
         let end = self.done.as_ref()?.lengths.likely_end(now.duration_since(self.since))?;
         Some(self.since + end)
@@ -92,13 +94,13 @@ impl Wait {
 }
 
 impl Waiting {
-    /// When to look after a look at that time.
+    /// Time of the next query after a query at that time.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))
     }
 
-    /// Whether the future is to look. It then finds faults by itself, and reports them.
+    /// Returns true if the future must be polled again; polling finds and reports faults.
     fn is_due(&self) -> bool {
         let (driver, context) = self.device.raw();
         self.device.is_lost() || !matches!(driver.event_query(context, self.event), Ok(false))
@@ -109,12 +111,12 @@ impl Waiting {
 struct Table {
     waiting: BTreeMap<Key, Waiting>,
     next: u64,
-    /// When the thread is to look; `None` while it looks, or when there is nothing to look at.
+    /// Time of the thread's next query; `None` while it queries, or if there is nothing to query.
     look_at: Option<Instant>,
 }
 
 impl Table {
-    /// Has the thread look at that time, or earlier. Whether that is earlier than it was to.
+    /// Makes the thread query at that time or earlier. Returns true if that is earlier than planned.
     fn look_at(&mut self, at: Instant) -> bool {
         let is_earlier = self.look_at.is_none_or(|known| at < known);
         if is_earlier {
@@ -124,19 +126,19 @@ impl Table {
     }
 }
 
-/// See the [module's documentation](self).
+/// State of the thread that wakes futures: see the [module's documentation](self).
 #[derive(Default)]
 struct Reactor {
-    /// The process that has the thread.
+    /// The process that owns the thread.
     origin: Origin,
-    /// Whether the system gave no thread.
+    /// True if the system could not create the thread.
     is_broken: AtomicBool,
     table: Mutex<Table>,
-    /// Notified when the thread is to look earlier.
+    /// Notified when the thread must query earlier.
     earlier: Condvar,
 }
 
-/// The reactor of the process. In a copy of the process there is another, since the thread is not copied.
+/// The reactor of the process. A forked process has another one, since the thread is not copied.
 fn reactor() -> &'static Reactor {
     static CURRENT: AtomicPtr<Reactor> = AtomicPtr::new(std::ptr::null_mut());
     let mut current = CURRENT.load(Ordering::Acquire);
@@ -162,7 +164,7 @@ fn reactor() -> &'static Reactor {
                 return new;
             }
             Err(now) => {
-                // SAFETY: it was made above and has no other owner.
+                // SAFETY: it was created above and has no other owner.
                 drop(unsafe { Box::from_raw(new) });
                 current = now;
             }
@@ -170,16 +172,16 @@ fn reactor() -> &'static Reactor {
     }
 }
 
-/// Wakes a future that is not in the table any more.
+/// Wakes a future that was removed from the table.
 fn wake(waiting: Waiting) {
     let Waiting { device, waker, .. } = waiting;
     if Arc::strong_count(&device.0) == 1 {
-        // Closing a device waits for its work, which others must not wait for.
+        // Closing a device waits for its work, which other futures must not wait for.
         host_function::drop_elsewhere(Box::new(device));
     } else {
         drop(device);
     }
-    // What a waker does is its executor's business.
+    // A panic of a waker is the responsibility of its executor.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         std::mem::forget(payload);
     }
@@ -211,7 +213,7 @@ impl Reactor {
         }
     }
 
-    /// Wakes the futures whose events were reached, or that are to be woken early; decides when to look again.
+    /// Wakes the futures whose events were reached, or that are to be woken early; schedules the next query.
     fn look(&self) {
         let mut from = Key { group: 0, epoch: 0, number: 0 };
         loop {
@@ -240,26 +242,26 @@ impl Reactor {
     }
 }
 
-/// Has pauses of this thread end when they are to: Linux lets them last 50 microseconds longer, to wake less often.
+/// Makes pauses of this thread end on time: Linux extends them by 50 microseconds, to wake less often (timer slack).
 fn exact_timers() {
     #[cfg(target_os = "linux")]
-    // SAFETY: the call takes a number and changes nothing but the timers of this thread.
+    // SAFETY: the call takes a number and changes only the timers of this thread.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
 }
 
-/// A future's place in the table, which it leaves when this is dropped.
+/// A future's entry in the table, which is removed when this is dropped.
 struct Registration {
     reactor: &'static Reactor,
     key: Key,
-    /// When the thread wakes the future even if the event was not reached.
+    /// Time at which the thread wakes the future even if the event was not reached.
     early: Option<Instant>,
 }
 
 impl Registration {
-    /// Has a waker called when the event is reached, when the wait is likely to end, or when anything else has become of the
-    /// event. `None` without a thread.
+    /// Registers a waker, which is called when the event is reached, when the wait is likely to end, or when the event
+    /// or the device fails. `None` if there is no thread.
     fn new(
         event: &Event,
         wait: &Wait,
@@ -295,7 +297,7 @@ impl Registration {
         Some(Self { reactor, key, early })
     }
 
-    /// Has another waker called. Whether it is still registered.
+    /// Replaces the waker. Returns whether the future is still registered.
     fn replace(&self, waker: &Waker) -> bool {
         let mut table = self.reactor.lock();
         let Some(waiting) = table.waiting.get(&self.key) else { return false };
@@ -330,20 +332,20 @@ impl Drop for Registration {
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
-    /// Since it was first polled, and the stream and its epoch that the event was recorded in.
+    /// The wait since the first poll, and the stream and epoch in which the event was recorded.
     wait: Option<(Wait, Option<(u64, u64)>)>,
 }
 
 impl Waiter {
-    /// Polls a future that waits for an event, which is always the same. `may_be_recorded` says whether others can record it
-    /// meanwhile.
+    /// Polls a future that waits for an event, the same one in every call. `may_be_recorded` is true if others can
+    /// record it meanwhile.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
         if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {
             wait.woken(registration.early);
         }
         if !matches!(reached, Ok(false)) {
-            // Of a future that was registered, the thread knows better when it was reached.
+            // For a registered future, the thread has the more exact time.
             if let (None, Some((wait, _)), true) = (&self.registration, &self.wait, reached.is_ok()) {
                 wait.ended(Instant::now());
             }

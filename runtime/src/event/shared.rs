@@ -1,4 +1,4 @@
-//! [`SharedEvent`]: an event of several processes.
+//! [`SharedEvent`]: an event that several processes share.
 
 use crate::device::Device;
 use crate::device::health::Quiet;
@@ -7,10 +7,11 @@ use crate::driver::{EventHandle, IPC_EVENT_BYTES};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A mark in a stream for which other processes wait, or which they set, on the same GPU or on another. It takes no time.
+/// A marker in a stream that other processes wait for or record, on the same GPU or on another (CUDA IPC event). It
+/// records no timestamp.
 ///
-/// It orders uses of memory that processes have in common. The process that made it keeps it until the others have opened it;
-/// each drops its own. Streams that are being captured do not take it.
+/// It orders uses of memory that processes share. The process that created it keeps it until the others have opened it;
+/// each process drops its own `SharedEvent`. Streams that are being captured cannot use it.
 ///
 /// ```
 /// use warpsmith_runtime::event::SharedEvent;
@@ -37,36 +38,36 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// A new event.
+    /// Creates an event.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` where there are none; whatever the driver reports.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported; any driver error.
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// The event that another process has made, and that lives there.
+    /// Opens an event that another process created, and that lives there.
     ///
     /// # Errors
-    /// A handle of no event; whatever the driver reports.
+    /// A handle of no event; any driver error.
     pub fn from_ipc_handle(device: &Device, handle: &[u8; IPC_EVENT_BYTES]) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_import(context, handle))?;
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// What names it to other processes of the host, of the same user.
+    /// Handle that identifies the event to other processes of the same user on this host.
     ///
     /// # Errors
-    /// Whatever the driver reports: CUDA exports only what this process has made.
+    /// Any driver error: CUDA exports only events that this process created.
     pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
         self.device.call(|driver, context| driver.event_export(context, self.handle))
     }
 
-    /// Records it after everything enqueued on a stream so far.
+    /// Records the event after everything enqueued on a stream so far.
     ///
     /// # Errors
-    /// A stream of another device, or one that is being captured; whatever the driver reports.
+    /// A stream of another device, or one that is being captured; any driver error.
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -75,11 +76,11 @@ impl SharedEvent {
         stream.call(|driver, context| driver.event_record(context, self.handle, handle))
     }
 
-    /// Makes later work of a stream wait for the last record, of whatever process. An event that was never recorded is not
+    /// Makes later work on a stream wait for the last record, by any process. An event that was never recorded is not
     /// waited for.
     ///
     /// # Errors
-    /// As [`Self::record`].
+    /// Same as [`Self::record`].
     #[track_caller]
     pub fn wait_on(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -96,18 +97,19 @@ impl SharedEvent {
         stream.check_not_capturing(what, "do it before the capture begins or after it ends")
     }
 
-    /// Whether the stream of the last record has reached it. An event that was never recorded counts as reached.
+    /// Returns true if the stream of the last record has reached it. An event that was never recorded counts as
+    /// reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; whatever the driver reports.
+    /// A fault of a kernel that was running; any driver error.
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }
 
-    /// Lets the host wait for the last record.
+    /// Blocks the host until the last record is reached.
     ///
     /// # Errors
-    /// As [`Self::query`].
+    /// Same as [`Self::query`].
     pub fn synchronize(&self) -> Result<()> {
         self.device.call(|driver, context| driver.event_synchronize(context, self.handle))
     }
@@ -117,7 +119,7 @@ impl Drop for SharedEvent {
     fn drop(&mut self) {
         let _quiet = Quiet::begin();
         let destroyed = self.device.call_lost(|driver, context| {
-            // SAFETY: the handle is not used again; waits that were enqueued keep to their record.
+            // SAFETY: the handle is not used again; waits that were enqueued still refer to their record.
             unsafe { driver.event_destroy(context, self.handle) };
             Ok::<_, crate::Error>(())
         });

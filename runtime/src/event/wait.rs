@@ -6,36 +6,36 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 
 impl Stream {
-    /// Records an event after everything enqueued so far, for ordering: it takes no time.
+    /// Records an event after everything enqueued so far, for ordering: it records no timestamp.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     #[track_caller]
     pub fn record_event(&self) -> Result<Event> {
         let _site = site();
         Event::recorded(self, false)
     }
 
-    /// Records an event after everything enqueued so far that also takes the time, for [`Event::elapsed_us`].
+    /// Records an event with a timestamp after everything enqueued so far, for [`Event::elapsed_us`].
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     #[track_caller]
     pub fn record_timed_event(&self) -> Result<Event> {
         let _site = site();
         Event::recorded(self, true)
     }
 
-    /// Makes later work on this stream wait for the last record of an event, which may be of another device. An event
+    /// Makes later work on this stream wait for the last record of an event, which may be on another device. An event
     /// that was never recorded is not waited for.
     ///
-    /// When the event was recorded on a stream that is being captured, this stream takes part in the capture from now on,
-    /// until the capture ends; the stream where it began must wait for this one before.
+    /// If the event was recorded on a stream that is being captured, this stream joins the capture until the capture
+    /// ends. Before that, the stream on which the capture started must wait for this one.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that is being
-    /// captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; whatever the driver
-    /// reports.
+    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that
+    /// is being captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; any driver
+    /// error.
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _site = site();

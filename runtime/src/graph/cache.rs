@@ -1,4 +1,4 @@
-//! [`GraphCache`]: graphs that are captured when they are first wanted.
+//! [`GraphCache`]: graphs that are captured on first use.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,7 +19,7 @@ pub struct CacheInput {
 }
 
 impl CacheInput {
-    /// A number that kernels are passed by value, as its bits: `CacheInput::value(scale.to_bits())`.
+    /// A number that is passed to kernels by value, as its bits: `CacheInput::value(scale.to_bits())`.
     pub fn value(bits: impl Into<u64>) -> Self {
         Self { address: bits.into(), elements: 0, element: std::any::TypeId::of::<()>() }
     }
@@ -50,18 +50,18 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
 /// The counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Launches of a graph that was there.
+    /// Number of launches of a cached graph.
     pub hits: u64,
-    /// Captures.
+    /// Number of captures.
     pub misses: u64,
-    /// Graphs that made room for others.
+    /// Number of graphs that made room for others.
     pub evictions: u64,
 }
 
-/// Graphs by the program's key and what they were captured with: a launch with the same captures nothing.
+/// Graphs by the program's key and the inputs of the capture: a launch with the same key and inputs captures nothing.
 ///
-/// It holds a bounded number of graphs; the one that was not launched for longest makes room. A graph that is dropped
-/// while it runs goes when it has run.
+/// It holds a bounded number of graphs and evicts the least recently launched one. A graph that is dropped while it
+/// runs is freed when it has finished.
 ///
 /// ```
 /// use warpsmith_runtime::graph::GraphCache;
@@ -87,10 +87,10 @@ pub struct GraphCache<K> {
     device: Device,
     capacity: usize,
     entries: HashMap<(K, Vec<CacheInput>), Entry>,
-    /// Counts launches, for the order of their last use.
+    /// Number of launches, for the order of last use.
     clock: u64,
     stats: CacheStats,
-    /// The stream it captures on. It is exclusive, so that no other work becomes part of a graph.
+    /// The stream used for captures. It is exclusive, so that no other work becomes part of a graph.
     stream: Option<Stream>,
 }
 
@@ -101,7 +101,7 @@ struct Entry {
 }
 
 impl<K: Hash + Eq + Clone> GraphCache<K> {
-    /// A cache of at most `capacity` graphs, at least one.
+    /// Creates a cache of at most `capacity` graphs, at least one.
     pub fn new(device: &Device, capacity: usize) -> Self {
         Self {
             device: device.clone(),
@@ -113,14 +113,14 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         }
     }
 
-    /// Launches on `stream` the graph of this key and these inputs. If there is none, or if a buffer that it uses was
-    /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph. A graph that may
-    /// hold work of others ([`GraphError::Invalidated`]) is captured again too.
+    /// Launches the graph of this key and these inputs on `stream`. If there is none, or if a buffer that it uses was
+    /// dropped, `capture` enqueues the work on the stream that it receives. The captured work becomes the graph. A
+    /// graph that may hold work of others ([`GraphError::Invalidated`]) is captured again too.
     ///
-    /// `inputs` are all buffers and values that `capture` uses and that may differ from call to call with this key.
+    /// `inputs` are all buffers and values that `capture` uses and that may differ between calls with this key.
     ///
     /// # Errors
-    /// As [`Graph::capture`] and [`GraphExec::launch`]; what `capture` returns.
+    /// The errors of [`Graph::capture`] and [`GraphExec::launch`]; the error of `capture`.
     #[track_caller]
     pub fn launch<E: From<Error>>(
         &mut self,
@@ -163,22 +163,22 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         Ok(())
     }
 
-    /// The number of graphs there are.
+    /// The number of cached graphs.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no graphs.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Forgets all graphs.
+    /// Drops all graphs.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Its hits, misses and evictions so far.
+    /// Hits, misses and evictions so far.
     pub fn stats(&self) -> CacheStats {
         self.stats
     }

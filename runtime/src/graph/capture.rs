@@ -1,4 +1,4 @@
-//! [`Capture`]: a capture that always ends.
+//! [`Capture`]: a guard that always ends its capture.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::error::{Error, GraphError, Result, code};
 use crate::memory::capturing::{self, Captured, Capturing};
 use crate::stream::Stream;
 
-/// An active capture: work on its stream becomes part of a graph until it ends. When the value is dropped, the
-/// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
+/// An active capture: work on its stream becomes part of a graph until the capture ends. Dropping the value ends the
+/// capture and discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
 ///
-/// It stays on its thread, because CUDA lets no other thread end it. One that is leaked ([`std::mem::forget`]) never
+/// It stays on its thread, because CUDA lets no other thread end it. A leaked capture ([`std::mem::forget`]) never
 /// ends, as a leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails.
-/// Other streams work on.
+/// Other streams continue to work.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -46,10 +46,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins a capture on a stream.
+    /// Starts a capture on a stream.
     ///
     /// # Errors
-    /// As [`Graph::capture`].
+    /// Same as [`Graph::capture`].
     #[track_caller]
     pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
         let _site = site();
@@ -57,10 +57,10 @@ impl Capture {
         Ok(Self { stream: stream.clone(), capturing: Some(capturing), thread: PhantomData })
     }
 
-    /// Ends it.
+    /// Ends the capture and returns the graph.
     ///
     /// # Errors
-    /// As [`Graph::capture`]. It has ended all the same.
+    /// The errors of [`Graph::capture`]. The capture has ended in any case.
     #[track_caller]
     pub fn end(mut self) -> Result<Graph> {
         let _site = site();
@@ -92,7 +92,7 @@ impl Drop for Capture {
         match capturing.end() {
             Ok(captured) => {
                 let (driver, context) = device.raw();
-                // SAFETY: the graph is exclusive.
+                // SAFETY: nothing else uses the graph.
                 unsafe { driver.graph_destroy(context, captured.handle) };
             }
             // Dropping a capture does not report that it was invalidated.

@@ -1,13 +1,14 @@
-//! Parts of a graph that run or not, or again and again, by a number that its kernels set.
+//! Conditional nodes: parts of a graph that run once, repeatedly or not at all, controlled by a number that its kernels
+//! set.
 
 use super::{Graph, Node};
 use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
-/// A number that kernels of a graph set and that decides what its conditional nodes do.
+/// A number that kernels of a graph set and that controls its conditional nodes (a CUDA conditional handle).
 ///
-/// A kernel gets it as a parameter of type `u64` ([`Condition::argument`]) and sets it by
+/// A kernel receives it as a parameter of type `u64` ([`Condition::argument`]) and sets it with
 /// `gpu_std::graph::set_condition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Condition {
@@ -16,29 +17,29 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// The argument for a kernel that sets it.
+    /// Argument for a kernel that sets the condition.
     pub fn argument(&self) -> u64 {
         self.handle.0
     }
 }
 
 impl Graph {
-    /// Adds a condition. With an initial value it has that at the start of every launch; without, the value that the last
-    /// launch left, and 0 before the first.
+    /// Adds a condition. An initial value is set at the start of every launch. Without one, the condition keeps the
+    /// value of the last launch, and is 0 before the first.
     ///
     /// # Errors
-    /// Whatever the driver reports: CUDA has conditions since 12.4.
+    /// Any driver error: CUDA supports conditions since 12.4.
     pub fn add_condition(&mut self, initial: Option<u32>) -> Result<Condition> {
         let graph = self.handle;
         let handle = self.device.call(|driver, context| driver.graph_condition(context, graph, initial))?;
         Ok(Condition { graph: self.number, handle })
     }
 
-    /// Adds a part that runs if the condition is not 0 when the graph comes to it. It comes after all nodes so far, and
+    /// Adds a part that runs if the condition is not 0 when the launch reaches it. It comes after all nodes so far, and
     /// nodes that are added later come after it.
     ///
-    /// The part is what `body` does now, captured or built: it is copied, so `body` can be changed, used again or dropped
-    /// after that. It cannot have conditions itself, nor call functions on the host.
+    /// The part is a copy of the current work of `body`, captured or built, so `body` can be changed, reused or dropped
+    /// afterwards. It must not contain conditions or host functions.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
@@ -60,48 +61,49 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; whatever the driver reports,
-    /// also for a body with conditions. The part may be there then, and be empty.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; any driver error, also
+    /// for a body with conditions. After an error the part may exist, and be empty.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
-    /// Adds a part that runs if the condition is not 0, and another that runs if it is. CUDA has this since 12.8. As
-    /// [`Self::add_if`].
+    /// Adds a part that runs if the condition is not 0, and another that runs if it is 0. CUDA supports this since
+    /// 12.8. Otherwise the same as [`Self::add_if`].
     ///
     /// # Errors
-    /// As [`Self::add_if`].
+    /// Same as [`Self::add_if`].
     #[track_caller]
     pub fn add_if_else(&mut self, condition: &Condition, then: &Graph, otherwise: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::IfElse, &[then, otherwise])
     }
 
-    /// Adds a part that runs again and again while the condition is not 0: before each time, and so before the first. A
-    /// kernel in it sets the condition to 0 in the end. As [`Self::add_if`].
+    /// Adds a part that is repeated while the condition is not 0. The condition is checked before each iteration,
+    /// including the first. A kernel in the part sets the condition to 0 in the end. Otherwise the same as
+    /// [`Self::add_if`].
     ///
-    /// What is called before a launch ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called once, however
-    /// often the part runs: random numbers of a captured part are the same each time.
+    /// Functions of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per launch, however
+    /// often the part runs: random numbers of a captured part are the same in each iteration.
     ///
     /// # Errors
-    /// As [`Self::add_if`].
+    /// Same as [`Self::add_if`].
     #[track_caller]
     pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds parts, of which the one with the condition's number runs, and none if there is no such. CUDA has this since
-    /// 12.8. As [`Self::add_if`].
+    /// Adds parts, of which the one whose index equals the condition runs, or none if there is no such part. CUDA
+    /// supports this since 12.8. Otherwise the same as [`Self::add_if`].
     ///
     /// # Errors
-    /// As [`Self::add_if`]; there has to be a part.
+    /// The errors of [`Self::add_if`]; `bodies` must not be empty.
     #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
         let _site = site_of_node();
-        // Memory has no room for more.
+        // Memory has no room for more than `u32::MAX` parts.
         let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)
     }
@@ -119,14 +121,15 @@ impl Graph {
             self.check_device(&body.device, "a conditional part", "make it on that device")?;
             body.content.check()?;
         }
-        // Before the driver has any of it: whatever fails below, what the graph may come to use is noted and kept.
+        // Recorded before the driver adds anything: if something fails below, everything that the graph may use is
+        // recorded and kept.
         for body in bodies {
             self.content.add(&body.content);
             self.others.add_all(&body.content.resources);
         }
         let graph = self.handle;
         let mut handles = Vec::new();
-        // SAFETY: it is ordered with all other nodes, and what its bodies use was noted above.
+        // SAFETY: the node is ordered with all other nodes, and the memory that its bodies use was recorded above.
         let node = unsafe {
             self.add_barrier(|device, nodes| {
                 let (node, made) = device.call(|driver, context| {
@@ -139,8 +142,8 @@ impl Graph {
         let mut parts = Vec::new();
         for (handle, body) in handles.into_iter().zip(bodies) {
             let work = NodeWork::Child(body.handle);
-            // SAFETY: the handle is of a body of the new node, which is alive; what the work uses was noted above, and
-            // launches check whether it exists.
+            // SAFETY: the handle is of a body of the new node, which is alive; the memory that the work uses was
+            // recorded above, and launches check that it exists.
             let part = self
                 .device
                 .call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;

@@ -1,4 +1,4 @@
-//! [`Content`]: what a graph uses, and what it keeps.
+//! [`Content`]: the memory that a graph uses, and the objects that it keeps alive.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::stream::Stream;
 use crate::stream::captures::Invalidation;
 use crate::stream::launch_hook::LaunchHooks;
 
-/// How many kernels of a graph are remembered for messages.
+/// Maximum number of kernels of a graph that are remembered for messages.
 const NAMED_KERNELS: usize = 64;
 
-/// See the [module's documentation](self). Cheap to clone.
+/// Memory and objects of a graph: see the [module's documentation](self). Cheap to clone.
 #[derive(Default, Clone)]
 pub(super) struct Content {
     pub resources: Resources,
     captured: Vec<Arc<CapturedResources>>,
     functions: Vec<Arc<GraphFunction>>,
     shared: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Called before each launch.
+    /// Hooks that are called before each launch.
     pub hooks: LaunchHooks,
-    /// The kernels that it launches, for the message about a fault.
+    /// The kernels that the graph launches, for the message about a fault.
     pub kernels: Vec<Launched>,
 }
 
-/// The resources of a captured graph. They are dropped when no graph and no executable holds them, and no launch runs.
+/// Resources of a captured graph. They are dropped when no graph and no executable holds them and no launch is running.
 #[derive(Debug)]
 struct CapturedResources {
-    // In this order: the memory is of the pool.
+    // Dropped in this order, because the memory belongs to the pool.
     _memory: Vec<PrivateMemory>,
     pool: MemoryPool,
     _functions: Vec<Arc<GraphFunction>>,
@@ -42,7 +42,7 @@ struct CapturedResources {
 }
 
 impl Content {
-    /// Of a capture on a stream.
+    /// Creates the content of a graph that was captured on a stream.
     pub fn of_capture(captured: Captured, stream: &Stream) -> Self {
         let Captured {
             pool,
@@ -59,7 +59,7 @@ impl Content {
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
         }
-        // What was allocated and dropped within the capture is written by every launch, of whichever executable.
+        // Memory that was allocated and dropped within the capture is written by every launch, of any executable.
         let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
         let own = CapturedResources { _memory: memory, pool, _functions: functions, invalidation };
@@ -70,7 +70,7 @@ impl Content {
         content
     }
 
-    /// Adds what another uses and keeps.
+    /// Adds the memory and the objects of another graph.
     pub fn add(&mut self, other: &Content) {
         self.resources.add_all(&other.resources);
         self.captured.extend(other.captured.iter().cloned());
@@ -80,7 +80,7 @@ impl Content {
         other.kernels.iter().for_each(|kernel| self.add_kernel(*kernel));
     }
 
-    /// Keeps something as long as the graph.
+    /// Keeps an item alive as long as the graph.
     pub fn keep(&mut self, item: Arc<dyn Any + Send + Sync>) {
         self.shared.push(item);
     }
@@ -96,18 +96,18 @@ impl Content {
         }
     }
 
-    /// The private pools whose memory it has.
+    /// Private pools whose memory the graph holds.
     pub fn pools(&self) -> Vec<PoolId> {
         self.captured.iter().map(|captured| captured.pool.id()).collect()
     }
 
-    /// Fails if it may hold work that it does not know of.
+    /// Fails if the graph may hold work that was not recorded.
     pub fn check(&self) -> Result<()> {
         let invalidated = self.captured.iter().any(|captured| captured.invalidation.load(Ordering::Acquire));
         if invalidated { Err(Error::Graph(GraphError::Invalidated)) } else { Ok(()) }
     }
 
-    /// Makes it look as if other work had entered the capture.
+    /// Simulates that other work has entered the capture.
     #[cfg(test)]
     pub fn invalidate(&self) {
         self.captured.iter().for_each(|captured| captured.invalidation.store(true, Ordering::Release));

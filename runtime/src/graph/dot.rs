@@ -1,4 +1,4 @@
-//! A graph as text for Graphviz.
+//! A graph as Graphviz text.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,8 +8,8 @@ use crate::driver::{DriverError, GraphHandle, LaunchConfig, NodeHandle, NodeInfo
 use crate::error::Result;
 
 impl Graph {
-    /// The graph in Graphviz' language: its nodes with what they do, and their order. Graphs within are drawn as boxes.
-    /// `dot -Tsvg` makes a picture of it.
+    /// Returns the graph in Graphviz' DOT language: its nodes with their work, and their order. Nested graphs are drawn
+    /// as boxes. `dot -Tsvg` renders it.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream, graph::Graph};
@@ -23,7 +23,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn to_dot(&self) -> Result<String> {
         let mut text = String::from("digraph {\n  node [shape=box, fontname=\"monospace\"];\n");
         let mut names = HashMap::new();

@@ -1,4 +1,4 @@
-//! [`GraphExec`]: a graph made ready to be launched.
+//! [`GraphExec`]: a graph that is instantiated for launching.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +22,12 @@ use crate::stream::clock::Timeline;
 /// The remedy for a stream of another device.
 const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
-/// A graph made ready to be launched: see the [module's documentation](super).
+/// An executable graph, ready to be launched: see the [module's documentation](super).
 ///
-/// It may be launched from any thread on any stream of its device; its launches run one after the other. Dropping it waits
-/// for nothing: what it keeps goes when its launches have run.
+/// It may be launched from any thread on any stream of its device; its launches run one after another. Dropping it does
+/// not wait: the resources that it keeps are freed when its launches have run.
 pub struct GraphExec {
-    /// Always there, until it is dropped.
+    /// Always `Some` until it is dropped.
     inner: Option<Box<Inner>>,
 }
 
@@ -39,19 +39,19 @@ struct Inner {
 
 struct State {
     content: Content,
-    /// For observers.
+    /// Origins of the nodes, for observers.
     origins: Arc<GraphNodes>,
     pools: Vec<PoolId>,
-    /// The uses of the nodes that were added one by one, and their order.
+    /// Uses of the nodes that were added one by one, and their order.
     nodes: Vec<NodeUse>,
     order: Order,
-    /// What of `content.resources` is not theirs.
+    /// The part of `content.resources` that these nodes do not use.
     others: Resources,
-    /// Whether `content.resources` must be rebuilt.
+    /// True if `content.resources` must be rebuilt.
     changed: bool,
-    /// The streams of its launches, with the epoch of the last on each.
+    /// The streams of its launches, with the epoch of the last launch on each.
     launches: Vec<(Stream, u64)>,
-    /// Its content before an update, until the launches of that time have run.
+    /// Content before updates, kept until the launches of that time have run.
     before: Vec<Content>,
 }
 
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Notes a launch. Its stream is kept until it has run. Returns what [`Self::sweep`] does.
+    /// Records a launch. Its stream is kept until the launch has run. Returns the result of [`Self::sweep`].
     fn launched(&mut self, stream: &Stream) -> Vec<Content> {
         let epoch = stream.epoch(Timeline::Running);
         if let Some((_, last)) = self.launches.iter_mut().find(|(known, _)| known == stream) {
@@ -82,7 +82,7 @@ impl State {
         unused
     }
 
-    /// Forgets launches that have run. Returns what only they needed.
+    /// Forgets launches that have run. Returns the content that only they needed.
     fn sweep(&mut self) -> Vec<Content> {
         self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
         if self.launches.is_empty() { std::mem::take(&mut self.before) } else { Vec::new() }
@@ -113,18 +113,18 @@ impl GraphExec {
         (&inner.device, inner.handle, inner.state.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The device that it is of.
+    /// The device of the graph.
     pub fn device(&self) -> &Device {
         &self.inner().device
     }
 
-    /// Enqueues everything that the graph does, after all earlier work on the stream and on the graph's buffers.
+    /// Enqueues all work of the graph, after all earlier work on the stream and on the graph's buffers.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
-    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to
-    /// another by [`Graph::add_child`]), [`GraphError::Invalidated`]; what a function of [`Stream::on_graph_launch`] returns,
-    /// and [`GraphError::LaunchInHook`] in one; a fault of earlier work.
+    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (use
+    /// [`Graph::add_child`] to add the graph to another), [`GraphError::Invalidated`]; the error of a function of
+    /// [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] inside one; a fault of earlier work.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -145,9 +145,9 @@ impl GraphExec {
         let hooked = if hooks.is_empty() {
             Vec::new()
         } else {
-            // They are not called for a launch that is refused.
+            // Hooks are not called for a launch that fails validation.
             state.content.resources.check(&state.pools)?;
-            // Without the lock: they are the program's.
+            // Called without the lock, because hooks are the program's code.
             drop(state);
             let hooked = hooks.call(stream)?;
             state = self.inner().state();
@@ -165,15 +165,15 @@ impl GraphExec {
                 kernels: &content.kernels,
             });
             watch.done(stream.call(|driver, context| {
-                // SAFETY: the buffers exist, and note the stream, so that their memory is kept and other uses come
-                // after this one; what is the graph's own, its state keeps.
+                // SAFETY: the buffers exist, and record the stream, so that their memory is kept and other uses come
+                // after this one. The state keeps the graph's own memory.
                 unsafe { driver.graph_launch(context, *exec, handle) }
             }))
         });
         drop(hooked);
         let mut unused = Vec::new();
         if tried {
-            // Also when it failed: it may have enqueued something before it did.
+            // Also after a failure: the launch may have enqueued something before it failed.
             if stream.capture_count() != captures {
                 stream.invalidate_captures();
             }
@@ -183,16 +183,16 @@ impl GraphExec {
             device.0.health.graph_launched(stream.id(), &state.content.kernels);
         }
         drop(state);
-        // Without the lock: what the program gave it is dropped too.
+        // Dropped without the lock, because objects that the program provided are dropped too.
         drop(unused);
         launched?;
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
 
-    /// Brings the executable to the device ahead of its first launch, which is faster then.
+    /// Uploads the executable to the device ahead of its first launch, which makes that launch faster.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`]; any driver error.
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -206,12 +206,12 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Makes it do what another graph of the same form does: the same nodes in the same order, with other parameters and
-    /// buffers. Launches that are enqueued already do what they did.
+    /// Updates the executable to the work of another graph of the same form: the same nodes in the same order, with
+    /// other parameters and buffers. Launches that are already enqueued do not change.
     ///
     /// # Errors
-    /// [`GraphError::NotUpdated`] when the graphs differ in more than that; the executable is as it was, and
-    /// [`Graph::instantiate`] makes another. [`Error::DifferentDevices`]; whatever the driver reports.
+    /// [`GraphError::NotUpdated`] if the graphs differ in more than that. Then the executable is unchanged, and
+    /// [`Graph::instantiate`] creates another. [`Error::DifferentDevices`]; any driver error.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         if !graph.device().ptr_eq(device) {
@@ -226,7 +226,7 @@ impl GraphExec {
         }
         graph.content.check()?;
         let from = graph.handle;
-        // SAFETY: the content of the graph is kept from now on, as its own was.
+        // SAFETY: the content of the graph is kept from now on, like the executable's own content.
         let updated =
             device.call(|driver, context| unsafe { driver.graph_exec_update(context, exec, from) })?;
         match updated {
@@ -234,7 +234,8 @@ impl GraphExec {
                 state.before.push(std::mem::replace(&mut state.content, graph.content.clone()));
                 state.pools = state.content.pools();
                 state.origins = graph.origins.of_updated(&state.origins);
-                // The driver names nodes by those of the graph that the executable was made of, which it is not any more.
+                // The driver identifies nodes by the graph from which the executable was created, which is not the
+                // current one.
                 (state.nodes, state.order) = (Vec::new(), Order::default());
                 (state.others, state.changed) = (state.content.resources.clone(), false);
                 state.sweep();
@@ -244,16 +245,17 @@ impl GraphExec {
         }
     }
 
-    /// As [`Content::invalidation`].
+    /// Same as [`Content::invalidation`].
     #[cfg(test)]
     pub(super) fn invalidate(&self) {
         self.inner().state().content.invalidate();
     }
 
-    /// Gives an added node other parameters, whose memory is that of the arguments.
+    /// Gives an added node other parameters, which use the memory of the arguments.
     ///
     /// # Safety
-    /// As [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with these arguments' buffers.
+    /// Same as [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with these arguments'
+    /// buffers.
     pub(super) unsafe fn set(
         &mut self,
         graph: u64,
@@ -264,7 +266,7 @@ impl GraphExec {
         let (device, exec, state) = self.inner_mut();
         let node = state.node(graph, index)?;
         let set = || {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             device.call(|driver, context| unsafe { driver.graph_exec_set(context, exec, node, work) })
         };
         if state.nodes[index].is_of(uses.iter()) {
@@ -283,7 +285,7 @@ impl GraphExec {
 }
 
 impl State {
-    /// The node that was added at `index` to the graph of this number.
+    /// Returns the node that was added at `index` to the graph with this number.
     fn node(&self, graph: u64, index: usize) -> Result<NodeHandle> {
         match self.nodes.get(index) {
             Some(node) if self.order.is_of(graph) => Ok(node.handle()),
@@ -291,7 +293,7 @@ impl State {
         }
     }
 
-    /// Makes the list of all that is used anew.
+    /// Rebuilds the list of all memory in use.
     fn gather(&mut self) {
         let mut resources = self.others.clone();
         self.nodes.iter().for_each(|node| node.add_to(&mut resources));
@@ -305,7 +307,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what launches need when their streams have passed them.
+    /// Drops resources that launches need after their streams have passed the launches.
     fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
             // A capture of other code must not be disturbed.
@@ -318,10 +320,10 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream what is left is dropped here, and that waits.
+        // Without such a stream the remaining resources are dropped here, which waits.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
-            // When this fails, as above.
+            // If this fails, they are dropped here too.
             let _ = behind.host_function(move || drop(remains));
         }
     }
@@ -343,7 +345,7 @@ impl Drop for Inner {
             return;
         }
         if self.device.is_lost() {
-            // What has begun may still run, a function on the host for one.
+            // Work that has started may still run, for example a host function.
             running.iter().for_each(|(stream, _)| stream.wait_idle());
             return;
         }
@@ -353,9 +355,9 @@ impl Drop for Inner {
     }
 }
 
-/// What launches need that an executable leaves when it is dropped.
+/// Resources of a dropped executable that its launches still need.
 struct Remains {
-    /// Recorded behind the launches.
+    /// Event recorded after the launches.
     reached: Option<Event>,
     /// The streams of the launches.
     streams: Vec<Stream>,
@@ -373,7 +375,7 @@ impl Drop for Remains {
         }
         let reached = self.reached.as_ref().is_some_and(|reached| reached.wait().is_ok());
         if !reached {
-            // On a lost device too, what has begun may still run.
+            // On a lost device too, work that has started may still run.
             self.streams.iter().for_each(Stream::wait_idle);
         }
     }

@@ -1,4 +1,4 @@
-//! [`HostBuffer`]: memory of the host that graphs copy from and to.
+//! [`HostBuffer`]: host memory that graphs copy from and to.
 
 use std::any::Any;
 use std::fmt;
@@ -19,8 +19,8 @@ use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Page-locked memory of the host that graphs copy from and to at each launch, and that the program reads and writes
-/// between launches.
+/// Page-locked host memory that graphs copy from and to at each launch, and that the program reads and writes between
+/// launches.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Graph, HostBuffer};
@@ -46,13 +46,13 @@ pub struct HostBuffer<T: DeviceCopy> {
 }
 
 struct Shared<T: DeviceCopy> {
-    /// Used by the host only through a guard, and by graphs only while there is none.
+    /// Used by the host only through a guard, and by graphs only while there is no guard.
     memory: PinnedBuffer<T>,
     tracked: Arc<GraphResource>,
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Memory for `len` elements of zero bytes.
+    /// Allocates memory for `len` elements, filled with zero bytes.
     ///
     /// # Errors
     /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory),
@@ -69,21 +69,22 @@ impl<T: DeviceCopy> HostBuffer<T> {
         self.shared.memory.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until no launch uses the memory, and lends it to the program: launches that use it fail until the guard is
-    /// dropped.
+    /// Waits until no launch uses the memory, and gives the program access to it. Launches that use the memory fail
+    /// until the guard is dropped.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`] while there is another guard; [`GraphError::UsedInCapture`]; a fault of a kernel that was running.
+    /// [`GraphError::HostBufferInUse`] while there is another guard; [`GraphError::UsedInCapture`]; a fault of a kernel
+    /// that was running.
     #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();
         self.shared.tracked.lend("HostBuffer::lock")?;
-        // From here on nothing new uses it; what does already is waited for.
+        // From here on no new launch uses the memory; the wait below is for current uses.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
         Ok(guard)
@@ -94,7 +95,8 @@ impl<T: DeviceCopy> HostBuffer<T> {
     }
 }
 
-/// A [`HostBuffer`]'s elements, for the program to read and write. No launch uses them while this lives.
+/// Access to the elements of a [`HostBuffer`], for the program to read and write. No launch uses them while the guard
+/// lives.
 #[derive(Debug)]
 pub struct HostGuard<'a, T: DeviceCopy> {
     shared: &'a Shared<T>,
@@ -127,9 +129,9 @@ impl Stream {
     /// Captures a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::copy_from_host`] copies at once);
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host`] copies at
+    /// once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any driver error.
     #[track_caller]
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
         &self,
@@ -145,8 +147,8 @@ impl Stream {
         let bytes = to.range.len();
         source.capture(self, "Stream::copy_from_host_buffer", Access::Read, &to, |host| {
             self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
-                // SAFETY: both have the same size; the graph keeps the host's, and the program uses them only while no
-                // launch does; the device's are noted.
+                // SAFETY: both sides have the same size. The graph keeps the host memory, and the program uses it only
+                // while no launch does. The use of the device memory is recorded.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
                 })
@@ -157,7 +159,7 @@ impl Stream {
     /// Captures a copy to host memory that graphs share.
     ///
     /// # Errors
-    /// As [`Self::copy_from_host_buffer`], with [`Stream::copy_to_host`].
+    /// Same as [`Self::copy_from_host_buffer`], with [`Stream::copy_to_host`] as the alternative.
     #[track_caller]
     pub fn copy_to_host_buffer<'s, T: DeviceCopy>(
         &self,
@@ -173,7 +175,7 @@ impl Stream {
         let bytes = from.range.len();
         target.capture(self, "Stream::copy_to_host_buffer", Access::Write, &from, |host| {
             self.observed_copy(CopyDirection::DeviceToHost, address.0, host.addr() as u64, bytes, || {
-                // SAFETY: as above; any bits that the copy writes are an element.
+                // SAFETY: as above; any bits that the copy writes are a valid element.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_host(context, host.cast(), address, bytes, handle)
                 })
@@ -183,7 +185,7 @@ impl Stream {
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Captures a copy on a stream, which uses all of this memory and a part of a buffer.
+    /// Captures a copy on a stream that uses all of this memory and a part of a buffer.
     fn capture(
         &self,
         stream: &Stream,
@@ -214,8 +216,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; whatever the driver
-    /// reports.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any driver error.
     #[track_caller]
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,
@@ -235,7 +236,7 @@ impl Graph {
     /// Adds a copy to host memory that graphs share.
     ///
     /// # Errors
-    /// As [`Self::add_copy_from_host`].
+    /// Same as [`Self::add_copy_from_host`].
     #[track_caller]
     pub fn add_copy_to_host<'s, T: DeviceCopy>(
         &mut self,
@@ -263,8 +264,8 @@ impl Graph {
         let mut uses = vec![CapturedUse::of(part), host.use_of(access)];
         uses.retain(|used| !used.range.is_empty());
         self.content.keep(Arc::clone(&host.shared) as Arc<dyn Any + Send + Sync>);
-        // SAFETY: both sides have the same size; the device's are borrowed and noted, and the host's are kept by the
-        // content, and used by the program only while no launch does.
+        // SAFETY: both sides have the same size. The device memory is borrowed, and its use is recorded. The content
+        // keeps the host memory, which the program uses only while no launch does.
         unsafe { self.add_work(after, uses, work) }
     }
 }

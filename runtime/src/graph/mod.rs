@@ -1,25 +1,26 @@
 //! Graphs: work that is prepared once and launched many times, with one call for all of it.
 //!
-//! A [`Graph`] is made by capturing what a program enqueues anyway ([`Graph::capture`]), node by node
-//! ([`Graph::add_kernel`] and the like), or both. [`Graph::instantiate`] makes a [`GraphExec`] of it, whose
+//! A [`Graph`] is created by capturing work that a program enqueues ([`Graph::capture`]), node by node
+//! ([`Graph::add_kernel`] and similar), or both. [`Graph::instantiate`] creates a [`GraphExec`] from it, whose
 //! [`launch`](GraphExec::launch) enqueues everything.
 //!
-//! Buffers. A graph does not borrow the buffers that it uses, so a program reads and writes them between launches as it
-//! likes: each launch counts as a use of all of them, and is ordered with other uses as any work is. A buffer can be
-//! dropped too; then launches fail with [`GraphError::BufferDropped`], and those
-//! enqueued before run to their end. Memory allocated on a stream during its capture comes from a pool of the
-//! graph's own and stays as long as the graph, also when the buffer is dropped: so buffers for intermediate results
-//! are made and dropped within the capture, and share memory as usual.
+//! Buffers. A graph does not borrow its buffers, so a program can read and write them between launches. Each launch
+//! counts as a use of all of them, and is ordered with other uses like any work. A buffer can be dropped too; then
+//! launches fail with [`GraphError::BufferDropped`], and launches enqueued earlier complete. Memory allocated on a
+//! stream during its capture comes from a private pool of the graph. It stays as long as the graph, even if the buffer
+//! is dropped. So buffers for intermediate results are created and dropped within the capture, and share memory as
+//! usual.
 //!
-//! Order. Captured work is ordered as it would be when it runs. Nodes that are added come after those they name, and after
-//! every earlier node that uses the same memory where one of the two writes. Launches of graphs that were made of one
-//! capture run one after the other.
+//! Order. Captured work is ordered as it would be when it runs. An added node comes after the nodes that it names, and
+//! after every earlier node that uses the same memory if one of the two writes it. Launches of graphs that were created
+//! from one capture run one after another.
 //!
-//! What cannot be captured: what waits for work (`synchronize`, `query`, copies to and from ordinary host memory), copies
-//! that return host memory, copies between devices, host functions that are called once. These fail, name themselves,
-//! and the capture continues. So does work that runs beside the capture, where it reads what captured work writes or writes
-//! what it reads ([`GraphError::UsedInCapture`]). [`HostBuffer`] is memory of the host that graphs copy from and to, and
-//! [`Stream::graph_function`](crate::Stream::graph_function) has a function called at each launch.
+//! Limits of capture. Calls that wait for work (`synchronize`, `query`, copies to and from ordinary host memory) cannot
+//! be captured. Nor can copies that return host memory, copies between devices, and host functions that are called
+//! once. These calls fail with an error that names them, and the capture continues. Work that runs outside the capture
+//! also fails if it reads what captured work writes, or writes what captured work reads
+//! ([`GraphError::UsedInCapture`]). [`HostBuffer`] is host memory that graphs copy from and to, and
+//! [`Stream::graph_function`](crate::Stream::graph_function) adds a function that is called at each launch.
 //!
 //! ```
 //! use warpsmith_runtime::graph::Graph;
@@ -41,13 +42,13 @@
 //! # }
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `capture` | [`Capture`]: beginning and ending |
-//! | `content` | what a graph uses and keeps |
+//! | `capture` | [`Capture`]: starting and ending |
+//! | `content` | memory and objects of a graph |
 //! | `nodes` | nodes that are added one by one |
-//! | `origins` | where nodes come from, for observers |
-//! | `conditional` | parts that run or not, or again and again, by what kernels decide |
+//! | `origins` | origins of nodes, for observers |
+//! | `conditional` | parts that run once, repeatedly or not at all, controlled by kernels |
 //! | `exec` | [`GraphExec`]: launching and updating |
 //! | `cache` | [`GraphCache`]: capturing on first use |
 //! | `host_buffer` | [`HostBuffer`] |
@@ -88,19 +89,19 @@ use crate::memory::graph_resource::Resources;
 pub use crate::stream::CaptureId;
 use crate::stream::Stream;
 
-/// Work and its order: see the [module's documentation](self). It can go from thread to thread, but be used by one at a
-/// time.
+/// Work and its order: see the [module's documentation](self). A graph can move between threads, but only one thread
+/// uses it at a time.
 pub struct Graph {
     device: Device,
     handle: GraphHandle,
     content: Content,
-    /// What of it the nodes that were added one by one do not use.
+    /// The part of `content.resources` that nodes added one by one do not use.
     others: Resources,
-    /// A number that no other graph has.
+    /// Unique number of the graph.
     number: u64,
     /// The nodes that were added one by one.
     added: Vec<Added>,
-    /// What every added node comes after: the last nodes of what was captured.
+    /// Nodes that every added node comes after: the last nodes of the captured work.
     base: Vec<NodeHandle>,
     origins: Origins,
     /// Not `Sync`: drivers take the calls on a graph from one thread at a time.
@@ -108,10 +109,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// An empty graph, to which nodes are added.
+    /// Creates an empty graph, to which nodes are added.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.graph_create(context))?;
         Ok(Self::of(device, handle, Content::default()))
@@ -132,15 +133,17 @@ impl Graph {
         }
     }
 
-    /// Captures what `work` enqueues on a stream, and on others that wait for it, instead of running it.
+    /// Captures the work that `work` enqueues on a stream, and on other streams that wait for it, instead of running
+    /// it.
     ///
-    /// Other threads may use the device meanwhile, also allocate ([`CaptureMode::ThreadLocal`]), but not this stream.
+    /// Other threads may use the device meanwhile, and may allocate ([`CaptureMode::ThreadLocal`]), but must not use
+    /// this stream.
     ///
     /// # Errors
-    /// [`SharedStream`](GraphError::SharedStream), [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is
-    /// being captured already, [`NotJoined`](GraphError::NotJoined) when other streams took part for which this one has
-    /// not waited in the end; what `work`
-    /// returns. The capture is over then, and the stream as before.
+    /// [`SharedStream`](GraphError::SharedStream), [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that
+    /// is already being captured, [`NotJoined`](GraphError::NotJoined) if other streams took part for which this one
+    /// has not waited in the end; the error of `work`. Then the capture has ended, and the stream is in its previous
+    /// state.
     #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,
@@ -149,10 +152,10 @@ impl Graph {
         Self::capture_with(stream, CaptureMode::default(), work).map(|(graph, ())| graph)
     }
 
-    /// As [`Self::capture`] in a given mode; with what `work` returns.
+    /// Same as [`Self::capture`] in a given mode; also returns the value that `work` returns.
     ///
     /// # Errors
-    /// As [`Self::capture`].
+    /// Same as [`Self::capture`].
     #[track_caller]
     pub fn capture_with<R, E: From<Error>>(
         stream: &Stream,
@@ -164,24 +167,24 @@ impl Graph {
         Ok((capture.end()?, made))
     }
 
-    /// The device that it is of.
+    /// The device of the graph.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The number of its nodes, without those of graphs within.
+    /// The number of nodes, without those of nested graphs.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn node_count(&self) -> Result<usize> {
         Ok(self.device.call(|driver, context| driver.graph_nodes(context, self.handle))?.len())
     }
 
-    /// A copy of the graph, to which other nodes can be added. It uses the same buffers, and shares the memory of what was
-    /// captured. Nodes that were added to this one are not nodes of the copy. Graphs with conditions are not copied.
-    ///
+    /// Copies the graph, so that other nodes can be added to the copy. The copy uses the same buffers, and shares the
+    /// memory of captured work. Nodes that were added to this graph are not nodes of the copy. Graphs with conditions
+    /// cannot be copied.
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn try_clone(&self) -> Result<Self> {
         let handle = self.device.call(|driver, context| driver.graph_clone(context, self.handle))?;
         let mut clone = Self::of(&self.device, handle, self.content.clone());
@@ -191,10 +194,10 @@ impl Graph {
         Ok(clone)
     }
 
-    /// Makes it ready to be launched. The graph is not needed any more after that, unless to update.
+    /// Creates an executable graph. After that, the graph itself is needed only for updates.
     ///
     /// # Errors
-    /// Whatever the driver reports, for example for a cooperative kernel whose blocks do not fit.
+    /// Any driver error, for example for a cooperative kernel whose blocks do not fit.
     #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let _site = site();
@@ -212,7 +215,7 @@ impl Graph {
     }
 }
 
-/// The nodes that no other comes after.
+/// Returns the nodes that no other node comes after.
 fn last_of(mut nodes: Vec<NodeHandle>, edges: &[Edge]) -> Vec<NodeHandle> {
     let first: HashSet<NodeHandle> = edges.iter().map(|edge| edge.from).collect();
     nodes.retain(|node| !first.contains(node));

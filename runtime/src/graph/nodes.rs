@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph one by one, and changed in its executables.
+//! Nodes that are added to a graph one by one, and updated in its executables.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -22,21 +22,21 @@ use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
-/// A node of a graph, for others to come after.
+/// A node of a graph, on which other nodes can depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Node {
     graph: u64,
     index: usize,
 }
 
-/// A node that launches a kernel. [`GraphExec::set_kernel`] gives it other arguments.
+/// A node that launches a kernel. [`GraphExec::set_kernel`] sets other arguments.
 pub struct KernelNode<K> {
     node: Node,
     kernel: PhantomData<fn() -> K>,
 }
 
 impl<K> KernelNode<K> {
-    /// The node, for others to come after.
+    /// The node, on which other nodes can depend.
     pub fn node(&self) -> Node {
         self.node
     }
@@ -56,12 +56,12 @@ impl<K> std::fmt::Debug for KernelNode<K> {
     }
 }
 
-/// The uses of a node.
+/// Buffer uses of a node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeUse {
     handle: NodeHandle,
     uses: Vec<CapturedUse>,
-    /// Whether it is ordered with all other nodes.
+    /// True if the node is ordered with all other nodes.
     barrier: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct NodeUse {
 pub(super) const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
-    /// Of a node that is not there yet.
+    /// Creates the uses of a node that does not exist yet.
     pub fn of(uses: Vec<CapturedUse>) -> Self {
         Self { handle: NodeHandle(0), uses, barrier: false }
     }
@@ -78,7 +78,7 @@ impl NodeUse {
         self.handle
     }
 
-    /// Whether it uses just these parts.
+    /// Returns true if the node uses exactly these parts.
     pub fn is_of<'p, 'a: 'p>(&self, parts: impl Iterator<Item = &'p BufferUse<'a>>) -> bool {
         let mut known = self.uses.iter();
         let same = |part: &BufferUse<'_>| {
@@ -91,7 +91,7 @@ impl NodeUse {
         parts.filter(|part| !part.range.is_empty()).all(same) && known.next().is_none()
     }
 
-    /// Whether both use the same bytes, and one writes them.
+    /// Returns true if both use the same bytes, and one writes them.
     pub fn conflicts(&self, other: &NodeUse) -> bool {
         let conflicts = |own: &CapturedUse, other: &CapturedUse| {
             Arc::ptr_eq(&own.tracked, &other.tracked)
@@ -104,7 +104,7 @@ impl NodeUse {
             || self.uses.iter().any(|own| other.uses.iter().any(|other| conflicts(own, other)))
     }
 
-    /// Takes over what another uses.
+    /// Replaces the uses by those of another node.
     pub fn replace(&mut self, other: NodeUse) {
         self.uses = other.uses;
     }
@@ -116,11 +116,11 @@ impl NodeUse {
     }
 }
 
-/// A node that was added.
+/// A node that was added to a graph.
 #[derive(Debug)]
 pub(super) struct Added {
     pub uses: NodeUse,
-    /// The earlier nodes that it comes after, directly or not: one bit each.
+    /// Earlier nodes that this one comes after, directly or not: one bit each.
     after: Vec<u64>,
 }
 
@@ -130,7 +130,7 @@ impl Added {
     }
 }
 
-/// Which nodes of a graph are not ordered.
+/// The nodes of a graph that are not ordered with each other.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     graph: Option<u64>,
@@ -138,12 +138,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Whether it is of the graph of this number.
+    /// Returns true for the graph with this number.
     pub fn is_of(&self, graph: u64) -> bool {
         self.graph == Some(graph)
     }
 
-    /// The nodes that come neither before nor after one.
+    /// The nodes that come neither before nor after a node.
     pub fn unordered(&self, index: usize) -> impl Iterator<Item = usize> {
         self.unordered.get(index).into_iter().flatten().copied()
     }
@@ -157,10 +157,10 @@ impl Graph {
         Order { graph: Some(self.number), unordered }
     }
 
-    /// Adds a node that runs after `after`, and after every node whose uses conflict.
+    /// Adds a node that runs after `after`, and after every node with conflicting uses.
     ///
     /// # Safety
-    /// As [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not name.
+    /// Same as [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not name.
     unsafe fn add(
         &mut self,
         after: &[Node],
@@ -174,7 +174,7 @@ impl Graph {
         }
         let mut handles = self.base.clone();
         let mut before = vec![0u64; index.div_ceil(64)];
-        // From the last on: what it comes after through another needs no edge of its own.
+        // Starts from the last node: a node that comes earlier through another one needs no edge.
         for (earlier, added) in self.added.iter().enumerate().rev() {
             let bit = 1 << (earlier % 64);
             let named = after.iter().any(|node| node.index == earlier);
@@ -185,7 +185,7 @@ impl Graph {
             }
         }
         if handles.len() > self.base.len() {
-            // Every added node comes after them.
+            // Every added node already comes after the base nodes.
             handles.drain(..self.base.len());
         }
         let watch = observe::begin(&self.device, || (None, Operation::GraphAdd { graph: self.handle }));
@@ -197,23 +197,23 @@ impl Graph {
         Ok(Node { graph: self.number, index })
     }
 
-    /// Adds a node that comes after all others, and that all later ones come after.
+    /// Adds a node that comes after all other nodes, and before all later ones.
     ///
     /// # Safety
-    /// As [`Self::add`].
+    /// Same as [`Self::add`].
     pub(super) unsafe fn add_barrier(
         &mut self,
         add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
     ) -> Result<Node> {
         let uses = NodeUse { handle: NodeHandle(0), uses: Vec::new(), barrier: true };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.add(&[], uses, GraphWork::Nothing, add) }
     }
 
-    /// Adds work whose memory is all in `uses`.
+    /// Adds work that uses only memory in `uses`.
     ///
     /// # Safety
-    /// As [`Self::add`].
+    /// Same as [`Self::add`].
     pub(super) unsafe fn add_work(
         &mut self,
         after: &[Node],
@@ -221,7 +221,7 @@ impl Graph {
         work: NodeWork<'_>,
     ) -> Result<Node> {
         let (uses, graph, what) = (NodeUse::of(uses), self.handle, work_of(&work));
-        // SAFETY: passed on from the caller; buffers are noted, and launches check whether they exist.
+        // SAFETY: guaranteed by the caller; the use of buffers is recorded, and launches check that they exist.
         unsafe {
             self.add(after, uses, what, |device, nodes| {
                 device.call(|driver, context| driver.graph_add(context, graph, nodes, work))
@@ -247,8 +247,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a launch of no threads;
-    /// whatever the driver reports.
+    /// The errors of [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a
+    /// launch without threads; any driver error.
     #[track_caller]
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
@@ -258,17 +258,17 @@ impl Graph {
         after: &[Node],
     ) -> Result<KernelNode<K>> {
         let _site = site_of_node();
-        // SAFETY: as for `TypedKernel::launch`.
+        // SAFETY: same as for `TypedKernel::launch`.
         unsafe { self.add_kernel_unsafe(kernel, launch, args, after) }
     }
 
     /// Adds a launch of an `unsafe` kernel.
     ///
     /// # Errors
-    /// As [`Self::add_kernel`].
+    /// Same as [`Self::add_kernel`].
     ///
     /// # Safety
-    /// As [`TypedKernel::launch_unsafe`], at each launch of an executable.
+    /// Same as [`TypedKernel::launch_unsafe`], at each launch of an executable.
     #[track_caller]
     pub unsafe fn add_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
@@ -282,10 +282,10 @@ impl Graph {
         let device = self.device.clone();
         let prepared = |function: &Function, config, args: &[*const c_void], uses: &Uses<'_>| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
-            // SAFETY: passed on from the caller; the arguments have the parameters' types.
+            // SAFETY: guaranteed by the caller; the arguments have the parameters' types.
             let node = unsafe { self.add_work(after, uses_of(uses.iter()), work) }?;
             let spec = function.spec();
-            // SAFETY: there is one pointer for each machine parameter.
+            // SAFETY: there is one pointer per PTX parameter.
             self.origins.last_is_kernel(spec.symbol, unsafe { bytes_of_launch(spec, args) });
             self.content.add_kernel((function.spec(), config));
             Ok(node)
@@ -297,7 +297,7 @@ impl Graph {
     /// Adds a copy between two buffers of the graph's device.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any driver error.
     #[track_caller]
     pub fn add_copy<'s, 't, T: DeviceCopy>(
         &mut self,
@@ -321,10 +321,10 @@ impl Graph {
         unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
     }
 
-    /// Adds setting every byte of a buffer to `value`.
+    /// Adds a memset of every byte of a buffer to `value`.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any driver error.
     #[track_caller]
     pub fn add_memset<'t, T: DeviceCopy>(
         &mut self,
@@ -340,15 +340,15 @@ impl Graph {
             0 => NodeWork::Empty,
             bytes => NodeWork::Set { dst: target.as_device_ptr(), value, bytes },
         };
-        // SAFETY: the range is borrowed exclusively; any bits are an element.
+        // SAFETY: the range is borrowed exclusively; any bits are a valid element.
         unsafe { self.add_work(after, uses_of([&part].into_iter()), work) }
     }
 
-    /// Adds a call of a function on the host, once for each launch. The rules of
-    /// [`Stream::host_function`](crate::Stream::host_function) hold for it.
+    /// Adds a host function, which is called once per launch. The rules of
+    /// [`Stream::host_function`](crate::Stream::host_function) apply to it.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`GraphError::NodeOfOtherGraph`]; any driver error.
     #[track_caller]
     pub fn add_host_function(
         &mut self,
@@ -358,14 +358,14 @@ impl Graph {
         let _site = site_of_node();
         let function = GraphFunction::new(function);
         self.content.add_function(Arc::clone(&function));
-        // SAFETY: it uses no memory of a device; the content, which executables take over, keeps the function.
+        // SAFETY: the function uses no device memory; the content, which executables take over, keeps the function.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Host(&function)) }
     }
 
-    /// Adds a node that does nothing, for others to come after.
+    /// Adds an empty node, on which other nodes can depend.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`GraphError::NodeOfOtherGraph`]; any driver error.
     #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
@@ -373,22 +373,21 @@ impl Graph {
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
 
-    /// Adds everything that another graph does now.
+    /// Adds the current work of another graph as a child graph.
     ///
-    /// Functions that are called before a launch of the other graph
-    /// ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) are called before a launch of this one: once, however
-    /// often the graph was added. Random numbers of a captured graph are the same
-    /// in each place where it was added.
+    /// Functions of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) that belong to the other graph are
+    /// called before a launch of this one: once, however often the graph was added. Random numbers of a captured graph
+    /// are the same in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; any driver error.
     #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
         self.check_device(&child.device, "the other graph", "capture it on a stream of that device")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();
-        // SAFETY: its memory is noted, and its content is kept by this graph's from now on.
+        // SAFETY: the use of the child's memory is recorded, and this graph keeps the child's content from now on.
         let node = unsafe { self.add_work(after, uses, NodeWork::Child(child.handle)) }?;
         self.content.add(&child.content);
         if let Some(added) = self.added.last() {
@@ -413,12 +412,13 @@ impl Graph {
 }
 
 impl GraphExec {
-    /// Gives an added kernel node other arguments and another shape. Launches that are enqueued already are not changed.
+    /// Sets other arguments and another shape of an added kernel node. Launches that are already enqueued do not
+    /// change.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`] for a node of another graph than the one the executable was made of, or after
-    /// [`Self::update`]; [`GraphError::NodeConflict`] when the new arguments would need an order that the graph does not
-    /// have; as [`Graph::add_kernel`].
+    /// [`GraphError::NodeOfOtherGraph`] for a node of a different graph than the one from which the executable was
+    /// created, or after [`Self::update`]; [`GraphError::NodeConflict`] if the new arguments would need an order that
+    /// the graph does not have; the errors of [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -426,17 +426,17 @@ impl GraphExec {
         launch: Launch,
         args: A,
     ) -> Result<()> {
-        // SAFETY: as for `TypedKernel::launch`.
+        // SAFETY: same as for `TypedKernel::launch`.
         unsafe { self.set_kernel_unsafe(node, kernel, launch, args) }
     }
 
-    /// As [`Self::set_kernel`] for an `unsafe` kernel.
+    /// Same as [`Self::set_kernel`], for an `unsafe` kernel.
     ///
     /// # Errors
-    /// As [`Self::set_kernel`].
+    /// Same as [`Self::set_kernel`].
     ///
     /// # Safety
-    /// As [`Graph::add_kernel_unsafe`].
+    /// Same as [`Graph::add_kernel_unsafe`].
     pub unsafe fn set_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -457,18 +457,18 @@ impl GraphExec {
         }
         function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, uses| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
-            // SAFETY: passed on from the caller; the arguments have the parameters' types.
+            // SAFETY: guaranteed by the caller; the arguments have the parameters' types.
             unsafe { self.set(node.node.graph, node.node.index, uses, work) }
         })
     }
 }
 
-/// The uses of parts of buffers, in the form of graphs.
+/// Converts the uses of parts of buffers to the form that graphs store.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 
-/// A copy, or nothing if there are no bytes.
+/// Returns a copy, or an empty node if there are no bytes.
 pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

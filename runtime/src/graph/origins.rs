@@ -1,8 +1,8 @@
-//! [`Origins`]: where the nodes of a graph come from, for observers of its launches.
+//! [`Origins`]: the origins of a graph's nodes, for observers of its launches.
 //!
-//! It is known of nodes that were captured or added through the runtime, and follows them where the driver copies them: into
-//! clones, children, and bodies of conditions. A copy has its nodes in the order of the original; one that differs in what
-//! a node does is not followed.
+//! The origin is known for nodes that were captured or added through the runtime. It follows them where the driver
+//! copies them: into clones, children, and bodies of conditional nodes. A copy has its nodes in the order of the
+//! original; a copy in which the work of a node differs is not followed.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -14,11 +14,11 @@ use crate::driver::{
     Context, Driver, DriverError, Edge, GraphExecHandle, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
 
-/// Where a node comes from.
+/// Origin of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub work: GraphWork,
-    /// The operation that captured or added it; 0 without an observer.
+    /// ID of the operation that captured or added the node; 0 without an observer.
     pub operation: u64,
     pub site: Option<&'static Location<'static>>,
 }
@@ -27,17 +27,17 @@ impl Origin {
     const UNKNOWN: Self = Self { work: GraphWork::Unknown, operation: 0, site: None };
 }
 
-/// See the [module's documentation](self).
+/// Origins of a graph's nodes: see the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes with their parts, in the order in which they were captured or added. Without a handle it stands for all nodes
-    /// of a part, of which nothing is known.
+    /// The nodes with their parts, in the order in which they were captured or added. An entry without a handle stands
+    /// for all nodes of a part about which nothing is known.
     nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
-    /// The number of graphs within.
+    /// The number of nested graphs.
     parts: u32,
 }
 
-/// What a node to add does.
+/// Returns the kind of work of a node to be added.
 pub(super) fn work_of(work: &NodeWork<'_>) -> GraphWork {
     match work {
         NodeWork::Copy { .. } => GraphWork::Copy,
@@ -48,7 +48,7 @@ pub(super) fn work_of(work: &NodeWork<'_>) -> GraphWork {
 }
 
 impl Origins {
-    /// Of a captured graph.
+    /// Creates the origins of a captured graph.
     pub fn of_capture(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Self {
         if notes.is_empty() {
             return Self::default();
@@ -66,31 +66,31 @@ impl Origins {
         Self { nodes: nodes.collect(), parts: 0 }
     }
 
-    /// Of a copy that the driver has made of a graph.
+    /// Creates the origins of a copy that the driver has made of a graph.
     pub fn of_clone(device: &Device, graph: GraphHandle, origins: &Origins, clone: GraphHandle) -> Self {
         let mut of_clone = Self::default();
         of_clone.copy(device, graph, origins, clone, 0);
         of_clone
     }
 
-    /// Whether anything is known.
+    /// Returns true if any origin is known.
     fn is_known(&self) -> bool {
         self.nodes.iter().any(|(.., origin)| origin.operation != 0 || origin.site.is_some())
     }
 
-    /// A node was added.
+    /// Records that a node was added.
     pub fn add(&mut self, node: NodeHandle, origin: Origin) {
         self.nodes.push((0, Some(node), origin));
     }
 
-    /// The node that was added last launches a kernel.
+    /// Records that the node added last launches a kernel.
     pub fn last_is_kernel(&mut self, symbol: &'static str, bytes: u64) {
         if let Some((.., origin)) = self.nodes.last_mut() {
             origin.work = GraphWork::Kernel { symbol, bytes };
         }
     }
 
-    /// A node was added whose graph the driver has copied from another.
+    /// Records that a node was added whose graph the driver has copied from another.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
         self.parts += 1;
         let part = self.parts;
@@ -104,8 +104,8 @@ impl Origins {
         }
     }
 
-    /// A node was added whose parts run by a condition. Each has one node, with a copy of a graph. In an executable the driver
-    /// numbers these nodes first, and then those of the copies, the last copy's first.
+    /// Records that a conditional node was added. Each of its parts has one node, with a copy of a graph. In an
+    /// executable the driver numbers these nodes first, and then those of the copies, the last copy's first.
     pub fn add_conditional(&mut self, device: &Device, bodies: &[(NodeHandle, GraphHandle, &Origins)]) {
         self.parts += 1;
         let nothing = Origin { work: GraphWork::Nothing, ..Origin::UNKNOWN };
@@ -123,7 +123,7 @@ impl Origins {
         let known = origins.nodes.iter().filter_map(|(_, node, origin)| Some(((*node)?, *origin))).collect();
         let (driver, context) = device.raw();
         if self.copy_nodes(&**driver, context, &known, (graph, copy), part).is_err() {
-            // The driver does not answer: nothing is known of the rest.
+            // The driver reports an error: nothing is known about the rest.
             self.nodes.push((self.parts, None, Origin::UNKNOWN));
         }
     }
@@ -141,7 +141,7 @@ impl Origins {
             self.nodes.push((part, None, Origin::UNKNOWN));
             return Ok(());
         }
-        // Drivers keep the order. Some nodes are asked for; of children a driver may not know that.
+        // Drivers keep the order. Some nodes are checked with a query, which a driver may not support for children.
         let is_at = |(node, by_place): (&NodeHandle, &NodeHandle)| {
             let copied = driver.graph_node_in_clone(context, *node, copy);
             copied.map_or(true, |copied| copied == *by_place)
@@ -165,7 +165,7 @@ impl Origins {
         Ok(())
     }
 
-    /// The nodes of an executable that was made of the graph, which is as it was then.
+    /// Returns the nodes of an executable that was created from the graph, which has not changed since.
     pub fn of_executable(&self, device: &Device, exec: GraphExecHandle) -> Arc<GraphNodes> {
         if !self.is_known() {
             return Arc::new(GraphNodes::unknown());
@@ -181,7 +181,7 @@ impl Origins {
         Arc::new(GraphNodes::new(driver.activity_exec(context, exec).ok(), nodes.collect()))
     }
 
-    /// The nodes of an executable that does from now on what this graph says. They keep their numbers.
+    /// Returns the nodes of an executable that was updated to this graph. They keep their numbers.
     pub fn of_updated(&self, before: &GraphNodes) -> Arc<GraphNodes> {
         let numbers = before.nodes.iter().map(|node| (node.part, node.number));
         let parts = self.nodes.iter().map(|(part, ..)| *part);

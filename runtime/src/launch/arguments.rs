@@ -1,4 +1,4 @@
-//! The arguments that can be passed for each kind of parameter.
+//! Arguments accepted for each kind of kernel parameter.
 //!
 //! | parameter | marker | argument |
 //! | --- | --- | --- |
@@ -16,8 +16,8 @@
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
-//! Arguments are passed as one tuple of up to 32. They borrow their buffers until the launch is enqueued; after that the
-//! buffers know the stream.
+//! Arguments are passed as one tuple of up to 32. They borrow their buffers until the launch is enqueued; from then on
+//! each buffer tracks its use on the stream.
 
 use std::ffi::c_void;
 
@@ -38,33 +38,32 @@ use crate::memory::{
     DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
-/// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
-/// written.
+/// Maximum number of arguments of a launch. The lists are on the stack, and only the slots in use are written.
 const MAX_ARGUMENTS: usize = 32;
-/// Each is at most a pointer and a length, or extents.
+/// Maximum number of PTX parameters: each argument has at most a pointer and a length, or extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
-/// One is that of the code.
+/// Maximum number of buffer uses: one per argument, and one for the kernel's code.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
-/// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
+/// PTX parameters of a launch and the buffers they point to, collected without a heap allocation.
 ///
-/// All of it is inlined where the types of the arguments are known: there the numbers are constants.
+/// Everything is inlined where the argument types are known, so the counts are constants there.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
     uses: Uses<'a>,
-    /// Arguments so far.
+    /// Number of arguments so far.
     count: usize,
 }
 
-/// The buffers behind arguments, with the arguments' numbers, from 1.
+/// Buffers used by the arguments, each with its argument number, starting at 1.
 #[derive(Default)]
 pub(crate) struct Uses<'a> {
     parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
-    /// Bytes of dynamic shared memory that the arguments need: of arrays whose lengths are among them.
+    /// Bytes of dynamic shared memory for arrays whose lengths are arguments.
     pub(super) shared_bytes: u32,
 }
 
-/// A machine parameter: a value that lies elsewhere, or a word that lies here.
+/// A PTX parameter: a pointer to a value, or a word stored inline.
 #[derive(Clone, Copy)]
 enum Param {
     Word(u64),
@@ -88,19 +87,19 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
-    /// A view in two or three dimensions.
+    /// Adds a 2-D or 3-D view.
     #[inline(always)]
     fn view<T: DeviceCopy, E>(&mut self, slice: DeviceSlice<'a, T>, extents: &'a E, access: Access) {
         self.elements(slice, access);
         self.push(Param::Value(std::ptr::from_ref(extents).cast()));
     }
 
-    /// The address of a slice's or view's elements.
+    /// Adds the address of a slice's or view's elements.
     #[inline(always)]
     fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         let address = match slice.as_device_ptr() {
-            // The kernel makes a slice of it, and no slice is null.
+            // The kernel makes a slice from this pointer, and a slice is never null.
             DevicePtr::NULL => align_of::<T>() as u64,
             DevicePtr(address) => address,
         };
@@ -113,7 +112,7 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
-    /// Gives pointers to the machine parameters, and the buffers.
+    /// Calls `work` with pointers to the PTX parameters, and with the buffers.
     #[inline(always)]
     pub(super) fn of<P, A: Arguments<P>, R>(
         args: &'a A,
@@ -132,8 +131,8 @@ impl<'a> ArgumentList<'a> {
     }
 }
 
-/// Calls `read` with the machine parameters of a launch with these arguments: one pointer for each, in order, as a driver
-/// takes them. Of a slice these are two, to its address and to its length in elements.
+/// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments: one pointer per parameter,
+/// in order, as the driver expects them. A slice has two: its address and its length in elements.
 pub fn with_machine_parameters<P, A: Arguments<P>, R>(
     arguments: &A,
     read: impl FnOnce(&[*const c_void]) -> R,
@@ -142,7 +141,7 @@ pub fn with_machine_parameters<P, A: Arguments<P>, R>(
 }
 
 impl<'a> Uses<'a> {
-    /// Adds what no argument names.
+    /// Adds a buffer that no argument names.
     #[cold]
     pub(super) fn add(&mut self, part: BufferUse<'a>) {
         self.parts.push((0, part));
@@ -153,7 +152,7 @@ impl<'a> Uses<'a> {
         self.parts.as_slice().iter().map(|(_, part)| part)
     }
 
-    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the kernel's.
+    /// Fails with [`crate::Error::DifferentDevices`] if a buffer is on a different device than the kernel.
     #[inline]
     pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
         match self.parts.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
@@ -175,11 +174,11 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     }
 }
 
-/// Something that can be passed for a parameter with marker `M`.
+/// A value that can be passed for a parameter with marker `M`.
 ///
 /// # Safety
 ///
-/// `add` adds the machine parameters that `M` stands for, and the buffer whose memory they name, if any.
+/// `add` adds the PTX parameters that `M` stands for, and the buffer that they point into, if any.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
@@ -187,25 +186,25 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     note = "`Shared<T>` is a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
 )]
 pub unsafe trait Argument<M> {
-    /// Adds it to the list.
+    /// Adds the argument to the list.
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-/// Defines a trait for each kind of parameter: what can be passed for it. So that an error names the parameter as the kernel
-/// does, and not by its marker.
+/// Defines a trait for each kind of parameter, so that an error names the parameter as written in the kernel, not by
+/// its marker.
 macro_rules! parameters {
     ($($(#[$attribute:meta])* $name:ident: $marker:ident;)*) => { $(
         $(#[$attribute])*
         ///
         /// # Safety
         ///
-        /// As for [`Argument`].
+        /// Same as for [`Argument`].
         pub unsafe trait $name<T> {
-            /// Adds it to the list.
+            /// Adds the argument to the list.
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
         }
 
-        // SAFETY: it adds what can be passed for the marker.
+        // SAFETY: the trait's `add` adds the parameters that the marker stands for.
         unsafe impl<T, A: $name<T>> Argument<$marker<T>> for A {
             #[inline(always)]
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -216,84 +215,84 @@ macro_rules! parameters {
 }
 
 parameters! {
-    /// What can be passed for a parameter `T`.
+    /// Argument for a parameter `T`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `{T}`",
         label = "the kernel takes a `{T}` by value"
     )]
     ValueArgument: Value;
 
-    /// What can be passed for a parameter `&[T]`.
+    /// Argument for a parameter `&[T]`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `&[{T}]`",
         label = "the kernel takes a `&DeviceBuffer<{T}>`, or a part of one: `buffer.slice(..)`"
     )]
     SliceArgument: Slice;
 
-    /// What can be passed for a parameter `DisjointMut<T>`.
+    /// Argument for a parameter `DisjointMut<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut<{T}>`",
         label = "the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one: `buffer.slice_mut(..)`"
     )]
     MutArgument: SliceMut;
 
-    /// What can be passed for a parameter `&[Atomic<T>]`.
+    /// Argument for a parameter `&[Atomic<T>]`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `&[Atomic<{T}>]`",
         label = "all threads change it: the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one"
     )]
     AtomicArgument: AtomicSlice;
 
-    /// What can be passed for a parameter `Slice2<T>`.
+    /// Argument for a parameter `Slice2<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice2<{T}>`",
         label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d(width, height)?`"
     )]
     Slice2Argument: Slice2;
 
-    /// What can be passed for a parameter `Slice3<T>`.
+    /// Argument for a parameter `Slice3<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice3<{T}>`",
         label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d(width, height, depth)?`"
     )]
     Slice3Argument: Slice3;
 
-    /// What can be passed for a parameter `DisjointMut2<T>`.
+    /// Argument for a parameter `DisjointMut2<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut2<{T}>`",
         label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d_mut(width, height)?`"
     )]
     Mut2Argument: SliceMut2;
 
-    /// What can be passed for a parameter `DisjointMut3<T>`.
+    /// Argument for a parameter `DisjointMut3<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut3<{T}>`",
         label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d_mut(width, height, depth)?`"
     )]
     Mut3Argument: SliceMut3;
 
-    /// What can be passed for a parameter `Slice2<Atomic<T>>`.
+    /// Argument for a parameter `Slice2<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice2<Atomic<{T}>>`",
         label = "all threads change it: the kernel takes `buffer.as_2d_mut(width, height)?` of a buffer of `{T}`"
     )]
     Atomic2Argument: AtomicSlice2;
 
-    /// What can be passed for a parameter `Slice3<Atomic<T>>`.
+    /// Argument for a parameter `Slice3<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice3<Atomic<{T}>>`",
         label = "all threads change it: the kernel takes `buffer.as_3d_mut(width, height, depth)?` of a buffer of `{T}`"
     )]
     Atomic3Argument: AtomicSlice3;
 
-    /// What can be passed for a parameter `*const T`.
+    /// Argument for a parameter `*const T`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `*const {T}`",
         label = "the kernel takes a `&DeviceBuffer<{T}>`, a part of one, or a `DevicePtr`"
     )]
     PointerArgument: Pointer;
 
-    /// What can be passed for a parameter `*mut T`.
+    /// Argument for a parameter `*mut T`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `*mut {T}`",
         label = "the kernel takes a `&mut DeviceBuffer<{T}>`, a part of one, or a `DevicePtr`"
@@ -301,7 +300,7 @@ parameters! {
     PointerMutArgument: PointerMut;
 }
 
-// SAFETY: a value is one machine parameter, its bytes. Which types a kernel takes, `#[kernel]` checks.
+// SAFETY: a value is one PTX parameter, its bytes. `#[kernel]` checks which types a kernel takes.
 unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -309,12 +308,12 @@ unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     }
 }
 
-/// Something that is a slice can be passed for these kinds of parameters, by pointer and length, and for the last by the
-/// pointer alone.
+/// Implements these traits for a type that is a slice: by pointer and length, and for the last trait by the pointer
+/// alone.
 macro_rules! buffer_argument {
     ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
-            // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
+            // SAFETY: a slice or view is a pointer and a length, and the slice names its buffer.
             unsafe impl<T: DeviceCopy> $view<T> for $argument {
                 #[inline(always)]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -322,7 +321,7 @@ macro_rules! buffer_argument {
                 }
             }
         )*
-        // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
+        // SAFETY: a raw pointer is one PTX parameter, and the slice names its buffer.
         unsafe impl<T: DeviceCopy> $pointer<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -335,15 +334,15 @@ macro_rules! buffer_argument {
 buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [SliceArgument], PointerArgument);
 buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [SliceArgument], PointerArgument);
 buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [SliceArgument], PointerArgument);
-// Threads write through a slice of atomics, so it takes its elements as exclusively as a view does.
+// Threads write through a slice of atomics, so it borrows its elements exclusively, as a mutable view does.
 buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 
-/// Views in two and three dimensions can be passed for these kinds of parameters.
+/// Implements these traits for views in two and three dimensions.
 macro_rules! view_argument {
     ($($argument:ty => $view:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a view is a pointer and its extents, and the view brings its buffer.
+        // SAFETY: a view is a pointer and its extents, and the view names its buffer.
         unsafe impl<T: DeviceCopy> $view<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -371,7 +370,7 @@ view_argument! {
 /// Implements [`Argument`] for tensor maps.
 macro_rules! tensor_argument {
     ($($argument:ty => $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a tensor map is one machine parameter, its bytes, and brings its buffer.
+        // SAFETY: a tensor map is one PTX parameter, its bytes, and names its buffer.
         unsafe impl<T: DeviceCopy, const RANK: usize> Argument<param::TensorMap<T, RANK>> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -389,7 +388,7 @@ tensor_argument! {
     &mut TensorMapMut<'_, T, RANK> => Write: self, self.elements();
 }
 
-// SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.
+// SAFETY: a raw pointer is one PTX parameter; the caller is responsible for the memory it points to.
 unsafe impl<T> PointerArgument<T> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -405,18 +404,18 @@ unsafe impl<T> PointerMutArgument<T> for DevicePtr {
     }
 }
 
-// SAFETY: a length is one machine parameter, and a launch has as much shared memory as its arguments need.
+// SAFETY: a length is one PTX parameter, and a launch has as much shared memory as its arguments need.
 unsafe impl<T> Argument<Shared<T>> for SharedLen {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
-        // No block has so much.
+        // `u32::MAX` bytes exceed every device's limit.
         let bytes = self.bytes::<T>().unwrap_or(u32::MAX);
         list.uses.shared_bytes = list.uses.shared_bytes.saturating_add(bytes);
         list.push(Param::Word(self.0 as u64));
     }
 }
 
-// SAFETY: a slice or view is two machine parameters, which are null and an empty extent where there is none.
+// SAFETY: a slice or view is two PTX parameters; for `None` they are null and an empty extent.
 unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -430,11 +429,11 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     }
 }
 
-/// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
+/// A tuple of arguments for a tuple of parameters `P`: a kernel with these parameters can be launched with it.
 ///
 /// # Safety
 ///
-/// As for [`Argument`], in order.
+/// Same as for [`Argument`], in order.
 #[diagnostic::on_unimplemented(
     message = "the kernel has another number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",
@@ -442,7 +441,7 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     note = "a kernel with one parameter takes a tuple of one: `(&x,)`"
 )]
 pub unsafe trait Arguments<P> {
-    /// Adds all of them to the list.
+    /// Adds all arguments to the list.
     fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
@@ -462,7 +461,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements it for all tuples of up to the number of types named.
+/// Implements [`Arguments`] for all tuples of up to the number of types named.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {
@@ -488,7 +487,7 @@ mod tests {
             ($($value:literal)*) => {{
                 let args = ($($value as u64,)*);
                 ArgumentList::of::<($(check!(@ $value),)*), _, _>(&args, |pointers, _| {
-                    // SAFETY: every argument is a `u64` that lives.
+                    // SAFETY: every argument is a live `u64`.
                     let passed: Vec<u64> = pointers.iter().map(|value| unsafe { *value.cast::<u64>() }).collect();
                     assert_eq!(passed, [$($value),*]);
                 });

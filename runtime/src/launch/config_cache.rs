@@ -1,21 +1,21 @@
-//! [`ConfigCache`]: the last configurations that a kernel's launches resolved to. A launch that repeats is looked up, not
-//! resolved again.
+//! [`ConfigCache`]: the configurations that a kernel's most recent launches resolved to. A repeated launch is looked up
+//! instead of resolved again.
 
 use super::resolve::{Resolved, Source};
 use super::seq_lock::SeqLock;
 use super::shape::{KEY_WORDS, Launch};
 use crate::driver::LaunchConfig;
 
-/// The number of configurations in a cache.
+/// Number of configurations in a cache.
 const SLOTS: usize = 8;
 const WORDS: usize = KEY_WORDS + 5;
 
-/// See the [module's documentation](self).
+/// Cache of resolved configurations: see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
 impl ConfigCache {
-    /// The two slots of a launch, by its size and its kind: in these the launches of one kernel differ.
+    /// The two slots of a launch, chosen by its size and its kind, in which the launches of one kernel differ.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;
@@ -25,7 +25,7 @@ impl ConfigCache {
         [first, first ^ 1]
     }
 
-    /// Writes the configuration of a launch that was resolved in this generation; else returns false.
+    /// Writes the configuration of a launch that was resolved in this generation; returns false if there is none.
     #[inline]
     pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
         let key = launch.key();
@@ -42,7 +42,7 @@ impl ConfigCache {
         resolved: &mut Resolved,
     ) -> bool {
         let Some(words) = self.0[place].read() else { return false };
-        // All at once: most of the time they are equal.
+        // Compared without branches, since usually all words are equal.
         let differ = |all: u64, (word, wanted): (&u64, &u64)| all | (word ^ wanted);
         if words.iter().zip(key).fold(words[KEY_WORDS] ^ generation, differ) != 0 {
             return false;
@@ -75,7 +75,7 @@ impl ConfigCache {
             u64::from(cooperative) | (resolved.source as u64) << 1,
         ]);
         let [first, second] = Self::places(&key);
-        // The entry in the first slot stays, unless it is out of date or the second is taken too.
+        // The entry in the first slot stays, unless it is out of date or the second slot is taken too.
         let is_taken = |place: usize| {
             self.0[place].read().is_some_and(|cached| cached[0] != 0 && cached[KEY_WORDS] == generation)
         };

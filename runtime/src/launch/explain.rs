@@ -1,4 +1,4 @@
-//! [`Explanation`]: what a launch became and why, as figures and as text.
+//! [`Explanation`]: the configuration of a launch and the reasons for it, as figures and as text.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::shape::{Launch, Shape};
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 
-/// The configuration that a launch resolves to for a kernel on a device, and why. Its text has a line for each item.
+/// The configuration that a launch resolves to for a kernel on a device, and why. Its text has one line per item.
 ///
 /// ```
 /// # use warpsmith_runtime::Launch;
@@ -24,27 +24,28 @@ use crate::error::Result;
 pub struct Explanation {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// The device's name and multiprocessors.
+    /// Name and number of multiprocessors (SMs) of the device.
     pub device: (String, u32),
-    /// Grid, block and the rest; `None` when nothing is launched.
+    /// Grid, block and the rest; `None` if nothing is launched.
     pub config: Option<LaunchConfig>,
-    /// Where block and grid come from.
+    /// Source of block and grid.
     pub source: Source,
-    /// How much of a multiprocessor the blocks fill.
+    /// Occupancy of a multiprocessor by the blocks.
     pub occupancy: Occupancy,
-    /// How often over the grid fills the device.
+    /// Number of waves in the grid.
     pub waves: f64,
-    /// The share, 0 to 1, of the device that is idle in the last wave.
+    /// Fraction, 0 to 1, of the device that is idle in the last wave (tail effect).
     pub tail: f64,
-    /// Bytes in flight on a full multiprocessor, and bytes needed to keep the memory busy, where both are known.
+    /// Bytes in flight on a full multiprocessor, and bytes needed to saturate the memory bandwidth; `None` unless both
+    /// are known.
     pub in_flight: Option<(u64, u64)>,
 }
 
 impl Launch {
-    /// The configuration that the launch resolves to for this kernel, and why.
+    /// Returns the configuration that the launch resolves to for this kernel, and why.
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.
+    /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, function: &Function) -> Result<Explanation> {
         Explanation::of(function, self)
     }

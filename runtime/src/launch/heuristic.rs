@@ -1,29 +1,29 @@
-//! The choice of block and grid where they are free, from the properties of device and kernel alone.
+//! Chooses block and grid where a launch leaves them open, from the properties of device and kernel alone.
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block is an eighth of what a multiprocessor holds, or half or twice that if more threads are resident then |
-//! | compute-bound | the block with which a multiprocessor holds the most threads |
-//! | memory-bound | the block with which enough bytes are in flight, see [`bytes_needed`]; the grid by waves, see [`GridChoice`] |
-//! | little | the block is halved until the fullest multiprocessor has no more than a quarter more than its share |
+//! | any | the block is an eighth of an SM's threads, or half or twice that if more threads are then resident |
+//! | compute-bound | the block with the highest occupancy |
+//! | memory-bound | the block that puts enough bytes in flight ([`bytes_needed`]); the grid in waves ([`GridChoice`]) |
+//! | small | the block is halved until the busiest SM has at most a quarter more than its share |
 //!
-//! An eighth of a multiprocessor is 256 threads on one that holds 2048 and 192 on one that holds 1536. It leaves each
-//! block eight or six warps to hide its own waits, and makes the last wave's loss small.
+//! An eighth of a multiprocessor (SM) is 256 threads on one that holds 2048, and 192 on one that holds 1536. Each block
+//! then has eight or six warps to hide latency, and the last wave wastes little.
 
 use super::limits::Limits;
 use super::occupancy::Occupancy;
 use super::policy::GridChoice;
 use crate::driver::DeviceProperties;
 
-/// Blocks of the usual size that fill a multiprocessor.
+/// Blocks of the usual size that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
-/// The number of waves from which the hardware's scheduling of blocks leaves little of the last wave unused.
+/// Number of waves from which the hardware's block scheduler leaves little of the last wave unused.
 const MANY_WAVES: u64 = 8;
 
-/// Bytes that must be in flight on each multiprocessor to keep the memory busy: its share of the bandwidth times the
-/// time that an access takes under load. 0 where the bandwidth is not known.
+/// Bytes that must be in flight on each multiprocessor (SM) to saturate the memory bandwidth: the SM's share of the
+/// bandwidth times the latency of an access under load. 0 if the bandwidth is not known.
 ///
-/// The time is 1.3 µs from compute capability 9.0 on and 1.1 µs before, which gives 12 KiB for a V100, 15 KiB for an
+/// The latency is 1.3 µs from compute capability 9.0 on and 1.1 µs below. That gives 12 KiB for a V100, 15 KiB for an
 /// A100, 32 KiB for an H100, 46 KiB for an H200 and 66 KiB for a B200.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub fn bytes_needed(device: &DeviceProperties) -> u64 {
     (in_flight / u128::from(device.multiprocessors.max(1))) as u64
 }
 
-/// The block that fits `device` when nothing is known of the kernel: an eighth of what a multiprocessor holds, in whole
+/// Block size for `device` if nothing is known about the kernel: an eighth of the threads that an SM holds, in whole
 /// warps.
 ///
 /// ```
@@ -60,8 +60,8 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
     eighth.clamp(warp, device.max_threads_per_block.max(warp))
 }
 
-/// `block`, halved until `threads` threads in blocks of it leave no multiprocessor with more than a quarter more than
-/// its share, but not below a warp. Only little work is touched: what a device cannot hold at once is left as it is.
+/// Returns `block`, halved until `threads` threads leave no SM with more than a quarter more than its share, but not
+/// below a warp. Only small launches change: a launch that the device cannot hold at once keeps its block.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -93,7 +93,7 @@ pub fn spread_block(device: &DeviceProperties, block: u32, threads: u64) -> u32 
 }
 
 impl Limits<'_> {
-    /// `block` within what device and kernel allow, in whole warps if there is room for one.
+    /// Clamps `block` to the limits of device and kernel, in whole warps if there is room for one.
     pub fn clamp_block(&self, block: u32) -> u32 {
         let (limit, _) = self.block_limit();
         let warp = self.device.warp_size.max(1);
@@ -105,15 +105,15 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// The block for any work of `threads` threads.
+    /// Block size for `threads` threads of any kind of kernel.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// The block for an extent in one to three dimensions: as many threads as for any work, 32 of them along x, but along
-    /// no axis more than the power of two that the side has room for.
+    /// Block for an extent in one to three dimensions: as many threads as for any kernel, 32 of them along x. No axis
+    /// has more threads than the power of two that the side has room for.
     pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
         let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
         let threads = self.block_for_any(total, shared_bytes);
@@ -127,7 +127,7 @@ impl Limits<'_> {
         [x, y, z]
     }
 
-    /// The block for `threads` threads that compute more than they move.
+    /// Block size for `threads` threads of a compute-bound kernel.
     pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let warp = self.device.warp_size.max(1);
@@ -137,8 +137,8 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// The block for a loop over `items` items whose threads have `in_flight` bytes in flight each: the usual one if
-    /// that is enough, else the one with the most.
+    /// Block size for a loop over `items` items whose threads each have `in_flight` bytes in flight: the usual size if
+    /// that is enough, otherwise the one with the most bytes in flight.
     pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
         let needed = bytes_needed(self.device);
         let usual = self.clamp_block(usual_block(self.device));
@@ -150,7 +150,7 @@ impl Limits<'_> {
         }
     }
 
-    /// The block with which the most warps are resident, of equal ones the first.
+    /// Block size with the most resident warps; the first one on a tie.
     fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
         let mut best = (0, None);
         for block in sizes {
@@ -163,8 +163,8 @@ impl Limits<'_> {
     }
 }
 
-/// The grid for a loop over `tiles` blocks' worth of items: all of them where they are resident at once or run in many
-/// waves, else a number that balances the blocks' work.
+/// Grid for a loop over `tiles` blocks' worth of items. One block per tile if all are resident at once or run in many
+/// waves; otherwise a number that balances the blocks' work.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All
@@ -218,9 +218,9 @@ pub(super) mod tests {
         };
         assert_eq!(any((9, 0), 32, 0), 256);
         assert_eq!(any((8, 6), 32, 0), 192);
-        // 113 registers: 16 warps fit, which is two blocks of 256 and one of 512, so the usual one stays.
+        // 113 registers: 16 warps fit, which is two blocks of 256 and one of 512, so the usual size stays.
         assert_eq!(any((9, 0), 113, 0), 256);
-        // 30 KiB a block: 7 fit in any size, so larger blocks fill more.
+        // 30 KiB per block: 7 blocks of any size fit, so larger blocks fill more.
         assert_eq!(any((9, 0), 32, 30 << 10), 512);
         let bounded = block(&BOUNDED, &gpu((9, 0)), kernel(32, 0), |limits| limits.block_for_any(1 << 28, 0));
         assert_eq!(bounded, 96, "whole warps within the launch bounds");

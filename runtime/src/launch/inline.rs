@@ -1,10 +1,10 @@
-//! [`Inline`]: a list of bounded length without a heap allocation, of which only the existing items are written.
+//! [`Inline`]: a list of bounded length without a heap allocation. Only the slots in use are written.
 
 use std::mem::MaybeUninit;
 
-/// Up to `N` values.
+/// A list of up to `N` values.
 pub(super) struct Inline<T, const N: usize> {
-    /// The first `len` are initialised.
+    /// The slots, of which the first `len` are initialised.
     values: [MaybeUninit<T>; N],
     len: usize,
 }
@@ -18,13 +18,13 @@ impl<T, const N: usize> Default for Inline<T, N> {
 }
 
 impl<T, const N: usize> Inline<T, N> {
-    /// Values are forgotten with the list, which is nothing to them.
+    /// Checks that values need no drop: the list does not drop them.
     const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
 
     /// Adds a value.
     ///
     /// # Panics
-    /// When it has `N` already.
+    /// If the list already has `N` values.
     #[inline(always)]
     pub fn push(&mut self, value: T) {
         self.values[self.len].write(value);
@@ -33,7 +33,7 @@ impl<T, const N: usize> Inline<T, N> {
 
     #[inline]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: the first `len` values were written, and `MaybeUninit<T>` lies as `T` does.
+        // SAFETY: the first `len` values were written, and `MaybeUninit<T>` has the layout of `T`.
         unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.len) }
     }
 }

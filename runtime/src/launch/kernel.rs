@@ -1,4 +1,4 @@
-//! [`Function`] and [`TypedKernel`]: a kernel on a device, ready to be launched.
+//! [`Function`] and [`TypedKernel`]: a kernel on a device, ready to launch.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -23,28 +23,28 @@ use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// The part of a kernel that its module keeps.
+/// The part of a kernel that its module owns.
 #[derive(Debug)]
 pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
     handle: FunctionHandle,
     attributes: FunctionAttributes,
-    /// Identifies the code; 0 where there is none.
+    /// Hash that identifies the code; 0 if there is none.
     image: u64,
-    /// Bytes of each machine parameter; `None` where they are not known.
+    /// Size of each PTX parameter in bytes; `None` if not known.
     params: Option<Vec<usize>>,
-    /// Bytes of stack per thread that the stack limit must allow; 0 when it need not be checked.
+    /// Bytes of stack per thread that the stack limit must allow; 0 if it need not be checked.
     stack: u32,
     /// Bytes of dynamic shared memory that were enabled in the driver.
     allowed_shared: AtomicU32,
     line: Line,
-    /// Whether clusters over the portable size were enabled in the driver.
+    /// True if clusters above the portable size were enabled in the driver.
     large_clusters: AtomicBool,
     configs: ConfigCache,
 }
 
 impl FunctionInner {
-    /// Of a device with these properties.
+    /// Creates a kernel on a device with these properties.
     pub(crate) fn new(
         spec: &'static KernelSpec,
         handle: FunctionHandle,
@@ -78,12 +78,12 @@ impl FunctionInner {
     }
 }
 
-/// A kernel on a device, without its types. Cheap to clone; usable from any thread.
+/// A kernel on a device, without its parameter types. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Function {
     device: Device,
     inner: Arc<FunctionInner>,
-    /// Its module, if that was loaded at run time.
+    /// The kernel's module, if it was loaded at run time.
     loaded: Option<Arc<Loaded>>,
 }
 
@@ -92,13 +92,13 @@ impl Function {
         Self { device, inner, loaded }
     }
 
-    /// The device it is loaded on.
+    /// The device that the kernel is loaded on.
     #[inline]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The kernel instance. Of a kernel of code that was loaded at run time it says the name alone.
+    /// The kernel instance. For code that was loaded at run time, it contains only the name.
     #[inline]
     pub fn spec(&self) -> &'static KernelSpec {
         self.inner.spec
@@ -114,8 +114,8 @@ impl Function {
         self.inner.handle
     }
 
-    /// Identifies its code, in later processes too; 0 on the emulated device. It is the hash of the whole image
-    /// as it was loaded: [`Module::image_hash`](crate::Module::image_hash).
+    /// Hash that identifies the code, also in later processes; 0 on the emulated device. It is the hash of the whole
+    /// image as it was loaded: [`Module::image_hash`](crate::Module::image_hash).
     pub fn image_hash(&self) -> u64 {
         self.inner.image
     }
@@ -129,7 +129,7 @@ impl Function {
         &self.inner.line
     }
 
-    /// The configuration that a launch of this shape gets; `None` when it launches nothing.
+    /// Returns the configuration that a launch of this shape gets; `None` if it launches nothing.
     ///
     /// # Errors
     /// A shape beyond the limits of device or kernel.
@@ -137,17 +137,17 @@ impl Function {
         Ok(launch.resolve(self)?.map(|resolved| resolved.config))
     }
 
-    /// Enqueues a launch with arguments as the driver takes them: one pointer per machine parameter, each to its
-    /// value. The values are copied before this returns.
+    /// Enqueues a launch with arguments as the driver takes them: one pointer per kernel parameter (PTX `.param`), each
+    /// to its value. The values are copied before this returns.
     ///
     /// # Errors
     /// A shape beyond the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
     /// stream of another device.
     ///
     /// # Safety
-    /// Each pointer is to a value of its parameter's type. The memory that the kernel reaches through them stays
-    /// valid, and is not used otherwise, until the kernel is done: buffers do not know of this launch. With
-    /// this configuration the kernel does nothing undefined.
+    /// Each pointer points to a value of its parameter's type. The memory that the kernel reaches through these values
+    /// stays valid, and is not used otherwise, until the kernel has finished: buffers do not track this launch. In this
+    /// configuration the kernel has no undefined behavior.
     #[track_caller]
     pub unsafe fn launch_raw(
         &self,
@@ -160,12 +160,12 @@ impl Function {
         if let Some(config) = &config {
             self.allow(config)?;
         }
-        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
         unsafe { self.launch_pointers(stream, (config, Source::Given), None, args) }
     }
 
     /// # Safety
-    /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow).
+    /// Same as for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow).
     pub(super) unsafe fn launch_pointers(
         &self,
         stream: &Stream,
@@ -174,7 +174,7 @@ impl Function {
         args: &[*const c_void],
     ) -> Result<()> {
         self.check_argument_count(args.len())?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.launch_configured(stream, (&config, source), extent, args, &mut Uses::default()) }
     }
 
@@ -188,13 +188,13 @@ impl Function {
         }
     }
 
-    /// Bytes of each machine parameter, where the driver reports them: for CUDA 12.4 and newer.
+    /// Size of each PTX parameter in bytes, if the driver reports it (CUDA 12.4 and newer).
     pub fn params(&self) -> Option<&[usize]> {
         self.inner.params.as_deref()
     }
 
-    /// A launch on the stream as a use of the module, if that was loaded at run time. A graph that is being captured keeps
-    /// it.
+    /// Returns a launch on the stream as a use of the module, if that was loaded at run time. A graph that is being
+    /// captured keeps the module.
     #[inline]
     pub(super) fn code_use(&self, stream: &Stream) -> Option<BufferUse<'_>> {
         let loaded = self.loaded.as_ref()?;
@@ -216,7 +216,7 @@ impl Function {
         stream.check_home(&self.device, what, "load it there")
     }
 
-    /// Fails if the stack limit was set to less than the kernel needs.
+    /// Fails if the stack limit was set below what the kernel needs.
     #[inline]
     fn check_stack(&self) -> Result<()> {
         match self.inner.stack {
@@ -225,7 +225,7 @@ impl Function {
         }
     }
 
-    /// Has the driver allow what a checked configuration needs and is not allowed by itself.
+    /// Raises the kernel's dynamic shared memory limit if a checked configuration needs it.
     #[inline]
     pub(super) fn allow(&self, config: &LaunchConfig) -> Result<()> {
         if config.shared_bytes > 0 { self.allow_shared(config.shared_bytes) } else { Ok(()) }
@@ -251,11 +251,11 @@ impl Function {
         Ok(())
     }
 
-    /// Enqueues a launch that uses these parts of buffers, and remembers it.
+    /// Enqueues a launch that uses these parts of buffers, and records their use.
     ///
     /// # Safety
-    /// As for [`Self::launch_raw`], of memory that is in none of the parts; the configuration was checked and
-    /// [allowed](Self::allow), and there is one pointer for each machine parameter.
+    /// Same as for [`Self::launch_raw`], for memory that is in none of the parts. The configuration was checked and
+    /// [allowed](Self::allow), and there is one pointer per PTX parameter.
     #[inline(always)]
     pub(super) unsafe fn enqueue<'p, 'a: 'p>(
         &self,
@@ -265,17 +265,17 @@ impl Function {
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
     ) -> Result<()> {
         let launch = |driver: &dyn Driver, context| {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
         };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue_by(stream, (config, source), args, uses, launch) }
     }
 
-    /// As [`Self::enqueue`], by a call that makes the launch. Every launch comes through here.
+    /// Same as [`Self::enqueue`], with the call that makes the launch. Every launch goes through this function.
     ///
     /// # Safety
-    /// There is one pointer for each machine parameter.
+    /// There is one pointer per PTX parameter.
     #[inline(always)]
     unsafe fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
         &self,
@@ -288,7 +288,7 @@ impl Function {
         self.check_stack()?;
         let spec = self.spec();
         let mut watch = stream.watch(|| {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             let bytes = unsafe { bytes_of_launch(spec, args) };
             Operation::Launch { kernel: spec.symbol, config, spec, source, bytes }
         });
@@ -303,7 +303,7 @@ impl Function {
         Ok(())
     }
 
-    /// The second half of a launch that was captured, or that the host waits for.
+    /// Second half of a launch that was captured, or that the host waits for.
     #[cold]
     fn launched_unusually(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if let Some(capturing) = stream.capturing() {
@@ -314,7 +314,7 @@ impl Function {
         stream.synchronize()
     }
 
-    /// Adds a launch to a graph: the driver's parameters, and the parts of buffers that it uses.
+    /// Adds a launch to a graph: the driver's parameters, and the parts of buffers that the launch uses.
     pub(crate) fn for_graph<'a, P, A: Arguments<P>, R>(
         &self,
         device: &Device,
@@ -335,7 +335,7 @@ impl Function {
         }
         ArgumentList::of(args, |args, uses| {
             uses.check_devices(device, symbol)?;
-            // SAFETY: there is one pointer for each machine parameter.
+            // SAFETY: there is one pointer per PTX parameter.
             unsafe { self.check_lengths(launch.extent(), args) }?;
             let mut resolved = Resolved::BLANK;
             if !launch.with_arrays(uses.shared_bytes).resolve_into(self, &mut resolved)? {
@@ -348,15 +348,16 @@ impl Function {
         })
     }
 
-    /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers): for an
-    /// instance that was chosen while the program runs. Buffers among the arguments are kept until it is done,
+    /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers), for an
+    /// instance that is selected at run time. Buffers among the arguments are kept alive until the kernel has finished,
     /// and other uses of them are ordered.
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`].
+    /// Same as [`TypedKernel::launch`].
     ///
     /// # Safety
-    /// `P` are the kernel's parameters, in order; with these arguments and this shape it does nothing undefined.
+    /// `P` is the tuple of the kernel's parameters, in order. With these arguments and this shape the kernel has no
+    /// undefined behavior.
     #[inline]
     #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(
@@ -368,14 +369,14 @@ impl Function {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
             let launch = launch.with_arrays(uses.shared_bytes);
-            // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from
-            // the caller.
+            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the rest is guaranteed
+            // by the caller.
             unsafe { self.launch_uses(stream, &launch, args, uses) }
         })
     }
 
     /// # Safety
-    /// As for [`Self::launch_raw`], of memory that is in none of the parts of buffers.
+    /// Same as for [`Self::launch_raw`], for memory that is in none of the parts of buffers.
     unsafe fn launch_uses<'a>(
         &'a self,
         stream: &Stream,
@@ -385,7 +386,7 @@ impl Function {
     ) -> Result<()> {
         // Errors in the arguments are reported first.
         self.check_uses(stream, uses)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.check_lengths(launch.extent(), args) }?;
         let (line, mut resolved);
         let (config, source) = if let Some(config) = launch.in_line(self.line()) {
@@ -397,20 +398,21 @@ impl Function {
                 return Ok(());
             }
             if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 return unsafe { self.launch_adaptive(stream, launch, resolved, args, uses) };
             }
             self.allow(&resolved.config)?;
             (&resolved.config, resolved.source)
         };
-        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
         unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
     }
 
-    /// As [`Self::launch_uses`], in a configuration that was checked and [allowed](Self::allow); `None` launches nothing.
+    /// Same as [`Self::launch_uses`], with a configuration that was checked and [allowed](Self::allow); `None` launches
+    /// nothing.
     ///
     /// # Safety
-    /// As for [`Self::launch_uses`].
+    /// Same as for [`Self::launch_uses`].
     pub(super) unsafe fn launch_configured<'a>(
         &'a self,
         stream: &Stream,
@@ -420,29 +422,29 @@ impl Function {
         uses: &mut Uses<'a>,
     ) -> Result<()> {
         self.check_uses(stream, uses)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.check_lengths(extent, args) }?;
         let Some(config) = config else { return Ok(()) };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
     }
 
-    /// Fails if the lengths of the arguments are not as the kernel requires; `extent` is what the launch was made for.
+    /// Fails if the lengths of the arguments are not as the kernel requires; `extent` is the extent of the launch.
     ///
     /// # Safety
-    /// There is one pointer for each machine parameter.
+    /// There is one pointer per PTX parameter.
     #[inline(always)]
     unsafe fn check_lengths(&self, extent: Option<[u64; 3]>, args: &[*const c_void]) -> Result<()> {
         let Some(check) = self.spec().lengths else { return Ok(()) };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check(args.as_ptr(), extent) }.map_err(|wrong| {
             let kernel = self.spec().symbol.to_owned();
             LaunchError::WrongLengths { kernel, wrong }.into()
         })
     }
 
-    /// Fails if stream or buffers are not of the kernel's device. Adds the module to what is used, if that was loaded at run
-    /// time.
+    /// Fails if the stream or a buffer is on a different device than the kernel. Adds the module to `uses` if it was
+    /// loaded at run time.
     #[inline(always)]
     fn check_uses<'a>(&'a self, stream: &Stream, uses: &mut Uses<'a>) -> Result<()> {
         self.check_stream(stream)?;
@@ -452,10 +454,10 @@ impl Function {
         uses.check_devices(&self.device, self.spec().symbol)
     }
 
-    /// As [`Self::launch_uses`], in a configuration that is to be tried or that was found to be the fastest.
+    /// Same as [`Self::launch_uses`], with a configuration that is being tried or that was found to be the fastest.
     ///
     /// # Safety
-    /// As for [`Self::launch_uses`].
+    /// Same as for [`Self::launch_uses`].
     #[cold]
     unsafe fn launch_adaptive(
         &self,
@@ -469,8 +471,8 @@ impl Function {
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
         let enqueue = |driver: &dyn Driver, context| {
             let launch = || {
-                // SAFETY: every candidate was checked, and none has shared memory to be allowed; the rest is passed on from the
-                // caller.
+                // SAFETY: every candidate was checked, and none needs a raised shared memory limit; the rest is
+                // guaranteed by the caller.
                 unsafe { driver.launch(context, self.inner.handle, &config, args, stream.handle()) }
                     .map_err(Error::from)
             };
@@ -479,23 +481,23 @@ impl Function {
                 None => launch(),
             }
         };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue_by(stream, (&config, Source::Measured), args, uses.iter(), enqueue) }
     }
 }
 
-/// The bytes that the kernel says a launch moves; 0 when it does not say.
+/// Bytes that a launch moves, as the kernel declares them; 0 if it declares none.
 ///
 /// # Safety
-/// There is one pointer for each machine parameter.
+/// There is one pointer per PTX parameter.
 #[cold]
 pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) -> u64 {
     let Some(bytes) = spec.bytes else { return 0 };
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     match catch_unwind(|| unsafe { bytes(args.as_ptr()) }) {
         Ok(bytes) => bytes,
         Err(payload) => {
-            // Dropping it may panic again.
+            // Dropping the payload may panic again.
             std::mem::forget(payload);
             0
         }
@@ -508,7 +510,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// A kernel on a device, with its types: arguments that do not fit do not compile.
+/// A kernel on a device, with its parameter types: arguments that do not match do not compile.
 pub struct TypedKernel<K> {
     function: Function,
     kernel: PhantomData<fn() -> K>,
@@ -526,10 +528,10 @@ impl<K: Kernel> TypedKernel<K> {
 
     /// Enqueues a launch of an `unsafe` kernel.
     ///
-    /// Buffers among the arguments are kept until it is done, and other uses of them are ordered.
+    /// Buffers among the arguments are kept alive until the kernel has finished, and other uses of them are ordered.
     ///
     /// # Errors
-    /// As [`Self::launch`].
+    /// Same as [`Self::launch`].
     ///
     /// # Safety
     /// The kernel's safety conditions hold for these arguments and this shape.
@@ -541,7 +543,7 @@ impl<K: Kernel> TypedKernel<K> {
         launch: Launch,
         args: A,
     ) -> Result<()> {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.
+        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is guaranteed by the caller.
         unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }
@@ -550,17 +552,17 @@ impl<K: Kernel> TypedKernel<K> {
     /// Enqueues a launch. It runs after all earlier work on the stream and on the arguments' buffers.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent start that
-    /// they do not allow; [`Error::DifferentDevices`] for an argument of another device than the stream's; a fault of
-    /// earlier work.
+    /// A shape beyond the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent
+    /// launch that device or kernel do not support; [`Error::DifferentDevices`] for an argument on a different device
+    /// than the stream; a fault of earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
     where
         K: SafeKernel,
     {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
-        // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
+        // SAFETY: `Arguments` gives values of the types in `K::Params`. The borrows in `args` keep shared and exclusive
+        // memory apart. A safe kernel has no undefined behavior with any such arguments in any shape.
         unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }

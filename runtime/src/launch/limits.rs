@@ -1,4 +1,4 @@
-//! [`Limits`]: what a kernel's launches may not exceed on its device.
+//! [`Limits`]: the limits of a kernel's launches on its device.
 
 use gpu_spec::{Claims, KernelSpec, ParamKind};
 
@@ -15,15 +15,14 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
-/// Of what a launch in one dimension without anything special may have how much: the most threads in a block, blocks in the
-/// grid, and bytes of dynamic shared memory that need not be allowed first. No threads: [`Limits::check`] decides about each
-/// such launch.
+/// Limits of a plain launch in one dimension: the maximum threads per block, blocks in the grid, and bytes of dynamic
+/// shared memory without opt-in. If `threads` is 0, [`Limits::check`] decides about each such launch.
 #[derive(Debug)]
 pub(super) struct Line {
     pub threads: u32,
     pub blocks: u32,
     pub shared_bytes: u32,
-    /// Whether a launch of the kernel with nothing special has nothing special: it is not cooperative, and has no clusters.
+    /// True if the kernel makes no launch special: it is not cooperative and has no clusters.
     pub is_plain: bool,
 }
 
@@ -32,7 +31,7 @@ impl<'a> Limits<'a> {
         let threads = self.block_limit().0.min(self.device.max_block[0]);
         let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
         let is_plain = !self.kernel.cooperative && self.kernel.cluster.is_none();
-        // A line of any length has these claims; the others are left to `check`.
+        // One-dimensional launches of any size satisfy these claims; `check` handles the others.
         let has_claims = matches!(self.kernel.claims, Claims::Any | Claims::Linear);
         let has_line = is_plain && has_claims && self.kernel.block.is_none() && shared.is_some();
         Line {
@@ -49,7 +48,7 @@ impl<'a> Limits<'a> {
         Self { kernel: function.spec(), device, attributes: function.attributes() }
     }
 
-    /// The largest number of threads a block may have, and whose limit that is.
+    /// Returns the maximum number of threads per block, and the limit that sets it.
     #[inline]
     pub fn block_limit(&self) -> (u32, BlockLimit) {
         let bounds = self.kernel.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
@@ -80,7 +79,7 @@ impl<'a> Limits<'a> {
         let [most_x, most_y, most_z] = self.device.max_block.map(u64::from);
         let grid = config.grid;
         let most = self.device.max_grid;
-        // A zero becomes the largest number there is.
+        // Zero wraps to the largest `u32`, which exceeds every limit.
         let below = |sizes: [u32; 3]| [0, 1, 2].iter().all(|&axis| sizes[axis].wrapping_sub(1) < most[axis]);
         let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared);
         let fits = x <= most_x
@@ -99,7 +98,7 @@ impl<'a> Limits<'a> {
         self.device.shared_memory_per_block_optin.max(self.device.shared_memory_per_block)
     }
 
-    /// Says what of a configuration exceeds which limit.
+    /// Returns the error that names the limit that the configuration exceeds.
     #[cold]
     fn refuse(&self, config: &LaunchConfig) -> Result<()> {
         let LaunchConfig { grid, block, shared_bytes, .. } = *config;
@@ -156,7 +155,7 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Fails when two threads could have the same claim to a view, or its index would not mean what it says.
+    /// Fails if two threads could have the same claim to a view, or if an index would not have its documented meaning.
     fn check_claims(&self, grid: [u32; 3], block: [u32; 3]) -> Result<()> {
         let claims = self.kernel.claims;
         if claims.allow(grid, block) {
@@ -176,8 +175,8 @@ impl<'a> Limits<'a> {
         Err(LaunchError::TooManyDimensions { kernel, grid, block, view, dimensions }.into())
     }
 
-    /// Fails when the device or the kernel lacks what the launch needs besides: clusters, a cooperative or a
-    /// dependent start.
+    /// Fails if the device or the kernel lacks another requirement of the launch: clusters, a cooperative or a
+    /// dependent launch.
     pub fn check_kind(&self, device: DeviceId, config: &LaunchConfig) -> Result<()> {
         if config.dependent && !self.kernel.dependent {
             return Err(LaunchError::NotDependent { kernel: self.name() }.into());
@@ -196,15 +195,15 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Whether the kernel has to be allowed this much dynamic shared memory before the launch.
+    /// Returns true if the kernel must opt in to this much dynamic shared memory before the launch.
     pub fn needs_opt_in(&self, shared_bytes: u32) -> bool {
         u64::from(shared_bytes) + u64::from(self.attributes.static_shared)
             > u64::from(self.device.shared_memory_per_block)
     }
 }
 
-/// Whether a kernel can count the launch's threads: with 2^63 of them or more, indices would wrap and belong to several
-/// threads.
+/// Returns true if a kernel can number the launch's threads. With 2^63 or more, indices would wrap and belong to
+/// several threads.
 fn is_countable(config: &LaunchConfig) -> bool {
     let sizes = config.grid.iter().chain(&config.block).map(|size| u64::from(*size));
     sizes.fold(1, u64::saturating_mul) <= isize::MAX as u64

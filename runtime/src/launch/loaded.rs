@@ -1,4 +1,4 @@
-//! [`Loaded`]: a module that was loaded at run time, and is unloaded when nothing uses it any more.
+//! [`Loaded`]: a module that was loaded at run time, and is unloaded once nothing uses it.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::stream::Stream;
 
-/// A module that was loaded at run time. Handles of its kernels and graphs that launch them share it; when the last of them
-/// is dropped, the module is unloaded after all work that uses it. `None` only while it is dropped.
+/// A module that was loaded at run time, shared by handles of its kernels and by graphs that launch them. When the last
+/// of them is dropped, the module is unloaded after all work that uses it. `None` only while it is being dropped.
 pub(crate) struct Loaded(Option<Parts>);
 
 struct Parts {
     module: Unload,
-    /// Memory that every launch counts as reading, by which it is known which work uses the module.
+    /// Memory that every launch counts as reading, which tracks the work that uses the module.
     uses: DeviceBuffer<u8>,
 }
 
@@ -26,12 +26,12 @@ struct Parts {
 struct Unload {
     device: Device,
     module: ModuleHandle,
-    /// After all work that uses it. Without one, the module stays until the device is closed.
+    /// Event after all work that uses the module. Without one, the module stays until the device is closed.
     reached: Option<Event>,
 }
 
 impl Loaded {
-    /// Takes over the module that `load` loads on the device.
+    /// Takes ownership of the module that `load` loads on the device.
     pub fn new(device: &Device, load: impl FnOnce() -> Result<ModuleHandle>) -> Result<Self> {
         let uses = DeviceBuffer::uninit(&quiet_stream(device)?, 1)?;
         let module = Unload { device: device.clone(), module: load()?, reached: None };
@@ -47,13 +47,13 @@ impl Loaded {
         self.parts().module.module
     }
 
-    /// A launch, as a use of the module.
+    /// Returns a launch, as a use of the module.
     pub fn used(&self) -> BufferUse<'_> {
         self.parts().uses.as_slice().used(Access::Read)
     }
 }
 
-/// A stream that takes part in no capture.
+/// Returns a stream that takes part in no capture.
 fn quiet_stream(device: &Device) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream.is_capturing() { Stream::new(device) } else { Ok(stream) }
@@ -77,7 +77,7 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // When the function is not enqueued, the module is dropped here, and that waits.
+        // If the function is not enqueued, the module is dropped here, which waits.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);
@@ -100,7 +100,8 @@ impl Drop for Unload {
         // A lost device has lost its modules too.
         if reached.wait().is_ok() && !device.is_lost() {
             let (driver, context) = device.raw();
-            // SAFETY: no handle of it is left, and the work that uses it has run: the event comes after all of it.
+            // SAFETY: no handle of the module is left, and the work that uses it has run: the event comes after all of
+            // it.
             unsafe { driver.module_unload(context, *module) };
         }
     }

@@ -1,34 +1,33 @@
 //! Launching kernels.
 //!
-//! [`TypedKernel::launch`] is safe: argument types are checked by the compiler against the kernel's signature,
-//! and the configuration is checked against the limits of device and kernel before the driver sees it. Kernels
-//! that are `unsafe fn` are launched with [`TypedKernel::launch_unsafe`], and anything can be launched with
-//! [`Function::launch_unchecked`], which orders the buffers, or [`Function::launch_raw`], which knows of none; both check the
-//! configuration but not the arguments' types. [`TypedKernel::prepare`] chooses and
-//! checks the configuration once, for many launches.
+//! [`TypedKernel::launch`] is safe: the compiler checks argument types against the kernel's signature. The
+//! configuration is checked against the limits of device and kernel before the driver sees it. Kernels that are `unsafe
+//! fn` are launched with [`TypedKernel::launch_unsafe`]. Any kernel can be launched with
+//! [`Function::launch_unchecked`], which orders the buffers, or [`Function::launch_raw`], which tracks no buffers. Both
+//! check the configuration but not the arguments' types. [`TypedKernel::prepare`] chooses and checks the configuration
+//! once, for many launches.
 //!
-//! A [`Launch`] says what is wanted. Where it leaves block and grid open they are chosen from the properties of the device
-//! and the kernel, or looked up if they were measured ([`adaptive`], [`policy`]); [`Launch::explain`] says what was chosen
-//! and why.
+//! A [`Launch`] is a request. Open blocks and grids are chosen from the properties of the device and the kernel, or
+//! looked up if they were measured ([`adaptive`], [`policy`]). [`Launch::explain`] reports the choice and the reasons.
 //!
 //! A launch is asynchronous: an error in the kernel is reported by a later call, with the kernel's name, its
-//! configuration and its stream. With `CUDA_LAUNCH_BLOCKING=1` in the environment every launch waits for its kernel and
-//! reports it by itself.
+//! configuration and its stream. With `CUDA_LAUNCH_BLOCKING=1` in the environment, every launch waits for its kernel
+//! and reports the kernel's error itself.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `shape` | [`Launch`]: what is requested |
-//! | `limits`, `resolve` | what device and kernel allow; from a [`Launch`] to a [`LaunchConfig`] |
-//! | [`occupancy`] | how much of a multiprocessor a kernel fills |
+//! | `shape` | [`Launch`]: the request |
+//! | `limits`, `resolve` | limits of device and kernel; from a [`Launch`] to a [`LaunchConfig`] |
+//! | [`occupancy`] | theoretical occupancy of a kernel |
 //! | `heuristic` | the choice of block and grid |
-//! | `explain` | [`Explanation`]: what was chosen and why |
-//! | [`adaptive`], [`policy`] | measuring on a program's own launches; what knows the fastest shape |
+//! | `explain` | [`Explanation`]: the choice and its reasons |
+//! | [`adaptive`], [`policy`] | measuring on a program's own launches; lookup of the fastest shape |
 //! | [`store`] | the user's file of tuned launches |
-//! | [`arguments`] | what can be passed for which parameter |
+//! | [`arguments`] | arguments accepted for each kind of parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
 //! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
-//! | `loaded` | modules loaded at run time, unloaded behind the work that uses them |
-//! | `seq_lock`, `config_cache`, `inline` | words shared without a lock, configurations that are looked up, short lists |
+//! | `loaded` | modules loaded at run time, unloaded after the work that uses them |
+//! | `seq_lock`, `config_cache`, `inline` | seqlock, cache of resolved configurations, short lists |
 
 pub mod adaptive;
 pub mod arguments;

@@ -1,20 +1,20 @@
-//! Theoretical occupancy: how much of a multiprocessor a kernel can fill, and what keeps it from more.
+//! Theoretical occupancy: the fraction of a multiprocessor (SM) that a kernel can fill, and the limiting resource.
 //!
-//! [`Occupancy::theoretical`] computes it from a device's properties and a kernel's needs, by the rules of CUDA's
-//! programming guide and without a driver call. On a CUDA device it gives the number of blocks that the driver gives
-//! ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it: a multiprocessor has 64, and no driver tells
+//! [`Occupancy::theoretical`] computes it from a device's properties and a kernel's resources, by the rules of CUDA's
+//! programming guide and without a driver call. On a CUDA device the number of blocks equals the driver's
+//! ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it: an SM has 64, and no driver reports
 //! how many a kernel uses.
 
 use std::fmt;
 
 use crate::driver::{DeviceProperties, FunctionAttributes};
 
-/// The granularity in which registers are allocated to warps.
+/// Granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
-/// Parts of a multiprocessor, each with its share of the registers. A warp lives in one of them.
+/// Partitions of an SM, each with its share of the registers. A warp stays in one of them.
 const PARTITIONS: u64 = 4;
 
-/// How much of a multiprocessor is in use when it holds the most blocks of a kernel that fit.
+/// Occupancy of a multiprocessor (SM) that holds as many blocks of a kernel as fit.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -33,22 +33,22 @@ const PARTITIONS: u64 = 4;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Occupancy {
-    /// Blocks on a multiprocessor at once; 0 when not even one fits.
+    /// Resident blocks per SM; 0 if not even one fits.
     pub blocks: u32,
-    /// Warps of these blocks.
+    /// Resident warps per SM.
     pub warps: u32,
-    /// These warps as a share, 0 to 1, of all that a multiprocessor can hold.
+    /// Resident warps as a fraction, 0 to 1, of the SM's maximum.
     pub fraction: f64,
-    /// Why there are no more blocks.
+    /// The resource that limits the number of blocks.
     pub limiter: Limiter,
 }
 
-/// The resource that limits the blocks of a multiprocessor.
+/// The resource that limits the blocks per SM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limiter {
-    /// The threads that a multiprocessor, or a block, can have.
+    /// The maximum threads per SM, or per block.
     Threads,
-    /// The number of blocks that a multiprocessor can have.
+    /// The maximum blocks per SM.
     Blocks,
     /// The registers of the kernel's threads.
     Registers,
@@ -68,7 +68,8 @@ impl fmt::Display for Limiter {
 }
 
 impl Occupancy {
-    /// Of a kernel in blocks of `block_threads` with `shared_bytes` of dynamic shared memory each.
+    /// Computes the occupancy of a kernel in blocks of `block_threads` with `shared_bytes` of dynamic shared memory
+    /// each.
     pub fn theoretical(
         device: &DeviceProperties,
         kernel: &FunctionAttributes,
@@ -124,7 +125,7 @@ fn blocks_by_shared(device: &DeviceProperties, kernel: &FunctionAttributes, shar
 pub(super) mod tests {
     use super::*;
 
-    /// A device as `cuDeviceGetAttribute` describes it.
+    /// Properties of a device as `cuDeviceGetAttribute` reports them.
     pub fn gpu(capability: (u32, u32)) -> DeviceProperties {
         let (name, multiprocessors, threads, blocks, shared_kib, optin_kib, gigabytes) = match capability {
             (7, 0) => ("V100", 80, 2048, 32, 96, 96, 900),
@@ -180,7 +181,7 @@ pub(super) mod tests {
         assert_eq!(of((8, 6), 1024, 32, 0), (32.0 / 48.0, Threads));
         assert_eq!(of((9, 0), 32, 16, 0), (0.5, Blocks));
         assert_eq!(of((8, 6), 32, 16, 0), (16.0 / 48.0, Blocks));
-        // 48 KiB and 1 KiB of the system's: four blocks in 228 KiB, three in 164, two in 96 without it.
+        // 48 KiB and 1 KiB reserved by the system: four blocks in 228 KiB, three in 164; two in 96 without the reserve.
         assert_eq!(of((9, 0), 256, 32, 48 << 10), (0.5, SharedMemory));
         assert_eq!(of((8, 0), 256, 32, 48 << 10), (0.375, SharedMemory));
         assert_eq!(of((7, 0), 256, 32, 48 << 10), (0.25, SharedMemory));
@@ -188,7 +189,8 @@ pub(super) mod tests {
 
     #[test]
     fn shared_memory_is_allocated_in_architecture_units() {
-        // 5 blocks of 16 KiB fit in 96 KiB; a byte more takes 256, and 5 still fit; 19.2 KiB is the last for 5.
+        // 6 blocks of 16 KiB fit in 96 KiB. One byte more takes another 256 bytes, and 5 fit. 19456 bytes is the most
+        // for 5.
         let blocks = |bytes| Occupancy::theoretical(&gpu((7, 0)), &kernel(32, 0), 32, bytes).blocks;
         assert_eq!((blocks(16 << 10), blocks((16 << 10) + 1), blocks(19456), blocks(19457)), (6, 5, 5, 4));
         let static_part = Occupancy::theoretical(&gpu((9, 0)), &kernel(32, 40 << 10), 256, 8 << 10);

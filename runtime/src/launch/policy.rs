@@ -1,7 +1,7 @@
-//! [`LaunchPolicy`]: the fastest known block and grid of open launches.
+//! [`LaunchPolicy`]: the fastest known block and grid of launches that leave them open.
 //!
-//! A policy is a table that a launch is looked up in. The default one is the user's [store](super::store), with what the
-//! [adaptive launcher](super::adaptive) and a tuner found, in earlier processes too.
+//! A policy is a lookup table for launches. The default one is the user's [store](super::store), with the results of
+//! the [adaptive launcher](super::adaptive) and of a tuner, also from earlier processes.
 
 use std::any::Any;
 use std::fmt;
@@ -12,21 +12,21 @@ use std::sync::atomic::AtomicU64;
 use crate::device::source::Source;
 use crate::driver::DeviceProperties;
 
-/// How many blocks a loop over items gets.
+/// Rule for the number of blocks of a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
-    /// One for each block's worth of items.
+    /// One block for each block's worth of items.
     All,
-    /// At most those resident on the device at once, so that all have the same amount of work.
+    /// At most the blocks resident on the device at once, so that all have the same amount of work.
     Balanced,
-    /// At most this multiple of those resident on the device at once.
+    /// At most this number of waves.
     Waves(u32),
-    /// At most this number.
+    /// At most this number of blocks.
     Blocks(u32),
 }
 
 impl GridChoice {
-    /// The number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
+    /// Number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
@@ -38,12 +38,12 @@ impl GridChoice {
     }
 }
 
-/// The block and the rule for the grid that were fastest.
+/// The fastest block and rule for the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Winner {
-    /// Threads of a block, above 0.
+    /// Threads per block, above 0.
     pub block: u32,
-    /// How many blocks.
+    /// Rule for the number of blocks.
     pub grid: GridChoice,
 }
 
@@ -56,27 +56,28 @@ pub struct OpenLaunch<'a> {
     pub package: &'a str,
     /// The instance's symbol.
     pub symbol: &'a str,
-    /// The hash of its code, 0 on an emulated device.
+    /// Hash of the kernel's code; 0 on an emulated device.
     pub image: u64,
-    /// Whether the kernel loops over the items.
+    /// True if the kernel loops over the items.
     pub is_loop: bool,
-    /// The number of threads, or of items of a loop.
+    /// Number of threads, or of items for a loop.
     pub n: u64,
 }
 
-/// Knows the fastest block and grid of open launches. It is queried once for each kernel and launch, and again after a
+/// A source of the fastest block and grid of open launches. It is queried once per kernel and launch, and again after a
 /// change.
 pub trait LaunchPolicy: Any + Send + Sync {
-    /// The fastest block and grid that are known, and how they were found. One that the device cannot launch is ignored.
+    /// Returns the fastest known block and grid, and how they were found. A result that the device cannot launch is
+    /// ignored.
     fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)>;
 
-    /// Takes what the adaptive launcher found, with its median time in microseconds, `None` if it was not measured.
+    /// Stores a result of the adaptive launcher, with its median time in microseconds; `None` if it was not measured.
     fn learn(&self, launch: &OpenLaunch<'_>, winner: Winner, us: Option<f64>);
 
-    /// Whether [`Self::learn`] has no room for another launch: then none is measured.
+    /// Returns true if [`Self::learn`] has no room for another launch. Then no launch is measured.
     fn is_full(&self) -> bool;
 
-    /// Has the policy add 1 to the counter of a device whenever [`Self::find`] may return something else than before.
+    /// Registers a device's counter. The policy adds 1 to it whenever [`Self::find`] may return a different result.
     fn watch(&self, changes: &Arc<AtomicU64>);
 }
 
@@ -87,7 +88,7 @@ impl fmt::Debug for dyn LaunchPolicy {
 }
 
 impl OpenLaunch<'_> {
-    /// The same for all launches of a device that share their measurements.
+    /// Key that is equal for all launches of a device that share their measurements.
     pub(super) fn key(&self) -> u64 {
         let Self { device: _, package, symbol, image, is_loop, n } = self;
         let mut hasher = DefaultHasher::new();
@@ -96,7 +97,7 @@ impl OpenLaunch<'_> {
     }
 }
 
-/// The class of a size: two for each power of two. Sizes of one class share their measurements.
+/// Returns the class of a size: two classes per power of two. Sizes of one class share their measurements.
 pub fn size_class(n: u64) -> u32 {
     let log = n.max(1).ilog2();
     2 * log + u32::from(log > 0 && n >> (log - 1) & 1 == 1)

@@ -15,25 +15,25 @@ use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A kernel without its types, with a configuration that was found to be within all limits.
+/// A kernel without its types, with a configuration that was checked against all limits.
 #[derive(Clone)]
 pub struct PreparedFunction {
     function: Function,
-    /// `None` when nothing is to be launched.
+    /// The configuration; `None` if nothing is to be launched.
     config: Option<LaunchConfig>,
     source: Source,
-    /// What the launch was made for.
+    /// Extent of the launch.
     extent: Option<[u64; 3]>,
 }
 
 impl Function {
     /// Chooses and checks the configuration of a launch now, for any number of launches.
     ///
-    /// It stays as it is: what is measured later does not change it, and it is not measured. Only the shared memory of arrays
-    /// `Shared<[T]>` is added, and checked, when a launch passes their lengths.
+    /// The configuration is fixed: later measurements do not change it, and its launches are not measured. Only the
+    /// shared memory of `Shared<[T]>` arrays is added, and checked, when a launch passes their lengths.
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`], of what concerns the configuration.
+    /// The configuration errors of [`TypedKernel::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
         let resolved = launch.resolve(self)?;
         let config = resolved.map(|resolved| resolved.config);
@@ -51,7 +51,7 @@ impl PreparedFunction {
         &self.function
     }
 
-    /// The configuration; `None` when nothing is launched, because there are no threads.
+    /// The configuration; `None` if nothing is launched because there are no threads.
     pub fn config(&self) -> Option<LaunchConfig> {
         self.config
     }
@@ -62,7 +62,7 @@ impl PreparedFunction {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
     ///
     /// # Safety
-    /// As for [`Function::launch_as`].
+    /// Same as for [`Function::launch_as`].
     #[inline]
     #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
@@ -76,13 +76,13 @@ impl PreparedFunction {
                     &with_arrays
                 }
             };
-            // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was
-            // checked and allowed; the rest is passed on from the caller.
+            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the configuration was
+            // checked and allowed; the rest is guaranteed by the caller.
             unsafe { self.function.launch_configured(stream, (config, self.source), self.extent, args, uses) }
         })
     }
 
-    /// The configuration with the shared memory of arrays, checked and allowed.
+    /// Returns the configuration with the shared memory of arrays added, checked and allowed.
     fn with_arrays(&self, bytes: u32) -> Result<Option<LaunchConfig>> {
         let Some(mut config) = self.config else { return Ok(None) };
         config.shared_bytes = config.shared_bytes.saturating_add(bytes);
@@ -98,11 +98,11 @@ impl PreparedFunction {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
     ///
     /// # Safety
-    /// As for [`Function::launch_raw`].
+    /// Same as for [`Function::launch_raw`].
     #[track_caller]
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
         let _site = site();
-        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
         unsafe { self.function.launch_pointers(stream, (self.config, self.source), self.extent, args) }
     }
 }
@@ -116,8 +116,7 @@ impl fmt::Debug for PreparedFunction {
     }
 }
 
-/// A kernel with its types and a configuration that was found to be within all limits: a launch checks nothing of it
-/// again.
+/// A kernel with its types and a configuration that was checked against all limits: launches do not check it again.
 ///
 /// ```
 /// # use gpu_spec::SafeKernel;
@@ -142,19 +141,19 @@ impl<K: Kernel> TypedKernel<K> {
     /// Chooses and checks the configuration of a launch now, for any number of launches: see [`Function::prepare`].
     ///
     /// # Errors
-    /// As [`Self::launch`], of what concerns the configuration.
+    /// The configuration errors of [`Self::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedLaunch<K>> {
         Ok(PreparedLaunch { prepared: self.function().prepare(launch)?, kernel: PhantomData })
     }
 }
 
 impl<K: Kernel> PreparedLaunch<K> {
-    /// The same without the kernel's types.
+    /// The prepared launch without the kernel's types.
     pub fn prepared(&self) -> &PreparedFunction {
         &self.prepared
     }
 
-    /// The configuration; `None` when nothing is launched, because there are no threads.
+    /// The configuration; `None` if nothing is launched because there are no threads.
     pub fn config(&self) -> Option<LaunchConfig> {
         self.prepared.config
     }
@@ -162,14 +161,14 @@ impl<K: Kernel> PreparedLaunch<K> {
     /// Enqueues a launch of an `unsafe` kernel, as [`TypedKernel::launch_unsafe`] does.
     ///
     /// # Errors
-    /// As [`Self::launch`].
+    /// Same as [`Self::launch`].
     ///
     /// # Safety
     /// The kernel's safety conditions hold for these arguments and this configuration.
     #[inline]
     #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.
+        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is guaranteed by the caller.
         unsafe { self.prepared.launch_as(stream, &args) }
     }
 }
@@ -178,16 +177,17 @@ impl<K: Kernel> PreparedLaunch<K> {
     /// Enqueues a launch, as [`TypedKernel::launch`] does.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream or an argument of another device than the
-    /// kernel's; [`LaunchError::WrongLengths`](crate::LaunchError::WrongLengths); a fault of earlier work.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the stream or an argument is on a different
+    /// device than the kernel; [`LaunchError::WrongLengths`](crate::LaunchError::WrongLengths); a fault of earlier
+    /// work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()>
     where
         K: SafeKernel,
     {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
-        // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
+        // SAFETY: `Arguments` gives values of the types in `K::Params`. The borrows in `args` keep shared and exclusive
+        // memory apart. A safe kernel has no undefined behavior with any such arguments in any shape.
         unsafe { self.prepared.launch_as(stream, &args) }
     }
 }

@@ -1,4 +1,4 @@
-//! Queries of a [`Function`] before it is launched: how many of its blocks fit, and what a launch becomes.
+//! Queries of a [`Function`] before it is launched: its occupancy, and the configuration of a launch.
 
 use super::explain::Explanation;
 use super::kernel::Function;
@@ -9,23 +9,24 @@ use super::shape::Launch;
 use crate::driver::LaunchConfig;
 use crate::error::{LaunchError, Result, code};
 
-/// A block with which a kernel fills the device, and the least grid that does.
+/// A block with which a kernel fills the device, and the smallest grid that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PotentialBlock {
-    /// Threads of the block.
+    /// Threads per block.
     pub block: u32,
-    /// Dynamic shared memory of the block, in bytes.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks that are on the device at once.
+    /// Blocks resident on the device at once.
     pub grid: u32,
 }
 
 impl Function {
-    /// How many blocks of `block_threads` with `shared_bytes` of dynamic shared memory fit on a multiprocessor at once, as
-    /// the driver computes it. [`Self::theoretical_occupancy`] also reports the limit, without a driver call.
+    /// Returns the number of blocks of `block_threads` with `shared_bytes` of dynamic shared memory that fit on a
+    /// multiprocessor at once, as the driver computes it. [`Self::theoretical_occupancy`] also reports the limit,
+    /// without a driver call.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         self.allow_shared(shared_bytes)?;
         let handle = self.handle();
@@ -33,27 +34,27 @@ impl Function {
             .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
     }
 
-    /// How much of a multiprocessor blocks of `block_threads` with `shared_bytes` of dynamic shared memory fill, and what
-    /// keeps them from more.
+    /// Returns the theoretical occupancy of blocks of `block_threads` with `shared_bytes` of dynamic shared memory, and
+    /// the limiting resource.
     pub fn theoretical_occupancy(&self, block_threads: u32, shared_bytes: u32) -> Occupancy {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// How many blocks of `block_threads` with `shared_bytes` of dynamic shared memory are on the device at once: the largest
-    /// grid of a cooperative launch.
+    /// Returns the number of blocks of `block_threads` with `shared_bytes` of dynamic shared memory that are resident
+    /// on the device at once: the largest grid of a cooperative launch.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn max_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u64> {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
 
-    /// The block with which a multiprocessor holds the most threads of this kernel, when a block of `n` threads has
-    /// `shared(n)` bytes of dynamic shared memory; the largest of equals.
+    /// Returns the block with the highest occupancy for this kernel, if a block of `n` threads has `shared(n)` bytes of
+    /// dynamic shared memory; the largest on a tie.
     ///
-    /// The grid is the least that fills the device, whatever there is to do. It is right only for kernels that loop until
-    /// all elements are done: others would leave the rest undone. Much occupancy is not always much speed;
-    /// [`Launch::auto`] and [`Launch::for_bandwidth`] look at the work too.
+    /// The grid is the smallest that fills the device, independent of the work. It is correct only for kernels that
+    /// loop until all elements are done: others would leave the rest undone. High occupancy is not always high speed;
+    /// [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the work.
     ///
     /// ```
     /// # use warpsmith_runtime::launch::Function;
@@ -66,8 +67,8 @@ impl Function {
     /// ```
     ///
     /// # Errors
-    /// [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if not even the smallest block fits; whatever the
-    /// driver reports.
+    /// [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if not even the smallest block
+    /// fits; any driver error.
     pub fn potential_block(&self, shared: impl Fn(u32) -> u32) -> Result<PotentialBlock> {
         let limits = Limits::of(self);
         let warp = limits.device.warp_size.max(1);
@@ -87,10 +88,10 @@ impl Function {
         Ok(PotentialBlock { block, shared_bytes, grid: u32::try_from(grid).unwrap_or(u32::MAX) })
     }
 
-    /// Blocks of the largest cluster that a launch of this block and shared memory can have.
+    /// Returns the number of blocks in the largest cluster that a launch of this block and shared memory can have.
     ///
     /// # Errors
-    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; whatever the driver reports.
+    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; any driver error.
     pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         let limit = self.device().properties().max_cluster;
         if limit == 0 {
@@ -106,10 +107,11 @@ impl Function {
         })
     }
 
-    /// How many clusters of a checked configuration are on the device at once; blocks, for one without clusters.
+    /// Returns the number of clusters of a checked configuration that are resident at once; blocks, if it has no
+    /// clusters.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; whatever the driver reports.
+    /// A shape beyond the limits of device or kernel; any driver error.
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
@@ -117,15 +119,15 @@ impl Function {
         }
     }
 
-    /// The configuration that a launch resolves to for this kernel, and why.
+    /// Returns the configuration that a launch resolves to for this kernel, and why.
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.
+    /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, launch: Launch) -> Result<Explanation> {
         Explanation::of(self, &launch)
     }
 
-    /// Blocks of this configuration that are on the device at once.
+    /// Returns the number of blocks of this configuration that are resident on the device at once.
     pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
         if config.cluster != [1; 3] {
             self.allow(config)?;
@@ -141,7 +143,7 @@ impl Function {
         Ok(u64::from(of_one) * u64::from(self.device().properties().multiprocessors))
     }
 
-    /// Blocks of the largest cluster of this block and shared memory.
+    /// Returns the number of blocks in the largest cluster for this block and shared memory.
     pub(super) fn max_cluster(&self, config: &LaunchConfig) -> Result<u32> {
         self.allow(config)?;
         self.allow_cluster(config)?;
@@ -149,13 +151,13 @@ impl Function {
         self.device().call(|driver, context| driver.function_max_cluster(context, handle, config))
     }
 
-    /// Has the driver allow clusters larger than all devices have, if these are.
+    /// Enables clusters above the portable size in the driver if the configuration has such clusters.
     fn allow_cluster(&self, config: &LaunchConfig) -> Result<()> {
         if volume(config.cluster) <= u64::from(self.device().properties().max_cluster) {
             return Ok(());
         }
         match self.allow_large_clusters() {
-            // Then there are none, and the largest is that of all devices.
+            // The device has no larger clusters, so the portable size is the maximum.
             Err(error) if error.driver_code() == Some(code::NOT_SUPPORTED) => Ok(()),
             result => result,
         }

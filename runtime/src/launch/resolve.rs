@@ -1,4 +1,4 @@
-//! From a [`Launch`] to a [`LaunchConfig`] within all limits of device and kernel.
+//! Resolves a [`Launch`] to a [`LaunchConfig`] within all limits of device and kernel.
 
 use super::Function;
 use super::adaptive::Launches;
@@ -18,8 +18,8 @@ pub(super) struct Resolved {
 }
 
 impl Launch {
-    /// The configuration of blocks of a given size in a line, if it is within the kernel's limits and nothing special is asked
-    /// for.
+    /// Returns the configuration of a one-dimensional launch with a given block size, if the launch is plain and within
+    /// the kernel's limits.
     #[inline]
     pub(super) fn in_line(&self, limits: &Line) -> Option<LaunchConfig> {
         let Shape::Linear { threads, block: Some(block) } = self.shape else { return None };
@@ -31,9 +31,10 @@ impl Launch {
         (is_plain && fits).then(|| LaunchConfig::new([blocks, 1, 1], [block, 1, 1], self.shared_bytes))
     }
 
-    /// Writes the configuration for a kernel, within all limits; false when there is nothing to launch.
+    /// Writes the configuration for a kernel, within all limits. Returns false if there is nothing to launch.
     ///
-    /// It is written, not returned, since a copy of what was just written a word at a time costs as much as all the rest.
+    /// It is written in place, not returned: copying what was just written word by word costs as much as everything
+    /// else.
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         match self.shape {
             Shape::Explicit { grid, block } if self.is_plain() && function.line().is_plain => {
@@ -63,14 +64,14 @@ impl Launch {
         Ok(true)
     }
 
-    /// As [`Self::resolve_into`]; `None` when there is nothing to launch.
+    /// Same as [`Self::resolve_into`], but returns the configuration; `None` if there is nothing to launch.
     pub(super) fn resolve(&self, function: &Function) -> Result<Option<Resolved>> {
         let mut resolved = Resolved::BLANK;
         Ok(self.resolve_into(function, &mut resolved)?.then_some(resolved))
     }
 
-    /// The launch with what the kernel requires, and a grid for the extent that it covers; `None` when there is nothing to
-    /// launch.
+    /// Returns the launch with the kernel's requirements, and with a grid for the extent that it covers; `None` if
+    /// there is nothing to launch.
     fn for_kernel(&self, function: &Function) -> Result<Option<Self>> {
         let (limits, mut launch) = (Limits::of(function), *self);
         if let Some(required) = function.spec().cluster
@@ -110,13 +111,13 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// What the launch became before, or becomes now.
+    /// Looks the configuration up in the kernel's cache, or resolves it now and caches it.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
             return Ok(true);
         }
-        // In a copy of the process, a lock may be held by a thread that is not there.
+        // In a forked process, a lock may be held by a thread that does not exist there.
         function.device().check_process()?;
         let Some(new) = self.resolve_new(function)? else { return Ok(false) };
         function.configs().put(self, generation, &new);
@@ -142,7 +143,8 @@ impl Launch {
         Ok(config.map(|config| Resolved { config, source }))
     }
 
-    /// The configuration, with another block and grid than the heuristic's if the launch leaves them open.
+    /// Computes the configuration, with the winner's block and grid instead of the heuristic's if the launch leaves
+    /// them open.
     pub(super) fn configure(
         &self,
         function: &Function,
@@ -177,7 +179,7 @@ impl Launch {
         }
         let config = match (self.shape, winner) {
             (Shape::Explicit { grid, block }, _) => LaunchConfig { grid, block, ..blank },
-            // They became explicit.
+            // These shapes became explicit earlier.
             (Shape::Cover { .. } | Shape::Tiles { .. }, _) => return Ok(None),
             (Shape::Linear { block: Some(block), .. }, _) => {
                 self.in_blocks(function, blank, n, block, None)?
@@ -197,7 +199,7 @@ impl Launch {
         checked(function, config).map(Some)
     }
 
-    /// Blocks of `block` threads for `n` threads or items.
+    /// Configures blocks of `block` threads for `n` threads or items.
     fn in_blocks(
         &self,
         function: &Function,
@@ -233,17 +235,17 @@ impl Launch {
 }
 
 impl Resolved {
-    /// A plain launch of one thread.
+    /// Initial value: a plain launch of one thread.
     pub const BLANK: Self = Self { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
 }
 
-/// The blocks of `block` threads for `threads`, if that is a number of blocks.
+/// Number of blocks of `block` threads for `threads` threads; `None` if `block` is 0 or the number is too large.
 #[inline]
 fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     if block == 0 {
         return None;
     }
-    // A shift and the division of small numbers are much faster than the general one.
+    // A shift and a 32-bit division are much faster than a 64-bit division.
     let blocks = if block.is_power_of_two() {
         (threads >> block.trailing_zeros()) + usize::from(threads & (block as usize - 1) != 0)
     } else if let Ok(threads) = u32::try_from(threads) {
@@ -254,12 +256,12 @@ fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     u32::try_from(blocks).ok()
 }
 
-/// The number of blocks or threads of these sizes.
+/// Returns the number of blocks or threads for these sizes.
 pub(super) fn volume(sizes: [u32; 3]) -> u64 {
     sizes.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
 }
 
-/// The configuration, if it is within all limits.
+/// Returns the configuration if it is within all limits.
 pub(super) fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
     let limits = Limits::of(function);
     limits.check(&config)?;

@@ -1,13 +1,14 @@
-//! [`SeqLock`]: a few words that threads write and read without blocking, as with a seqlock.
+//! [`SeqLock`]: a seqlock of a few words that threads write and read without blocking.
 //!
-//! A read gives words that were written together, or none. A writer that meets another at the same lock gives up.
+//! A read returns words that were written together, or none. A writer that meets another writer at the same lock gives
+//! up.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// `N` words, all zero in the beginning.
+/// `N` words, initially all zero.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
-    /// Odd during a write; another number after each write.
+    /// Odd during a write; a different number after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
@@ -19,7 +20,7 @@ impl<const N: usize> Default for SeqLock<N> {
 }
 
 impl<const N: usize> SeqLock<N> {
-    /// The words, unless a thread is writing them.
+    /// Returns the words, unless a thread is writing them.
     #[inline]
     pub fn read(&self) -> Option<[u64; N]> {
         let before = self.sequence.load(Ordering::Acquire);
@@ -27,12 +28,12 @@ impl<const N: usize> SeqLock<N> {
             return None;
         }
         let words = std::array::from_fn(|index| self.words[index].load(Ordering::Relaxed));
-        // A word of a later write was read only if the load below sees that write's odd number, or a later one.
+        // If a word of a later write was read, the load below sees that write's odd number, or a later one.
         fence(Ordering::Acquire);
         (self.sequence.load(Ordering::Relaxed) == before).then_some(words)
     }
 
-    /// Writes all words. False if another thread is writing them.
+    /// Writes all words. Returns false if another thread is writing them.
     #[inline]
     pub fn write(&self, words: [u64; N]) -> bool {
         let before = self.sequence.load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! [`Launch`]: the request, before kernel and device are known.
+//! [`Launch`]: a launch request, independent of kernel and device.
 
 use crate::driver::LaunchConfig;
 
 /// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or an array of them, in `u32`, `usize` or `i32`.
 ///
-/// A negative size becomes 0 and one over `u32::MAX` that: a launch of them is an error.
+/// Negative sizes become 0; sizes above `u32::MAX` are clamped to it. Launching either is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dim(pub [u32; 3]);
 
@@ -40,7 +40,7 @@ macro_rules! dim_from {
 dim_from! {
     u32: size => size;
     usize: size => u32::try_from(size).unwrap_or(u32::MAX);
-    // Literals without a suffix are of this type.
+    // Integer literals without a suffix have this type.
     i32: size => u32::try_from(size).unwrap_or(0);
 }
 
@@ -64,7 +64,7 @@ dim_from! {
 #[must_use = "a launch does nothing until a kernel is launched with it"]
 pub struct Launch {
     pub(super) shape: Shape,
-    /// 0 for no limit.
+    /// Limit in waves; 0 for no limit.
     pub(super) waves: u32,
     pub(super) shared_bytes: u32,
     pub(super) cluster: [u32; 3],
@@ -74,21 +74,22 @@ pub struct Launch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// At least this number of threads, in blocks of a given size or one that is chosen later.
+    /// At least this number of threads, in blocks of a given size or of one that is chosen later.
     Linear { threads: usize, block: Option<u32> },
     /// At least this number of threads, in blocks of the highest occupancy.
     Occupancy { threads: usize },
     /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
-    /// At least these threads, in blocks of a given size or one that is chosen later. A side of `u32::MAX` is too large.
+    /// At least these threads, in blocks of a given size or of one that is chosen later. A side of `u32::MAX` is too
+    /// large.
     Cover { extent: [u32; 3], block: Option<[u32; 3]> },
-    /// This number of blocks of a given size or one that is chosen later.
+    /// This number of blocks, of a given size or of one that is chosen later.
     Tiles { grid: [u32; 3], block: Option<[u32; 3]> },
-    /// Exactly this.
+    /// Exactly this grid and block.
     Explicit { grid: [u32; 3], block: [u32; 3] },
 }
 
-/// The words that identify a launch.
+/// Number of words that identify a launch.
 pub(super) const KEY_WORDS: usize = 6;
 
 impl Launch {
@@ -96,7 +97,7 @@ impl Launch {
         Self { shape, waves: 0, shared_bytes: 0, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
-    /// What the launch was made for, along x, y and z, where it names threads or items and not blocks.
+    /// Extent of the launch along x, y and z; `None` if the launch names blocks instead of threads or items.
     pub(super) fn extent(&self) -> Option<[u64; 3]> {
         match self.shape {
             Shape::Linear { threads, .. } | Shape::Occupancy { threads } => Some([threads as u64, 1, 1]),
@@ -106,34 +107,35 @@ impl Launch {
         }
     }
 
-    /// At least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number of
-    /// threads. 0 threads: nothing is launched.
+    /// Requests at least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number
+    /// of threads. With 0 threads, nothing is launched.
     ///
-    /// Little work gets small blocks, so that every multiprocessor has its share. A configuration measured earlier
+    /// Small launches get small blocks, so that every multiprocessor has its share. A configuration measured earlier
     /// for this kernel, device and size is used instead: see [`adaptive`](super::adaptive).
     pub fn auto(threads: usize) -> Self {
         Self::of(Shape::Linear { threads, block: None })
     }
 
-    /// At least `threads` threads in one dimension, in blocks with which a multiprocessor holds the most threads: for
-    /// kernels that compute more than they move. 0 threads: nothing is launched.
+    /// Requests at least `threads` threads in one dimension, in blocks with the highest occupancy: for compute-bound
+    /// kernels. With 0 threads, nothing is launched.
     pub fn for_occupancy(threads: usize) -> Self {
         Self::of(Shape::Occupancy { threads })
     }
 
-    /// Threads that loop over `items` items (a grid stride), each of which moves `item_bytes` bytes: for kernels that
-    /// wait for memory. 0 items: nothing is launched.
+    /// Requests a grid-stride loop over `items` items, each of which moves `item_bytes` bytes: for memory-bound
+    /// kernels. With 0 items, nothing is launched.
     ///
     /// Block and grid are chosen so that enough bytes are in flight on every multiprocessor, and so that all blocks
-    /// have as much to do. A thread counts for the bytes of one item, unless [`Launch::in_flight`] says otherwise.
+    /// have equal work. A thread counts as having one item's bytes in flight, unless [`Launch::in_flight`] says
+    /// otherwise.
     ///
-    /// Only for kernels that loop until all items are done: others would leave the rest undone.
+    /// Only for kernels that loop until all items are done: others leave the rest undone.
     pub fn for_bandwidth(items: usize, item_bytes: u32) -> Self {
         Self::of(Shape::Bandwidth { items, item_bytes, in_flight: item_bytes })
     }
 
-    /// Says how many bytes a thread has in flight at once, for [`Launch::for_bandwidth`]: the bytes of all the loads
-    /// that it makes before it uses the first. No effect on others.
+    /// Sets the bytes that a thread has in flight at once, for [`Launch::for_bandwidth`]: the bytes of all loads that
+    /// it issues before it uses the first. No effect on other launches.
     pub fn in_flight(mut self, bytes: u32) -> Self {
         if let Shape::Bandwidth { in_flight, .. } = &mut self.shape {
             *in_flight = bytes;
@@ -141,21 +143,21 @@ impl Launch {
         self
     }
 
-    /// At least `threads` threads in one dimension, in blocks of `block`. 0 threads: nothing is launched.
+    /// Requests at least `threads` threads in one dimension, in blocks of `block`. With 0 threads, nothing is launched.
     pub fn linear(threads: usize, block: u32) -> Self {
         Self::of(Shape::Linear { threads, block: Some(block) })
     }
 
-    /// At least a thread for each element of an extent in one to three dimensions: width, height and depth. A side of 0:
-    /// nothing is launched.
+    /// Requests at least one thread per element of an extent in one to three dimensions: width, height and depth. With
+    /// a side of 0, nothing is launched.
     ///
-    /// Blocks are those that the kernel requires (`#[kernel(block(16, 16))]`), or that [`Self::block`] says; else as many
-    /// threads as suit the kernel, 32 of them along x.
+    /// The block is the one that the kernel requires (`#[kernel(block(16, 16))]`) or that [`Self::block`] sets.
+    /// Otherwise it has as many threads as suit the kernel, 32 of them along x.
     pub fn cover(extent: impl Into<Dim>) -> Self {
         Self::of(Shape::Cover { extent: extent.into().0, block: None })
     }
 
-    /// The threads of a block, for [`Self::cover`]. No effect on others.
+    /// Sets the threads of a block, for [`Self::cover`]. No effect on other launches.
     pub fn block(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { block, .. } | Shape::Tiles { block, .. } = &mut self.shape {
             *block = Some(size.into().0);
@@ -163,12 +165,12 @@ impl Launch {
         self
     }
 
-    /// Has each block of [`Self::cover`] cover a tile of these elements, not one for each thread: for kernels whose threads
-    /// have several each. No effect on others.
+    /// Makes each block of [`Self::cover`] cover a tile of this many elements, instead of one element per thread: for
+    /// kernels whose threads process several elements each. No effect on other launches.
     pub fn tile(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { extent, block } = self.shape {
             let tiles = |side: u32, tile: u32| match (side, tile) {
-                // Too large or empty, which stays so.
+                // A side that is too large or empty stays so.
                 (u32::MAX | 0, _) | (_, 0) => side,
                 (side, tile) => side.div_ceil(tile),
             };
@@ -179,71 +181,72 @@ impl Launch {
         self
     }
 
-    /// Exactly this grid of blocks of exactly this many threads.
+    /// Requests exactly this grid of blocks of exactly this many threads.
     pub fn grid_block(grid: impl Into<Dim>, block: impl Into<Dim>) -> Self {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
     }
 
-    /// Launches no more blocks than the device holds at once, `waves` times over (at least once).
+    /// Limits the grid to `waves` waves (at least one): `waves` times the blocks that the device holds at once.
     ///
-    /// Only for kernels that loop until all elements are done (a grid stride): others would leave the rest
-    /// undone. No effect on [`Launch::grid_block`] and [`Launch::cover`].
+    /// Only for kernels that loop until all elements are done (grid-stride loop): others leave the rest undone. No
+    /// effect on [`Launch::grid_block`] and [`Launch::cover`].
     pub fn waves(mut self, waves: u32) -> Self {
         self.waves = waves.max(1);
         self
     }
 
-    /// Gives every block this many bytes of dynamic shared memory, besides those of the kernel's arrays `Shared<[T]>`, whose
-    /// lengths are arguments of the launch ([`SharedLen`](gpu_spec::SharedLen)). Sizes over the device's default limit are
-    /// enabled automatically, up to the device's maximum.
+    /// Gives every block this many bytes of dynamic shared memory, in addition to the kernel's `Shared<[T]>` arrays,
+    /// whose lengths are launch arguments ([`SharedLen`](gpu_spec::SharedLen)). Sizes above the device's default limit
+    /// are enabled automatically, up to the device's maximum.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;
         self
     }
 
-    /// Adds bytes of dynamic shared memory: those that the arguments need.
+    /// Adds the bytes of dynamic shared memory that the arguments need.
     #[inline(always)]
     pub(super) fn with_arrays(mut self, bytes: u32) -> Self {
         self.shared_bytes = self.shared_bytes.saturating_add(bytes);
         self
     }
 
-    /// Groups blocks in clusters of this size: the blocks of one run at the same time and reach each other's shared
-    /// memory. Needs compute capability 9.0.
+    /// Groups blocks in clusters of this size: the blocks of a cluster run at the same time and access each other's
+    /// shared memory (distributed shared memory). Requires compute capability 9.0.
     ///
-    /// The grid must be a multiple of it; where only threads or an extent are given, it is rounded up to one. A kernel that
-    /// requires clusters (`#[kernel(cluster(2))]`) gets them without this.
+    /// The grid must be a multiple of the cluster; if only threads or an extent are given, it is rounded up to one. A
+    /// kernel that requires clusters (`#[kernel(cluster(2))]`) gets them without this.
     pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
         self.cluster = size.into().0;
         self
     }
 
-    /// Launches only if all blocks are on the device at once, so that they can wait for each other. Kernels declared
-    /// as cooperative are always launched so.
+    /// Requests a cooperative launch: it runs only if all blocks are resident at once, so that they can wait for each
+    /// other. Kernels declared as cooperative are always launched this way.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
     }
 
-    /// Lets the kernel start when the one before it on the stream allows it, before that one is done: for kernels
-    /// declared as dependent, which wait for it by themselves. Without this they are launched as any other.
+    /// Requests a programmatic dependent launch (PDL): the kernel may start when the preceding kernel on the stream
+    /// allows it, before that kernel has finished. For kernels declared as dependent, which wait for the preceding
+    /// kernel themselves. Without this they are launched like any other kernel.
     pub fn dependent(mut self) -> Self {
         self.dependent = true;
         self
     }
 
-    /// Whether nothing but a shape, shared memory and a limit of waves is set.
+    /// Returns true if only a shape, shared memory and a limit of waves are set.
     pub(super) fn is_plain(&self) -> bool {
-        // All at once: most of the time it holds.
+        // Evaluated without branches, since usually all hold.
         (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
     }
 
-    /// Whether block and grid are free: any that has enough threads, or any at all for a loop, is right.
+    /// Returns true if block and grid are free: any with enough threads, or any at all for a loop, is correct.
     pub(super) fn is_open(&self) -> bool {
         self.is_free() && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
     }
 
-    /// Whether the block is to be chosen for a number of threads or items.
+    /// Returns true if the block is to be chosen for a number of threads or items.
     pub(super) fn is_free(&self) -> bool {
         match self.shape {
             Shape::Linear { block, .. } => block.is_none(),
@@ -252,7 +255,7 @@ impl Launch {
         }
     }
 
-    /// Identifies the launch.
+    /// Key that identifies the launch.
     pub(super) fn key(&self) -> [u64; KEY_WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let sizes =
@@ -266,7 +269,7 @@ impl Launch {
                 (3, [items as u64, pair(item_bytes, in_flight), 0])
             }
             Shape::Explicit { grid, block } => (4, sizes(grid, block)),
-            // They become explicit before they are looked up.
+            // These shapes become explicit before they are looked up.
             Shape::Cover { extent, block } => (5, sizes(extent, block.unwrap_or_default())),
             Shape::Tiles { grid, block } => (6, sizes(grid, block.unwrap_or_default())),
         };
@@ -281,7 +284,7 @@ impl Launch {
     }
 }
 
-/// The launch of exactly this configuration.
+/// Launches exactly this configuration.
 impl From<LaunchConfig> for Launch {
     fn from(config: LaunchConfig) -> Self {
         let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, dependent } = config;

@@ -1,4 +1,4 @@
-//! [`RawArguments`]: arguments whose types are not checked, for kernels that are known by their name alone.
+//! [`RawArguments`]: arguments whose types are not checked, for kernels that are known only by name.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// The arguments of a launch, in order, as a C compiler passes them: values, and pointers to the elements of buffers. Any
-/// number, up to [`Function::max_argument_bytes`].
+/// Arguments of a launch, in order, as a C compiler passes them: values, and pointers to the elements of buffers. Any
+/// number is allowed, up to [`Function::max_argument_bytes`].
 ///
 /// ```
 /// use warpsmith_runtime::launch::RawArguments;
@@ -35,17 +35,17 @@ use crate::stream::Stream;
 #[derive(Default)]
 #[must_use = "arguments do nothing until a kernel is launched with them"]
 pub struct RawArguments<'a> {
-    /// The values' bytes, padding included, one after the other.
+    /// The values' bytes, padding included, back to back.
     values: Vec<MaybeUninit<u8>>,
-    /// Where each begins, and its size.
+    /// Offset and size of each value.
     places: Vec<(usize, usize)>,
-    /// Their bytes in the kernel's parameters, each at a multiple of its alignment.
+    /// Bytes of the values as kernel parameters, each at a multiple of its alignment.
     bytes: usize,
     uses: Vec<BufferUse<'a>>,
 }
 
 impl<'a> RawArguments<'a> {
-    /// None yet.
+    /// Creates an empty list of arguments.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,7 +53,7 @@ impl<'a> RawArguments<'a> {
     /// Passes the bytes of a value: a number, or a struct that the kernel takes by value.
     pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
         let size = size_of::<T>();
-        // SAFETY: the value's bytes, for as long as the value lives.
+        // SAFETY: the bytes belong to the value, which outlives the slice.
         let bytes = unsafe { std::slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size) };
         self.places.push((self.values.len(), size));
         self.values.extend_from_slice(bytes);
@@ -61,24 +61,25 @@ impl<'a> RawArguments<'a> {
         self
     }
 
-    /// Passes a pointer to the first of some elements, which the kernel reads.
+    /// Passes a pointer to the first element of a slice that the kernel reads.
     pub fn read<T: DeviceCopy>(mut self, slice: DeviceSlice<'a, T>) -> Self {
         self.uses.push(slice.used(Access::Read));
         self.pointer(slice.as_device_ptr())
     }
 
-    /// Passes a pointer to the first of some elements, which the kernel reads and writes.
+    /// Passes a pointer to the first element of a slice that the kernel reads and writes.
     pub fn write<T: DeviceCopy>(mut self, slice: DeviceSliceMut<'a, T>) -> Self {
         self.uses.push(slice.used());
         self.pointer(slice.as_device_ptr())
     }
 
-    /// Passes a pointer to memory that the caller orders and keeps by other means.
+    /// Passes a pointer to memory that the caller orders and keeps alive by other means.
     pub fn pointer(self, pointer: DevicePtr) -> Self {
         self.value(pointer.0)
     }
 
-    /// Names a buffer that the kernel reaches by other means than an argument of its own: it is kept and ordered as one.
+    /// Names a buffer that the kernel accesses without an argument of its own. It is kept alive and ordered like an
+    /// argument.
     pub fn used(mut self, used: BufferUse<'a>) -> Self {
         self.uses.push(used);
         self
@@ -89,12 +90,12 @@ impl<'a> RawArguments<'a> {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Bytes that they take as parameters of a kernel.
+    /// Bytes that the arguments take as kernel parameters.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -137,7 +138,7 @@ impl fmt::Debug for RawArguments<'_> {
 }
 
 impl Function {
-    /// The most bytes that arguments of a launch can take: 4 KiB, or 32 764 bytes on a GPU of compute capability 7.0 with a
+    /// Maximum size of a launch's arguments in bytes: 4 KiB, or 32 764 bytes on a GPU of compute capability 7.0 with a
     /// driver for CUDA 12.1 or newer, and on the emulated device.
     pub fn max_argument_bytes(&self) -> usize {
         let properties = self.device().properties();
@@ -147,18 +148,18 @@ impl Function {
         if is_large { 32_764 } else { 4096 }
     }
 
-    /// Enqueues a launch with arguments that are not checked against the kernel's parameters, unless the driver reports
-    /// what these are (for CUDA 12.4 and newer: their number and sizes). The values are copied before this returns.
-    /// Buffers among the arguments are kept until the kernel is done, and other uses of them are ordered.
+    /// Enqueues a launch whose arguments are not checked against the kernel's parameters, unless the driver reports
+    /// their number and sizes (CUDA 12.4 and newer). The values are copied before this returns. Buffers among the
+    /// arguments are kept alive until the kernel has finished, and other uses of them are ordered.
     ///
     /// # Errors
     /// A shape beyond the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
     /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
     ///
     /// # Safety
-    /// The arguments are of the parameters' types, in order. The kernel accesses no memory but that of the buffers among
-    /// them, in the way each says, and memory that the caller orders and keeps by other means; where one of the buffers is
-    /// written, no two of them overlap. With these arguments and this shape it does nothing undefined.
+    /// The arguments have the parameters' types, in order. The kernel accesses only the buffers among them, in the way
+    /// each was passed, and memory that the caller orders and keeps alive by other means. If one of the buffers is
+    /// written, no two of them overlap. With these arguments and this shape the kernel has no undefined behavior.
     #[track_caller]
     pub unsafe fn launch_unchecked(
         &self,
@@ -172,12 +173,12 @@ impl Function {
         let Some(config) = self.configure(launch)? else { return Ok(()) };
         self.allow(&config)?;
         let base = args.values.as_ptr();
-        // SAFETY: every value begins within the block, or at its end.
+        // SAFETY: every value starts within the allocation, or at its end.
         let pointer = |&(start, _): &(usize, usize)| unsafe { base.add(start) }.cast::<c_void>();
         let pointers: Vec<*const c_void> = args.places.iter().map(pointer).collect();
         let code = self.code_use(stream);
-        // SAFETY: the configuration was checked and allowed; there is a value of the right size for each parameter as far as is
-        // known, and the rest is passed on from the caller. The uses keep and order the memory.
+        // SAFETY: the configuration was checked and allowed. As far as is known, there is a value of the right size for
+        // each parameter, and the rest is guaranteed by the caller. The uses keep and order the memory.
         unsafe { self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code)) }
     }
 }

@@ -12,16 +12,16 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The alignment of every driver's and allocator's blocks.
+/// The alignment of every block of the driver and the allocator, in bytes.
 pub(super) const ALIGN: usize = 256;
 
-/// `len` elements in the memory of a device, aligned to at least 256 bytes, unless the memory is [foreign](Self::from_raw).
+/// `len` elements in device memory, aligned to at least 256 bytes unless the memory is [foreign](Self::from_raw).
 ///
-/// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and be
-/// copied to and from other devices: when that is on another stream than before, the wait is inserted by itself. The
-/// copies of this type that take or give host memory wait until they are done; those of
-/// [`Stream`] do not: see [`transfer`](crate::transfer). Dropping it waits for nothing: the memory is
-/// reused when the work that uses it is done, or after that work on the same stream.
+/// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and
+/// copied to and from other devices. When a use is on a different stream than earlier uses, the wait is inserted
+/// automatically. Copies of this type from or to host memory block until they are done; those of [`Stream`] do not: see
+/// [`transfer`](crate::transfer). Dropping a buffer does not wait. The memory is reused when the work that uses it is
+/// done, or, on the same stream, after that work in stream order.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -35,7 +35,7 @@ pub(super) const ALIGN: usize = 256;
 /// # }
 /// ```
 ///
-/// Elements that need a larger alignment do not compile:
+/// Elements with a larger alignment do not compile:
 ///
 /// ```compile_fail
 /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -57,7 +57,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Memory for `len` elements with any content. Nothing is enqueued.
+    /// Allocates uninitialized memory for `len` elements. Nothing is enqueued.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
@@ -71,10 +71,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { storage, len, elements: PhantomData })
     }
 
-    /// Memory for `len` elements, which work enqueued on the stream sets to zero bytes.
+    /// Allocates memory for `len` elements and enqueues work on the stream that sets it to zero bytes.
     ///
     /// # Errors
-    /// As [`Self::uninit`]; whatever the driver reports.
+    /// As [`Self::uninit`]; any driver error.
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
@@ -83,7 +83,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// A copy of a host slice, done when this returns.
+    /// Copies a host slice to a new buffer. The copy is done when this returns.
     ///
     /// # Errors
     /// As [`Self::uninit`]; a fault of a kernel that was running on the stream.
@@ -100,7 +100,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -115,17 +115,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.storage.stream()
     }
 
-    /// The address of the first element; null if there is none.
+    /// Address of the first element; null for an empty buffer.
     ///
-    /// Work that is enqueued with the bare address is not known to the buffer: order it, and keep the buffer,
-    /// until it has run.
+    /// The buffer does not track work enqueued with the raw address. Order such work, and keep the buffer alive until
+    /// it has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
     }
 
-    /// Notes that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered after
-    /// it, and the memory is not reused before it is done. Only for work enqueued with the bare address,
-    /// after which it is called each time; launches and copies of this crate note their streams by themselves.
+    /// Records that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered after it,
+    /// and the memory is not reused before it is done. Call it after each enqueue of work with the raw address;
+    /// launches and copies of this crate record their streams automatically.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
@@ -137,38 +137,38 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// All elements, to read.
+    /// Returns all elements, for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice::whole(&self.storage, self.len)
     }
 
-    /// All elements, to write.
+    /// Returns all elements, for writing.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut::whole(&mut self.storage, self.len)
     }
 
-    /// A range of the elements, to read.
+    /// Returns a range of the elements, for reading.
     ///
     /// # Panics
-    /// When it is not within the buffer, as slices do; [`DeviceSlice::get`] does not.
+    /// If the range is out of bounds, as for slices; [`DeviceSlice::get`] does not panic.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> DeviceSlice<'_, T> {
         self.as_slice().slice(bounds)
     }
 
-    /// A range of the elements, to write.
+    /// Returns a range of the elements, for writing.
     ///
     /// # Panics
-    /// When it is not within the buffer, as slices do; [`DeviceSliceMut::get_mut`] does not.
+    /// If the range is out of bounds, as for slices; [`DeviceSliceMut::get_mut`] does not panic.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         self.as_mut_slice().into_slice(bounds)
     }
 
-    /// The elements before and from `middle`, each to be written apart from the other.
+    /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// When `middle` is beyond the end, as slices do.
+    /// If `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) {
         self.as_mut_slice().split_at_mut(middle)
@@ -204,7 +204,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_host(host)
     }
 
-    /// Enqueues a copy from another buffer, which may be of another device. See [`DeviceSliceMut::copy_from`].
+    /// Enqueues a copy from another buffer, possibly of another device. See [`DeviceSliceMut::copy_from`].
     ///
     /// # Errors
     /// As [`Stream::copy`].

@@ -7,10 +7,10 @@ use crate::device::observe::{self, Awaited, Operation, site};
 use crate::error::{GraphError, Result};
 
 impl Device {
-    /// Free and total memory.
+    /// Free and total device memory.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
         Ok(MemoryInfo { free, total })
@@ -19,7 +19,7 @@ impl Device {
     /// Waits for everything enqueued on the device.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; what a [check](crate::check) found.
+    /// A fault of a kernel that was running; the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -27,7 +27,7 @@ impl Device {
         self.check_findings()
     }
 
-    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    /// As [`Self::synchronize`], but findings are left for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.check()?;
         if self.part::<CachingAllocator>().capturing() {

@@ -1,4 +1,4 @@
-//! Buffers of memory that came from elsewhere, and a buffer's memory in other forms: raw, leaked, of another type.
+//! Buffers over foreign memory, and a buffer's memory in other forms: raw, leaked, reinterpreted as another type.
 
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// How many `U`s the bytes of `len` `T`s are.
+/// Returns the number of `U`s in the bytes of `len` `T`s.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
     const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
     let refused = |reason| {
@@ -31,14 +31,14 @@ pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize)
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// A buffer of memory that other code allocated: `len` elements at `ptr`, with `owner`, which frees them when it is
-    /// dropped. `()` is an owner for memory that outlives every use.
+    /// Makes a buffer of memory that other code allocated: `len` elements at `ptr`, with `owner`, which frees them when
+    /// it is dropped. Pass `()` as the owner of memory that outlives every use.
     ///
-    /// Work on the buffer is ordered, captured in graphs and kept track of as for any buffer. The owner is dropped when every
-    /// stream that used the buffer has passed its last use, on whatever thread, but not in a
-    /// [host function](Stream::host_function); it may call the driver. Dropping the buffer does not wait for that. If the
-    /// device is lost, the owner is dropped when nothing runs there any more. When this fails, it is dropped at once. In
-    /// a forked process it never is.
+    /// Work on the buffer is ordered, captured in graphs and tracked as for any buffer. The owner is dropped when every
+    /// stream that used the buffer has passed its last use. That happens on any thread, but not in a
+    /// [host function](Stream::host_function); the owner may call the driver. Dropping the buffer does not wait for it.
+    /// If the device is lost, the owner is dropped when nothing runs there any more. If this call fails, the owner is
+    /// dropped at once. In a forked process it is never dropped.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -60,9 +60,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::TooManyElements`].
     ///
     /// # Safety
-    /// Behind the address are `len` elements of memory that kernels of the stream's device can use, until the owner is
-    /// dropped. Work on it that was enqueued before is on `stream` or comes before later work there; from now on, nothing but
-    /// this buffer uses it until the owner is dropped, except as [`Self::record_stream`] says.
+    /// `ptr` points to `len` elements of memory that kernels of the stream's device can use until the owner is dropped.
+    /// Earlier work on it was enqueued on `stream`, or is ordered before later work there. From now until the owner is
+    /// dropped, only this buffer uses the memory, except as [`Self::record_stream`] allows.
     pub unsafe fn from_raw(
         stream: &Stream,
         ptr: DevicePtr,
@@ -72,9 +72,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::new(owner))
     }
 
-    /// As [`Self::from_raw`], of memory that may be withdrawn. While `may_use` returns an error, all that would enqueue work on
-    /// the memory returns it instead, and so does a copy to the host that has waited for its work. Work that is enqueued
-    /// already, and graphs, are not stopped. `may_use` is called often, on any thread, and calls no driver.
+    /// As [`Self::from_raw`], for memory that may be withdrawn. While `may_use` returns an error, every call that would
+    /// enqueue work on the memory returns that error instead. So does a copy to the host that has waited for its work.
+    /// Work already enqueued, and graphs, are not stopped. `may_use` is called often, on any thread, and must not call
+    /// the driver.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -105,7 +106,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`Self::from_raw`].
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]; from when `may_use` returns an error, other code may use the memory too.
+    /// As for [`Self::from_raw`]. After `may_use` first returns an error, other code may use the memory too.
     pub unsafe fn from_raw_while(
         stream: &Stream,
         ptr: DevicePtr,
@@ -162,33 +163,34 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { storage, len, elements: PhantomData })
     }
 
-    /// The address of the first element, the number of elements, and what keeps the memory: a buffer of its bytes, which
-    /// frees it when it is dropped, and becomes this buffer again by [`Self::cast`].
+    /// Returns the address of the first element, the number of elements, and the buffer's bytes as a buffer that owns
+    /// the memory. Dropping that buffer frees the memory; [`Self::cast`] turns it back into this buffer.
     ///
-    /// For handing the memory to other code. A [`Box`] of the last is a handle for C.
-    /// [`Stream::enqueue`](crate::Stream::enqueue), or [`Self::record_stream`], orders what that code enqueues.
+    /// Use it to hand the memory to other code. A [`Box`] of the byte buffer is a handle for C.
+    /// [`Stream::enqueue`](crate::Stream::enqueue), or [`Self::record_stream`], orders the work that the other code
+    /// enqueues.
     pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
         let Self { storage, len, .. } = self;
         let bytes = DeviceBuffer { len: storage.bytes(), storage, elements: PhantomData };
         (bytes.as_device_ptr(), len, bytes)
     }
 
-    /// All elements, for as long as the program runs: the memory is never freed, nor is the device closed.
+    /// Leaks the buffer and returns all its elements: the memory is never freed, and the device is never closed.
     pub fn leak(self) -> DeviceSliceMut<'static, T> {
         Box::leak(Box::new(self)).as_mut_slice()
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] when the bytes are not a whole number of them, or do not begin at a multiple of their alignment;
-    /// the buffer is dropped. [`DeviceSlice::cast`](crate::DeviceSlice::cast) tries it without.
+    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them; the buffer is
+    /// dropped then. [`DeviceSlice::cast`](crate::DeviceSlice::cast) tries the same without consuming the buffer.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })
     }
 
-    /// A copy in new memory, enqueued on the stream that this buffer was made on.
+    /// Copies the elements to new memory. The copy is enqueued on the stream that this buffer was made on.
     ///
     /// # Errors
     /// As [`Self::uninit`] and [`Stream::copy`].

@@ -1,14 +1,16 @@
-//! [`GraphResource`]: a buffer as graphs see it: whether it was dropped, and its uses.
+//! [`GraphResource`]: the state of a buffer that graphs share: whether it was dropped, and its uses.
 //!
-//! A graph uses buffers without borrowing them, long after it was captured. So each buffer that a graph uses has, beside
-//! itself, a [`GraphResource`] that both hold: there a launch of the graph finds whether the buffer was dropped and what to
-//! wait for, and notes itself as a use. Once it exists, every use of the buffer is noted there, with its lock held
-//! from reading to noting, since borrows do not separate the graph's launches from other uses.
+//! A graph uses buffers without borrowing them, long after it was captured. Each buffer that a graph uses therefore has
+//! a separate [`GraphResource`], held by both. A launch of the graph looks there whether the buffer was dropped and
+//! which work to wait for, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is
+//! recorded in it, with its lock held from reading to recording. Borrows alone do not separate the graph's launches
+//! from other uses.
 //!
-//! It is made when work on the buffer is first captured, while the work has the buffer borrowed. If that borrow is shared,
-//! another thread may be enqueueing work that reads the buffer, and note it in the buffer itself. That is right: the
-//! graph only reads it as well, and a later writer (a launch, or the capture of one) has it borrowed
-//! exclusively, and takes over what the buffer itself has noted ([`Storage::track`](super::storage::Storage::track)).
+//! It is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow is
+//! shared, another thread may be enqueueing work that reads the buffer, and record it in the buffer itself. That is
+//! correct: the graph only reads the buffer as well. A later writer (a launch, or the capture of one) borrows it
+//! exclusively, and takes over the uses recorded in the buffer itself
+//! ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,17 +24,17 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// See the [module's documentation](self).
+/// The state of a buffer that graphs share. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct GraphResource {
-    /// Held locked from looking at uses to noting one.
+    /// Locked from looking at uses until a new use is recorded.
     liveness: Mutex<Liveness>,
     home: Stream,
     bytes: usize,
-    /// The private pool that its memory is of.
+    /// The private pool of its memory.
     pool: Option<PoolId>,
     usage: Usage,
-    /// Its uses in captures, which count while they are active.
+    /// Its uses in captures, which count while the captures are active.
     captured: Mutex<Vec<Weak<CapturedRanges>>>,
 }
 
@@ -57,13 +59,13 @@ impl CapturedRanges {
         }
     }
 
-    /// Takes all uses.
+    /// Takes all uses out.
     pub fn take(&self) -> Vec<(Range<usize>, Access)> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Whether a call of this thread with this access has no place in the capture's order. Other threads know of the capture
-    /// only in the global mode.
+    /// Returns true if a call of this thread with this access conflicts with the captured uses and cannot be ordered
+    /// with them. Captures of other threads count only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())
@@ -81,7 +83,8 @@ impl GraphResource {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list for the uses of a capture that begins to use the buffer, on the thread that began it.
+    /// Returns a new list for the uses of a capture that starts to use the buffer, on the thread that began the
+    /// capture.
     pub fn begin_capture(&self, mode: CaptureMode, thread: ThreadId) -> Arc<CapturedRanges> {
         let new = Arc::new(CapturedRanges { mode, thread, ranges: Mutex::default() });
         let mut captured = self.captured();
@@ -90,8 +93,8 @@ impl GraphResource {
         new
     }
 
-    /// Fails if work that runs, with this access to this range, would have to come after work of an active capture, or before
-    /// it.
+    /// Fails if work that runs now, with this access to this range, would have to be ordered after or before work of an
+    /// active capture.
     ///
     /// # Errors
     /// [`GraphError::UsedInCapture`].
@@ -134,7 +137,7 @@ impl GraphResource {
         self.usage.users(&self.home, Timeline::Running)
     }
 
-    /// Lends host memory to the program, by `call`, so that no new work uses it.
+    /// Lends host memory to the program on behalf of `call`, so that no new work uses it.
     ///
     /// # Errors
     /// [`GraphError::HostBufferInUse`]; as [`Self::check_captures`].
@@ -153,23 +156,23 @@ impl GraphResource {
         *self.lock() = Liveness::Live;
     }
 
-    /// Waits for all work that uses it.
+    /// Waits for all work that uses the buffer.
     pub fn synchronize(&self) -> Result<()> {
         self.usage.unfinished(&self.home).iter().try_for_each(Stream::synchronize)
     }
 }
 
-/// Whether a graph's memory exists.
+/// The state of a graph's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
-    /// The program reads and writes it: only memory of the host.
+    /// The program reads and writes it; host memory only.
     Lent,
-    /// It was dropped.
+    /// The buffer was dropped.
     Dropped,
 }
 
-/// The uses of a graph: for each buffer its ranges and accesses.
+/// The uses of a graph: the ranges and accesses of each buffer.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Resources(Vec<Resource>);
 
@@ -180,7 +183,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// Fails unless its memory exists. That of the graph's own `pools` stays when its buffer is dropped.
+    /// Fails unless the memory exists. Memory of the graph's own `pools` stays when its buffer is dropped.
     fn check(&self, liveness: Liveness, pools: &[PoolId]) -> Result<()> {
         let GraphResource { home, bytes, pool, .. } = &*self.tracked;
         match liveness {
@@ -221,7 +224,7 @@ impl Resources {
         uses.push((range, access));
     }
 
-    /// Every use.
+    /// Iterates over all uses.
     pub fn iter(&self) -> impl Iterator<Item = CapturedUse> {
         self.0.iter().flat_map(|Resource { tracked, uses }| {
             uses.iter().map(|(range, access)| CapturedUse {
@@ -233,14 +236,14 @@ impl Resources {
         })
     }
 
-    /// Adds all uses of another.
+    /// Adds all uses of another graph.
     pub fn add_all(&mut self, other: &Resources) {
         for Resource { tracked, uses } in &other.0 {
             uses.iter().for_each(|(range, access)| self.add(tracked, range.clone(), *access));
         }
     }
 
-    /// Fails if work that does all of this would be refused now; see [`Self::enqueue`].
+    /// Fails if work with all these uses would be refused now; see [`Self::enqueue`].
     ///
     /// # Errors
     /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`].
@@ -251,19 +254,19 @@ impl Resources {
         })
     }
 
-    /// Enqueues on `stream` work that does all of this, and notes it. `pools` are the private pools of the graph, whose
-    /// memory stays when its buffers go.
+    /// Enqueues on `stream` work with all these uses, and records it. `pools` are the private pools of the graph, whose
+    /// memory stays when its buffers are dropped.
     ///
     /// # Errors
-    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], and nothing is
-    /// enqueued; what `work` returns.
+    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], with nothing
+    /// enqueued; the error that `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,
         pools: &[PoolId],
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // In the order of their addresses, the order of all such locks.
+        // Sorted by address, the global order of these locks.
         let guards: Vec<MutexGuard<'_, Liveness>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
         guards.iter().zip(&self.0).try_for_each(|(liveness, resource)| resource.check(**liveness, pools))?;
@@ -276,7 +279,7 @@ impl Resources {
         }
         waits.enqueue(stream)?;
         let done = work();
-        // Also when it failed: it may have enqueued something before it did.
+        // Also after a failure: part of the work may have been enqueued.
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {
                 tracked.usage.end(&tracked.home, stream, range, tracked.bytes, *access, Timeline::Running);

@@ -1,9 +1,9 @@
-//! Asking the system for large pages under new host memory.
+//! Requesting large pages for new host memory.
 //!
-//! The first write to each page of new memory is an interrupt, which with pages of 4 KiB takes several times as long
-//! as copying what goes there. The system may ignore the request.
+//! The first write to each page of new memory is a page fault, which with 4 KiB pages takes several times as long as
+//! copying the data. The system may ignore the request.
 
-/// Below this, there is little to gain.
+/// Minimum size, in bytes. Smaller memory gains little.
 const WORTH_BYTES: usize = 8 << 20;
 
 /// Asks for large pages under memory that was just allocated and not yet written.

@@ -3,8 +3,8 @@
 //! Guarantees:
 //!
 //! - Work on it is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
-//! - The host reaches its elements only through a guard. Taking it waits until no enqueued work uses them, and it excludes
-//!   new work.
+//! - The host accesses its elements only through a guard. Acquiring the guard waits until no enqueued work uses them,
+//!   and excludes new work.
 //! - The memory stays page-locked until the last use is done.
 
 use std::ffi::c_void;
@@ -27,12 +27,13 @@ use crate::driver::{DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Elements in page-locked memory of the host, `M`, that kernels read and write over the bus: what is used once, or in
-/// small amounts, needs no copy. `docs/streams.md` has the rates.
+/// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Data that is used once, or in
+/// small amounts, needs no copy. `docs/streams.md` has the bandwidths.
 ///
-/// It is a [`DeviceBuffer`] to shared code, so a kernel's `&[T]` takes `&*mapped` or [`as_slice`](DeviceBuffer::as_slice), and
-/// what is written takes [`Self::as_mut_slice`]. The host reads and writes the elements between uses, with
-/// [`Self::lock`]. Dropping it waits for nothing: the memory is freed when the last use is done.
+/// It dereferences to a [`DeviceBuffer`], so a kernel's `&[T]` takes `&*mapped` or
+/// [`as_slice`](DeviceBuffer::as_slice), and a written argument takes [`Self::as_mut_slice`]. The host reads and writes
+/// the elements between uses, with [`Self::lock`]. Dropping it does not wait: the memory is freed when the last use is
+/// done.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -50,30 +51,31 @@ use crate::stream::Stream;
 /// # }
 /// ```
 pub struct MappedBuffer<T: DeviceCopy, M = PinnedBuffer<T>> {
-    /// Its owner is a [`Host<M>`].
+    /// The buffer, whose owner is a [`Host<M>`].
     buffer: DeviceBuffer<T>,
-    /// The first element, as the host sees it.
+    /// The first element, at its host address.
     host: NonNull<T>,
     memory: PhantomData<fn() -> M>,
 }
 
-// SAFETY: the elements are `Send` and `Sync` and only reached through a guard, which borrows the buffer exclusively; the
-// memory that goes from thread to thread with it is `Send`.
+// SAFETY: the elements are `Send` and `Sync` and only accessed through a guard, which borrows the buffer exclusively.
+// The memory that moves between threads with it is `Send`.
 unsafe impl<T: DeviceCopy, M: Send> Send for MappedBuffer<T, M> {}
-// SAFETY: as above; shared, it is a device buffer.
+// SAFETY: as above; a shared reference is one to a device buffer.
 unsafe impl<T: DeviceCopy, M: Send> Sync for MappedBuffer<T, M> {}
 
-/// Memory of the host, and whether it has to be unregistered.
+/// Host memory, and the registration to undo, if any.
 struct Host<M> {
     memory: Option<M>,
     registered: Option<(Device, NonNull<c_void>)>,
 }
 
-// SAFETY: the address is not accessed, only named to the driver.
+// SAFETY: the address is not accessed, only passed to the driver.
 unsafe impl<M: Send> Send for Host<M> {}
 
 impl<M> Host<M> {
-    /// When nothing uses the memory. If it fails, the memory is kept for good, since the device may still reach it.
+    /// Unregisters the memory. Called when nothing uses it. On failure the memory is leaked, since the device may still
+    /// access it.
     fn unregister(&mut self) -> Result<()> {
         let Some((device, address)) = self.registered.take() else { return Ok(()) };
         // SAFETY: it was registered, and nothing uses the memory.
@@ -99,11 +101,11 @@ impl<M> Drop for Host<M> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// The same memory, to be used by kernels of the stream's device without a copy. The stream is the one for copies of the
-    /// result, as of a [`DeviceBuffer`].
+    /// Maps the memory for kernels of the stream's device, without a copy. Copies of the result run on that stream, as
+    /// for a [`DeviceBuffer`].
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a device of another driver; whatever the driver reports. The memory is dropped.
+    /// [`Error::DifferentDevices`] for a device of another driver; any driver error. The memory is then dropped.
     pub fn into_mapped(self, stream: &Stream) -> Result<MappedBuffer<T>> {
         let (own, other) = (self.device(), stream.device());
         if !Arc::ptr_eq(&own.0.driver, &other.0.driver) {
@@ -123,28 +125,28 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
-    /// Page-locks the elements of a vector where they are, for kernels of the stream's device. Locking takes time for each
-    /// page: a [`PinnedBuffer`] is faster for memory that comes and goes.
+    /// Page-locks the elements of a vector in place, for kernels of the stream's device. Locking costs time per page: a
+    /// [`PinnedBuffer`] is faster for short-lived memory.
     ///
     /// # Errors
-    /// Whatever the driver reports: two vectors on one page cannot both be registered on every system. The vector is dropped.
+    /// Any driver error: some systems cannot register two vectors that share a page. The vector is then dropped.
     pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
         let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
-        // SAFETY: the elements are the vector's own, which is not touched before it is returned.
+        // SAFETY: the elements are the vector's own; it is not accessed before it is returned.
         unsafe { MappedBuffer::register_raw(stream, host, len, memory) }
     }
 }
 
 impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
-    /// Page-locks `len` elements of memory of the process, for kernels of the stream's device; `memory` frees them when it is
-    /// dropped, and is dropped when the last use is done. `()` is right for memory that outlives every use.
+    /// Page-locks `len` elements of host memory, for kernels of the stream's device. `memory` frees the elements when
+    /// it is dropped, which happens when the last use is done. Pass `()` for memory that outlives every use.
     ///
     /// # Errors
-    /// [`Error::TooManyElements`]; whatever the driver reports. The memory is dropped.
+    /// [`Error::TooManyElements`]; any driver error. The memory is then dropped.
     ///
     /// # Safety
-    /// At `host` are `len` elements, aligned, which nothing but the result uses until `memory` is dropped or returned
-    /// by [`Self::into_inner`].
+    /// `host` points to `len` aligned elements that only the result uses until `memory` is dropped or returned by
+    /// [`Self::into_inner`].
     pub unsafe fn register_raw(stream: &Stream, host: NonNull<T>, len: usize, memory: M) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else {
@@ -163,7 +165,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         Self::new(stream, host, len, owner)
     }
 
-    /// `len` elements at `host` are page-locked, and their bytes fit an address.
+    /// Makes the buffer. The `len` elements at `host` are page-locked, and their size does not overflow the address
+    /// space.
     fn new(stream: &Stream, host: NonNull<T>, len: usize, owner: Host<M>) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let bytes = len * size_of::<T>();
@@ -173,19 +176,19 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
             0 => DevicePtr::NULL,
             _ => device.call(|driver, context| driver.host_address(context, host.as_ptr().cast()))?,
         };
-        // Nothing uses the memory: pinned buffers are reused only after their uses.
+        // Nothing uses the memory: pinned buffers are reused only after their uses have finished.
         let storage = Storage::foreign(stream, ptr, bytes, Usage::unused(), Owner::new(owner));
         let buffer = DeviceBuffer { storage, len, elements: PhantomData };
         Ok(Self { buffer, host, memory: PhantomData })
     }
 
-    /// The elements, for kernels to write.
+    /// Returns the elements, for kernels to write.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Waits until no enqueued work uses the elements, and lends them to the host. Launches of graphs that use them fail
-    /// until the guard is dropped. Other work cannot be enqueued meanwhile:
+    /// Waits until no enqueued work uses the elements, and lends them to the host. Launches of graphs that use them
+    /// fail until the guard is dropped. No other work on them can be enqueued meanwhile:
     ///
     /// ```compile_fail
     /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -213,7 +216,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if let Some(tracked) = tracked {
             tracked.lend("MappedBuffer::lock")?;
         }
-        // From here on nothing new uses it; what does already is waited for.
+        // From here on no new work uses it; existing uses are waited for.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
         storage.unfinished().iter().try_for_each(Stream::synchronize)?;
         Ok(guard)
@@ -222,12 +225,12 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// As [`Self::lock`]; whatever the driver reports when it unregisters the memory. The memory is dropped when the last use
-    /// is done.
+    /// As [`Self::lock`]; any driver error of unregistering the memory. The memory is then dropped when the last use is
+    /// done.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
         let _site = site();
-        // The buffer stays lent until it is gone.
+        // The buffer stays lent until it is dropped.
         std::mem::forget(self.lock()?);
         let owner = self.buffer.storage.take_owner().and_then(Owner::downcast::<Host<M>>);
         let Some(mut owner) = owner else { unreachable!("the buffer was made with this owner") };
@@ -253,7 +256,7 @@ impl<T: DeviceCopy, M> fmt::Debug for MappedBuffer<T, M> {
     }
 }
 
-/// A [`MappedBuffer`]'s elements, for the host to read and write. No device uses them while this lives.
+/// The elements of a [`MappedBuffer`], for the host to read and write. No device uses them while the guard lives.
 pub struct MappedGuard<'a, T: DeviceCopy> {
     host: NonNull<T>,
     len: usize,
@@ -261,17 +264,17 @@ pub struct MappedGuard<'a, T: DeviceCopy> {
     elements: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it is a slice of elements that are `Send`.
+// SAFETY: it is a slice of `Send` elements.
 unsafe impl<T: DeviceCopy> Send for MappedGuard<'_, T> {}
-// SAFETY: as above; they are `Sync` too.
+// SAFETY: as above; the elements are `Sync` too.
 unsafe impl<T: DeviceCopy> Sync for MappedGuard<'_, T> {}
 
 impl<T: DeviceCopy> Deref for MappedGuard<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory has `len` elements, of which any bits are one. The buffer is borrowed exclusively, work that used
-        // it has run, and graphs do not use it while it is lent.
+        // SAFETY: the memory has `len` elements, for which every bit pattern is valid. The buffer is borrowed
+        // exclusively, work that used it has run, and graphs do not use it while it is lent.
         unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.len) }
     }
 }

@@ -1,25 +1,25 @@
 //! Device memory: buffers, slices of them, and their ordering between streams.
 //!
-//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs. Work on a buffer is
-//! ordered after all earlier work on it, on whatever streams and from whatever threads; a copy that borrows host
-//! memory is done when the call returns. A buffer of no elements has the null address and needs no driver call.
+//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs. Work on a buffer is ordered
+//! after all earlier work on it, across streams and threads. A copy that borrows host memory is done when the call
+//! returns. An empty buffer has the null address and needs no driver call.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`buffer`] | [`DeviceBuffer`], which owns memory |
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
 //! | [`views`], [`tensor_map`] | elements as rows and planes, and as tensors |
-//! | [`mapped`] | [`MappedBuffer`], memory of the host that kernels use |
-//! | `foreign` | memory that came from elsewhere, and a buffer's in other forms |
+//! | [`mapped`] | [`MappedBuffer`], host memory that kernels access |
+//! | `foreign` | buffers over foreign memory, and a buffer's memory in other forms |
 //! | `shared` | [`SharedMemory`], which other devices and processes can map |
-//! | `owners` | what frees such memory, after its last use |
-//! | `storage` | the memory without its type, and work enqueued on it |
-//! | `large_pages` | asking for large pages under new host memory |
+//! | `owners` | owners of foreign memory, dropped after its last use |
+//! | `storage` | untyped memory of a buffer, and work enqueued on it |
+//! | `large_pages` | requesting large pages for new host memory |
 //! | `usage` | which streams may still use a buffer |
-//! | [`allocator`] | where memory comes from: the caching allocator |
+//! | [`allocator`] | the caching allocator |
 //! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
-//! | [`options`] | how they allocate |
-//! | [`statistics`], `summary` | its figures, and a table of them |
+//! | [`options`] | allocator options |
+//! | [`statistics`], `summary` | allocator statistics, and a table of them |
 
 pub mod allocator;
 pub mod buffer;
@@ -58,8 +58,8 @@ pub use gpu_spec::DeviceCopy;
 /// Memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that no process uses.
+    /// Memory that no process uses, in bytes.
     pub free: u64,
-    /// Bytes that the device has.
+    /// Total memory, in bytes.
     pub total: u64,
 }

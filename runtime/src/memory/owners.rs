@@ -1,15 +1,15 @@
 //! [`Owners`]: owners of foreign memory, which wait for the work that uses it.
 //!
 //! Guarantees: an owner is dropped when every stream that used its memory has passed its last use, or, on a lost
-//! device, when nothing runs there any more. It is dropped on the thread that drops the buffer if nothing uses the
-//! memory, else on a thread that may call drivers and wait; never in a host function. The thread that drops the buffer
-//! does not wait, unless the driver refuses the host function that ends a use.
+//! device, when nothing runs there any more. If nothing uses the memory, the owner is dropped on the thread that drops
+//! the buffer. Otherwise it is dropped on a thread that may call drivers and wait, never in a host function. The thread
+//! that drops the buffer does not wait, unless the driver refuses the host function that ends a use.
 //!
-//! While a stream of a device is captured, what is enqueued on its streams might become part of the graph, so uses end behind
-//! the capture's end.
+//! While a stream of a device is being captured, work enqueued on the device's streams might become part of the graph.
+//! Uses are therefore ended only after the capture ends.
 //!
-//! An entry of the table is removed by the host function behind the use, which holds only its number: a driver may
-//! keep the function of a stopped context for as long as the context, and the entry holds the device.
+//! An entry of the table is removed by the host function enqueued after the use, which holds only the entry's number. A
+//! driver may keep the function of a stopped context as long as the context, and the entry holds the device.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The owner of foreign memory, which frees it when dropped. In a box, because every buffer has the place of one, which is
-/// smaller to move so.
+/// The owner of foreign memory, which frees it when dropped. Boxed, because every buffer has room for one, and a box is
+/// smaller to move.
 pub(crate) struct Owner(Box<Held>);
 
 struct Held {
@@ -32,10 +32,11 @@ struct Held {
     may_use: Option<Condition>,
 }
 
-/// Says whether memory may be used.
+/// Returns an error if the memory may not be used now.
 type Condition = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
-// SAFETY: of a shared owner the condition alone is accessed, which is `Sync`; the rest is taken or dropped by value only.
+// SAFETY: through a shared reference only the condition is accessed, which is `Sync`; the rest is taken or dropped by
+// value.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -43,12 +44,12 @@ impl Owner {
         Self(Box::new(Held { owner: Box::new(owner), may_use: None }))
     }
 
-    /// Of memory that may be used as long as this is no error.
+    /// Creates the owner of memory that may be used while `may_use` returns no error.
     pub fn with_condition(owner: impl Any + Send, may_use: Condition) -> Self {
         Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use) }))
     }
 
-    /// Whether the memory may be used at any time.
+    /// Returns true if the memory may be used at any time.
     pub fn is_unconditional(&self) -> bool {
         self.0.may_use.is_none()
     }
@@ -58,7 +59,7 @@ impl Owner {
         self.0.may_use.as_ref().map_or(Ok(()), |may_use| may_use())
     }
 
-    /// The value it was made of, if that is an `O`.
+    /// Returns the owner value, if it is an `O`.
     pub fn downcast<O: Any>(self) -> Option<O> {
         self.0.owner.downcast().ok().map(|owner| *owner)
     }
@@ -73,7 +74,8 @@ impl fmt::Debug for Owner {
 /// The owners whose memory streams of one device may still use. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// The number of active captures of the device's streams. Held while a use is ended, so that none begins meanwhile.
+    /// The number of active captures of the device's streams. Locked while a use is ended, so that no capture begins
+    /// meanwhile.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
@@ -83,11 +85,11 @@ type Use = (Stream, Arc<Owner>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The number of the next entry.
+    /// Number of the next entry.
     next: u64,
-    /// Those with a host function enqueued behind them.
+    /// Uses with a host function enqueued after them.
     waiting: HashMap<u64, Use>,
-    /// Those that wait for captures of the device to end.
+    /// Uses that wait for captures of the device to end.
     deferred: Vec<Use>,
 }
 
@@ -110,7 +112,7 @@ impl Part for Owners {
     }
 
     fn close(&mut self, _: &dyn Driver, _: Context, _: &EventPool) {
-        // Its entries hold the device, so there are none.
+        // Entries hold the device, so the table is empty here.
     }
 }
 
@@ -123,13 +125,13 @@ impl Drop for Lost {
     }
 }
 
-/// Drops an owner when `users` have passed what is enqueued on them.
+/// Drops an owner when each of `users` has passed the work that is enqueued on it now.
 pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     let owner = Arc::new(owner);
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
 }
 
-/// Keeps an owner until a stream has passed what is enqueued on it.
+/// Keeps an owner until a stream has passed the work that is enqueued on it now.
 fn end_use(stream: Stream, owner: Arc<Owner>) {
     let device = stream.device().clone();
     let owners = device.part::<Owners>();
@@ -160,7 +162,7 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     if let Err(error) = enqueued
         && !device.is_lost()
     {
-        // Without a host function the host has to wait.
+        // Without a host function, the host has to wait.
         let waited = stream.wait();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
@@ -172,18 +174,18 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     drop(captures);
     drop(ended);
     if device.is_lost() {
-        // It may have been found to be lost before the entry was made.
+        // The device may have been found lost before the entry was made.
         owners.lost(&device);
     }
 }
 
 impl Owners {
-    /// Says that a stream of the device is about to be captured.
+    /// Called when a stream of the device is about to be captured.
     pub fn capture_begins(&self) {
         *self.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Says that the capture has ended. With the last one, the uses end that were deferred.
+    /// Called when the capture has ended. After the last active capture, the deferred uses are ended.
     pub fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Memory that a stream keeps for one purpose from one call to the next.
+//! Scratch memory that a stream keeps for one purpose between calls.
 
 use std::cell::RefCell;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use crate::driver::DevicePtr;
 use crate::error::Error;
 use crate::stream::{Stream, StreamCore};
 
-/// Frees the memory of a stream that has ended, and releases its arenas to other streams.
+/// Frees the memory of a stream that is being dropped, and releases its arenas to other streams.
 pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
     if let Some(StreamMemory { arena, scratch }) = core.memory() {
         for Scratch { memory, .. } in
@@ -24,11 +24,11 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
 }
 
 thread_local! {
-    /// The numbers of the streams whose scratch memory work of this thread has, the innermost last.
+    /// IDs of the streams whose scratch memory work of this thread holds, innermost last.
     static WORKING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// While it lives, work of this thread has scratch memory of a stream.
+/// Marks work of this thread as holding scratch memory of a stream while it lives.
 struct Working;
 
 impl Working {
@@ -45,15 +45,15 @@ impl Drop for Working {
 }
 
 impl Stream {
-    /// Runs `work` with memory of at least `bytes` that the stream keeps for `purpose` from one call to the next,
-    /// for kernels that need some of their own. A flag tells `work` whether the memory is new and uninitialised;
-    /// else it is as earlier work on the stream left it. It is exclusive meanwhile.
+    /// Runs `work` with at least `bytes` of scratch memory that the stream keeps for `purpose` between calls, for
+    /// kernels that need a workspace. A flag tells `work` whether the memory is new and uninitialized; otherwise it is
+    /// as earlier work on the stream left it. It is exclusive meanwhile.
     ///
-    /// It is replaced when a call requests more or when `work` fails, and freed with the stream.
+    /// The memory is replaced when a call requests more or when `work` fails, and freed with the stream.
     ///
     /// # Errors
-    /// [`Error::ScratchInUse`] in `work` of the same stream; as
-    /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
+    /// [`Error::ScratchInUse`] inside `work` of the same stream; as
+    /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); the error that `work` returns.
     ///
     /// # Safety
     /// `work` enqueues work with the memory on this stream only, and does not let the address escape.
@@ -74,10 +74,10 @@ impl Stream {
         };
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
-            // Without the lock: an allocation may call the user's callbacks.
+            // Outside the lock: an allocation may call the user's callbacks.
             capturing.scratch(self, purpose, bytes)?;
             let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another thread may have used it since.
+            // Another thread may have used it meanwhile.
             let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
             let done = work(ptr, new);
             match done.is_ok() {
@@ -94,7 +94,7 @@ impl Stream {
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
         let mut surplus = None;
         if large_enough(&scratch).is_none() {
-            // Without the lock: an allocation may call the user's callbacks.
+            // Outside the lock: an allocation may call the user's callbacks.
             drop(scratch);
             let memory = allocator::allocate_default(self, bytes)?;
             scratch = lock();
@@ -109,20 +109,20 @@ impl Stream {
             };
         }
         if let Some(surplus) = surplus {
-            // SAFETY: it was allocated on this stream, used on no other, and is not stored. The work that uses it
-            // was enqueued before.
+            // SAFETY: it was allocated on this stream, used on no other, and is not stored. The work that uses it was
+            // enqueued before.
             let freed = unsafe { allocator::free(self, surplus, &[]) };
             self.device().0.health.record_drop(freed);
         }
         let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
-        // Until `work` is done, its content is not known to be what the next call expects.
+        // Until `work` is done, the content is not what the next call expects.
         let known = std::mem::replace(&mut scratch[index].bytes, 0);
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {
             scratch[index].bytes = known.max(bytes);
         }
         if self.capture_count() != captures {
-            // The work may have become part of a graph that does not know of the memory.
+            // The work may have become part of a graph that does not track the memory.
             self.invalidate_captures();
         }
         done

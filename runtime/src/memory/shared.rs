@@ -1,17 +1,19 @@
 //! [`SharedMemory`]: device memory that other devices and other processes can map.
 //!
-//! It is never the caching allocator's: a file descriptor gives away the whole of what it stands for, for as long as the
-//! other process likes.
+//! It never comes from the caching allocator: a file descriptor exports the whole allocation, for as long as the other
+//! process keeps it.
 
 use crate::device::Device;
 use crate::device::health::Quiet;
 use crate::driver::{DevicePtr, ExportedMemory, PhysicalHandle};
 use crate::error::{Error, Result};
 
-/// Memory of a device at reserved addresses, made here or imported. A communicator's symmetric memory is made of it.
+/// Device memory at reserved addresses, allocated here or imported. The symmetric memory of communicators is built on
+/// it.
 ///
-/// The memory itself is freed when no process maps it or has a handle of it. Dropping this unmaps it here and waits for nothing:
-/// as the owner of a [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) it is dropped when the buffer's uses are done.
+/// The physical memory is freed when no process maps it or holds a handle of it. Dropping this unmaps it here and does
+/// not wait. As the owner of a [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), it is dropped when the
+/// buffer's uses are done.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -38,16 +40,17 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Whether the device has such memory: GPUs of Linux hosts with virtual memory management, and emulated devices there.
+    /// Returns true if the device supports shared memory: GPUs of Linux hosts with virtual memory management, and
+    /// emulated devices there.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`]; whatever the driver reports.
+    /// [`Error::DeviceLost`]; any driver error.
     pub fn is_supported(device: &Device) -> Result<bool> {
         let granularity = device.call(|driver, context| driver.virtual_granularity(context))?;
         Ok(granularity.is_some() && cfg!(target_os = "linux"))
     }
 
-    /// Memory of at least `bytes`, a whole number of the device's pages, with any content.
+    /// Allocates at least `bytes` of uninitialized memory, rounded up to a whole number of the device's pages.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` where [`Self::is_supported`] is false, or the driver does not export
@@ -60,14 +63,14 @@ impl SharedMemory {
         Self::map(device, handle, bytes)
     }
 
-    /// Memory that another process, or another driver of this one, has [exported](Self::export). `bytes` is its
+    /// Imports memory that another process, or another driver of this one, has [exported](Self::export). `bytes` is its
     /// [size](Self::bytes).
     ///
     /// # Errors
-    /// What is no such memory, or has another size, where the driver finds out; whatever it reports.
+    /// An error if the descriptor is not such memory or has another size, if the driver detects it; any driver error.
     ///
     /// # Safety
-    /// It was exported by a `SharedMemory` of `bytes`, of a driver of the same kind.
+    /// The memory was exported by a `SharedMemory` of size `bytes`, of a driver of the same kind.
     pub unsafe fn import(device: &Device, memory: &ExportedMemory, bytes: usize) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let import = |driver: &dyn crate::driver::Driver, context| unsafe {
@@ -76,10 +79,10 @@ impl SharedMemory {
         Self::map(device, device.call(import)?, bytes)
     }
 
-    /// Maps the memory of a handle, which this takes over.
+    /// Maps the memory of a handle, taking ownership of the handle.
     fn map(device: &Device, handle: PhysicalHandle, bytes: usize) -> Result<Self> {
         let release = || {
-            // SAFETY: the handle is not used again. An error cannot be reported beside the one at hand.
+            // SAFETY: the handle is not used again. A second error cannot be reported together with the first.
             let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
         };
         let address = device
@@ -95,7 +98,7 @@ impl SharedMemory {
                 .call_lost(|driver, context| unsafe { driver.virtual_release(context, address, bytes) });
             release();
         })?;
-        // Its drop takes it back from here on.
+        // From here on, dropping it undoes the mapping.
         let memory = Self { device: device.clone(), address, bytes, handle };
         memory.allow(device)?;
         Ok(memory)
@@ -115,25 +118,25 @@ impl SharedMemory {
         })
     }
 
-    /// What another process imports: a file descriptor.
+    /// Exports the memory as a file descriptor, for another process to import.
     ///
     /// # Errors
-    /// Whatever the driver reports, as when the process has too many open files.
+    /// Any driver error, for example if the process has too many open files.
     pub fn export(&self) -> Result<ExportedMemory> {
         self.device.call(|driver, context| driver.physical_export(context, self.handle))
     }
 
-    /// Where it is mapped in this process.
+    /// Address of the mapping in this process.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// Its size.
+    /// Size of the memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The device that it was mapped for.
+    /// The device that the memory was mapped for.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -144,7 +147,7 @@ impl Drop for SharedMemory {
         let _quiet = Quiet::begin();
         let Self { address, bytes, handle, .. } = *self;
         let released = self.device.call_lost(|driver, context| {
-            // SAFETY: who uses the address keeps this value; it is one mapping, whose handle is not used again.
+            // SAFETY: users of the address keep this value alive; it is one mapping, whose handle is not used again.
             unsafe {
                 driver.virtual_unmap(context, address, bytes)?;
                 driver.physical_release(context, handle)?;

@@ -1,5 +1,5 @@
-//! Ranges of a buffer: [`DeviceSlice`] to read, [`DeviceSliceMut`] to write. They borrow the buffer as slices of
-//! a `Vec` borrow it, so two writers of one element do not compile.
+//! Ranges of a buffer: [`DeviceSlice`] for reading, [`DeviceSliceMut`] for writing. They borrow the buffer as slices
+//! borrow a `Vec`, so two writers of one element do not compile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,24 +14,24 @@ use crate::device::observe::{CopyDirection, site};
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
-/// A range of a [`DeviceBuffer`], to read.
+/// A range of a [`DeviceBuffer`], for reading.
 pub struct DeviceSlice<'a, T: DeviceCopy> {
     storage: &'a Storage,
-    /// Where the first element begins, in bytes from the buffer's beginning.
+    /// Byte offset of the first element from the start of the buffer.
     start: usize,
     len: usize,
-    /// Whether work waits for earlier uses: see [`Self::assume_ordered`].
+    /// True if work waits for earlier uses: see [`Self::assume_ordered`].
     ordered: bool,
     elements: PhantomData<&'a [T]>,
 }
 
-/// A range of a [`DeviceBuffer`], to read and write. Nothing else reaches its elements while it lives.
+/// A range of a [`DeviceBuffer`], for reading and writing. Nothing else accesses its elements while it lives.
 pub struct DeviceSliceMut<'a, T: DeviceCopy> {
     range: DeviceSlice<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
 }
 
-/// The range that `bounds` picks out of `len` elements; `None` when it is not within them.
+/// Returns the range that `bounds` selects from `len` elements; `None` if it is out of bounds.
 fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>> {
     let start = match bounds.start_bound() {
         Bound::Included(&start) => start,
@@ -46,10 +46,10 @@ fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>>
     (start <= end && end <= len).then_some(start..end)
 }
 
-/// As [`resolve`].
+/// As [`resolve`], but panics instead of returning `None`.
 ///
 /// # Panics
-/// When the range is not within the elements.
+/// If the range is out of bounds.
 #[track_caller]
 pub(crate) fn resolve_or_panic(bounds: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
     match resolve(bounds, len) {
@@ -67,18 +67,18 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    /// These elements as a use of [work enqueued](crate::seam) by the caller.
+    /// Returns these elements as a use of [work enqueued](crate::seam) by the caller.
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
         let range = self.start..self.start + self.bytes();
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// The same range, before whose use no wait is inserted: for a program that has ordered the streams by means that
-    /// this crate does not see. Later work on the buffer comes after it as ever, and the memory is kept until it has run.
+    /// Returns the same range without inserting waits before its use, for a program that has ordered the streams by
+    /// other means. Later work on the buffer is still ordered after the use, and the memory is kept until it has run.
     ///
     /// # Safety
-    /// Work with the result is enqueued only where it comes after every write of these elements on another stream.
+    /// Work with the result is enqueued only where it is ordered after every write of these elements on another stream.
     pub unsafe fn assume_ordered(self) -> Self {
         Self { ordered: false, ..self }
     }
@@ -88,7 +88,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the range has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -98,7 +98,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.storage.device()
     }
 
-    /// The address of the first element; null in a buffer of no elements.
+    /// Address of the first element; null in an empty buffer.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr().offset(self.start)
     }
@@ -107,15 +107,15 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.len * size_of::<T>()
     }
 
-    /// A range of this range; `None` when it is not within it.
+    /// Returns a subrange; `None` if it is out of bounds.
     pub fn get(&self, bounds: impl RangeBounds<usize>) -> Option<Self> {
         Some(self.range(resolve(&bounds, self.len)?))
     }
 
-    /// A range of this range.
+    /// Returns a subrange.
     ///
     /// # Panics
-    /// When it is not within it, as slices do.
+    /// If it is out of bounds, as for slices.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
         self.range(resolve_or_panic(&bounds, self.len))
@@ -125,26 +125,26 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..*self }
     }
 
-    /// The elements before and from `middle`.
+    /// Splits the elements at `middle`.
     ///
     /// # Panics
-    /// When `middle` is beyond the end, as slices do.
+    /// If `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (Self, Self) {
         (self.slice(..middle), self.slice(middle..))
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] when the bytes are not a whole number of them, or do not begin at a multiple of their alignment.
+    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSlice<'a, U>> {
         let Self { storage, start, ordered, .. } = self;
         let len = foreign::cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceSlice { storage, start, len, ordered, elements: PhantomData })
     }
 
-    /// Copies the elements to the host, after all earlier work on the buffer, and waits for them.
+    /// Copies the elements to the host, ordered after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
     /// A fault of a kernel that was running.
@@ -158,20 +158,20 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         if self.bytes() != 0 {
             let (target, source, bytes, stream) =
                 (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
-            // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns
-            // only when the copy does not run any more.
+            // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns only when
+            // the copy is not running.
             self.used(Access::Read).run("DeviceBuffer::to_host", |driver, context| unsafe {
                 self.observed(CopyDirection::DeviceToHost, target.addr(), || {
                     driver.copy_to_host(context, target.cast(), source, bytes, stream)
                 })
             })?;
         }
-        // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
+        // SAFETY: the copy has written all `len` elements, and every bit pattern is a valid `T`.
         unsafe { host.set_len(self.len) };
         Ok(host)
     }
 
-    /// Copies the elements to the host, after all earlier work on the buffer, and waits for them.
+    /// Copies the elements to the host, ordered after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
@@ -183,8 +183,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
             return Ok(());
         }
         let stream = self.storage.stream().handle();
-        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
-        // run any more. Any bits that it writes are a `T`.
+        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy is not running.
+        // Every bit pattern that it writes is a valid `T`.
         self.used(Access::Read).run("DeviceBuffer::copy_to_host", |driver, context| unsafe {
             let (target, source) = (host.as_mut_ptr(), self.as_device_ptr());
             self.observed(CopyDirection::DeviceToHost, target.addr(), || {
@@ -193,7 +193,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         })
     }
 
-    /// Reports a copy between the slice and memory of the host, on the stream that it was made on, to observers.
+    /// Reports a copy between the slice and host memory, on the buffer's home stream, to observers.
     fn observed(
         &self,
         direction: CopyDirection,
@@ -217,7 +217,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the range has no elements.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -227,63 +227,63 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.device()
     }
 
-    /// The address of the first element; null in a buffer of no elements.
+    /// Address of the first element; null in an empty buffer.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.range.as_device_ptr()
     }
 
-    /// The same range, to read.
+    /// Returns the same range, for reading.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         self.range
     }
 
-    /// These elements as what [work enqueued](crate::seam) by the caller writes.
+    /// Returns these elements as a write of [work enqueued](crate::seam) by the caller.
     #[inline]
     pub fn used(&self) -> BufferUse<'a> {
         self.range.used(Access::Write)
     }
 
-    /// The same range, before whose use no wait is inserted: see [`DeviceSlice::assume_ordered`].
+    /// Returns the same range without inserting waits before its use: see [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
-    /// Work with the result is enqueued only where it comes after every use of these elements on another stream.
+    /// Work with the result is enqueued only where it is ordered after every use of these elements on another stream.
     pub unsafe fn assume_ordered(self) -> Self {
         // SAFETY: passed on from the caller.
         Self { range: unsafe { self.range.assume_ordered() }, exclusive: PhantomData }
     }
 
-    /// The same range, borrowed for a shorter time.
+    /// Reborrows the range for a shorter lifetime.
     pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { range: self.range, exclusive: PhantomData }
     }
 
-    /// A range of this range; `None` when it is not within it.
+    /// Returns a subrange; `None` if it is out of bounds.
     pub fn get_mut(&mut self, bounds: impl RangeBounds<usize>) -> Option<DeviceSliceMut<'_, T>> {
         Some(DeviceSliceMut { range: self.range.get(bounds)?, exclusive: PhantomData })
     }
 
-    /// A range of this range.
+    /// Returns a subrange.
     ///
     /// # Panics
-    /// When it is not within it, as slices do.
+    /// If it is out of bounds, as for slices.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { range: self.range.slice(bounds), exclusive: PhantomData }
     }
 
-    /// A range of this range, for as long as this one was borrowed.
+    /// Returns a subrange with this range's full lifetime.
     ///
     /// # Panics
-    /// When it is not within it, as slices do.
+    /// If it is out of bounds, as for slices.
     #[track_caller]
     pub fn into_slice(self, bounds: impl RangeBounds<usize>) -> Self {
         Self { range: self.range.slice(bounds), exclusive: PhantomData }
     }
 
-    /// The elements before and from `middle`, each to be written apart from the other.
+    /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// When `middle` is beyond the end, as slices do.
+    /// If `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> (DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>) {
         let (before, after) = self.range.split_at(middle);
@@ -291,7 +291,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         (exclusive(before), exclusive(after))
     }
 
-    /// The same bytes as elements of another type. See [`DeviceSlice::cast`].
+    /// Reinterprets the bytes as elements of another type. See [`DeviceSlice::cast`].
     ///
     /// # Errors
     /// [`Error::Cast`].
@@ -309,7 +309,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.to_host()
     }
 
-    /// Copies from the host, after all earlier work on the buffer, and waits for the copy.
+    /// Copies from the host, ordered after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
@@ -322,8 +322,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
             return Ok(());
         }
         let stream = self.range.storage.stream().handle();
-        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
-        // run any more.
+        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy is not running.
         self.used().run("DeviceBuffer::copy_from_host", |driver, context| unsafe {
             let (target, source, bytes) = (self.as_device_ptr(), host.as_ptr(), self.range.bytes());
             self.range.observed(CopyDirection::HostToDevice, source.addr(), || {
@@ -332,8 +331,8 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         })
     }
 
-    /// Enqueues a copy from another buffer, which may be of another device, after all earlier work on both. It runs
-    /// on the stream that this buffer was made on; [`Stream::copy`](crate::Stream::copy) takes another.
+    /// Enqueues a copy from another buffer, possibly of another device, ordered after all earlier work on both. It runs
+    /// on the stream that this buffer was made on; [`Stream::copy`](crate::Stream::copy) takes any stream.
     ///
     /// # Errors
     /// As [`Stream::copy`](crate::Stream::copy).
@@ -343,7 +342,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.storage.stream().copy(source, self)
     }
 
-    /// Enqueues a copy of a range of these elements to those from `dest` on, after all earlier work on the buffer. It
+    /// Enqueues a copy of a range of these elements to index `dest`, ordered after all earlier work on the buffer. It
     /// runs on the stream that the buffer was made on.
     ///
     /// ```
@@ -357,10 +356,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Overlap`] when source and target have an element in common; whatever the driver reports.
+    /// [`Error::Overlap`] if source and destination have an element in common; any driver error.
     ///
     /// # Panics
-    /// When the source or the target is not within the slice, as slices do.
+    /// If the source or the destination is out of bounds, as for slices.
     #[track_caller]
     pub fn copy_within(&mut self, source: impl RangeBounds<usize>, dest: usize) -> Result<()> {
         let _site = site();
@@ -370,16 +369,16 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
             return Err(Error::Overlap { operation: "copying within a buffer" });
         }
         let whole = self.range;
-        // The two are apart, so the target is borrowed by itself.
+        // The two ranges are disjoint, so the destination can be borrowed exclusively.
         let target = DeviceSliceMut { range: whole.range(target), exclusive: PhantomData };
         whole.storage.stream().copy(whole.range(source), target)
     }
 
-    /// Enqueues setting every byte to `value`, after all earlier work on the buffer. It runs on the stream that the
-    /// buffer was made on; [`Stream::memset`](crate::Stream::memset) takes another.
+    /// Enqueues a memset of every byte to `value`, ordered after all earlier work on the buffer. It runs on the stream
+    /// that the buffer was made on; [`Stream::memset`](crate::Stream::memset) takes any stream.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     #[track_caller]
     pub fn memset(&mut self, value: u8) -> Result<()> {
         let _site = site();

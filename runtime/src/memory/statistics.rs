@@ -1,18 +1,18 @@
 //! Statistics of the allocators.
 //!
-//! The names and meanings are those of PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards
-//! made for them can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never
-//! panics: a figure that would leave its range stays at the end of it.
+//! The names and meanings are those of PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards made for
+//! them can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics: values
+//! saturate at the limits of their range.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use crate::error::PoolId;
 
-/// An amount that goes up and down, in bytes or in pieces.
+/// A quantity that rises and falls, in bytes or as a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistic {
-    /// The amount now.
+    /// The current amount.
     pub current: u64,
     /// The largest amount since the peaks were reset.
     pub peak: u64,
@@ -42,7 +42,7 @@ impl Statistic {
         self.freed = 0;
     }
 
-    /// Makes the amount now the peak.
+    /// Sets the peak to the current amount.
     pub fn reset_peak(&mut self) {
         self.peak = self.current;
     }
@@ -56,7 +56,7 @@ impl Statistic {
     }
 }
 
-/// One amount for small requests (up to 1 MiB), for large ones, and for both.
+/// One quantity for small requests (up to 1 MiB), for large ones, and for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByPool {
     /// Both pools.
@@ -88,11 +88,11 @@ impl ByPool {
 pub struct MemoryStatistics {
     /// Blocks in use by the program.
     pub allocation: ByPool,
-    /// Segments got from the driver.
+    /// Segments allocated from the driver.
     pub segment: ByPool,
-    /// Blocks in use by the program, or freed and still awaited by a stream.
+    /// Blocks in use by the program, or freed and still pending on a stream.
     pub active: ByPool,
-    /// Free blocks that are a part of a segment whose other parts are not free.
+    /// Free blocks of segments that are partly in use.
     pub inactive_split: ByPool,
     /// Bytes of the blocks in use by the program.
     pub allocated_bytes: ByPool,
@@ -104,30 +104,30 @@ pub struct MemoryStatistics {
     pub inactive_split_bytes: ByPool,
     /// Bytes that the program requested, before rounding.
     pub requested_bytes: ByPool,
-    /// Blocks in use that are too large to be split.
+    /// Blocks in use that exceed the split limit.
     pub oversize_allocations: Statistic,
-    /// Segments that are too large to be split.
+    /// Segments that exceed the split limit.
     pub oversize_segments: Statistic,
     /// Requests to the driver that failed and were retried after memory was released.
     pub num_alloc_retries: u64,
-    /// Requests that ended as out of memory.
+    /// Requests that failed with out of memory.
     pub num_ooms: u64,
-    /// Times that all streams were waited for to release memory.
+    /// Number of times that the allocator synchronized all streams to release memory.
     pub num_sync_all_streams: u64,
-    /// Requests that the driver was given.
+    /// Allocation calls to the driver.
     pub num_device_alloc: u64,
-    /// Times that memory was released to the driver.
+    /// Number of times that memory was released to the driver.
     pub num_device_free: u64,
     /// Requests refused before the driver was called.
     pub num_oom_rejections: u64,
-    /// From this size in bytes on, blocks are not split; `None` for no limit (-1 in the map).
+    /// Blocks of this size in bytes or larger are not split; `None` for no limit (-1 in the map).
     pub max_split_size: Option<u64>,
     /// Bytes of the segments of each private pool.
     pub reserved_bytes_by_private_pools: BTreeMap<PoolId, ByPool>,
 }
 
 impl MemoryStatistics {
-    /// Every figure under PyTorch's name for it, for example `allocated_bytes.large_pool.peak`.
+    /// Returns every value under its PyTorch name, for example `allocated_bytes.large_pool.peak`.
     pub fn to_map(&self) -> BTreeMap<String, i64> {
         let mut map = BTreeMap::new();
         for (name, by_pool) in self.by_pool() {
@@ -152,7 +152,7 @@ impl MemoryStatistics {
         map
     }
 
-    /// Makes the amounts now the peaks.
+    /// Sets the peaks to the current amounts.
     pub fn reset_peak(&mut self) {
         self.statistics_mut().for_each(Statistic::reset_peak);
     }
@@ -201,16 +201,16 @@ impl MemoryStatistics {
     }
 }
 
-/// How long calls of one kind took, in microseconds.
+/// Durations of one kind of call, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// The sum of all.
+    /// Total duration.
     pub total_us: u64,
-    /// The longest.
+    /// Longest duration.
     pub max_us: u64,
-    /// The shortest; 0 before the first call.
+    /// Shortest duration; 0 before the first call.
     pub min_us: u64,
-    /// How many there were.
+    /// The number of calls.
     pub count: u64,
 }
 
@@ -224,7 +224,7 @@ impl Times {
         self.count = self.count.saturating_add(1);
     }
 
-    /// The mean in whole microseconds; 0 before the first call.
+    /// Mean duration in whole microseconds; 0 before the first call.
     pub fn avg_us(&self) -> u64 {
         self.total_us.checked_div(self.count).unwrap_or(0)
     }
@@ -247,25 +247,24 @@ impl Times {
 pub struct HostMemoryStatistics {
     /// Blocks that the allocator owns, in use or cached.
     pub allocations: Statistic,
-    /// Blocks allocated that cannot be reused yet.
+    /// Allocated blocks that cannot be reused yet.
     pub active_requests: Statistic,
     /// Bytes of the blocks that the allocator owns.
     pub allocated_bytes: Statistic,
-    /// Bytes of the blocks allocated that cannot be reused yet.
+    /// Bytes of allocated blocks that cannot be reused yet.
     pub active_bytes: Statistic,
-    /// Requests that the driver was given.
+    /// Allocation calls to the driver.
     pub num_host_alloc: u64,
-    /// Times that memory was released to the driver.
+    /// Number of times that memory was released to the driver.
     pub num_host_free: u64,
-    /// How long the driver's allocations took.
+    /// Durations of the driver's allocation calls.
     pub host_alloc_time: Times,
-    /// How long releasing memory to the driver took.
+    /// Durations of releasing memory to the driver.
     pub host_free_time: Times,
 }
 
 impl HostMemoryStatistics {
-    /// Every figure under PyTorch's name for it, for example `host_alloc_time.max`. Times are in
-    /// microseconds.
+    /// Returns every value under its PyTorch name, for example `host_alloc_time.max`. Times are in microseconds.
     pub fn to_map(&self) -> BTreeMap<String, i64> {
         let mut map = BTreeMap::new();
         self.allocations.write(&mut map, "allocations");
@@ -279,7 +278,7 @@ impl HostMemoryStatistics {
         map
     }
 
-    /// Makes the amounts now the peaks.
+    /// Sets the peaks to the current amounts.
     pub fn reset_peak(&mut self) {
         self.statistics_mut().into_iter().for_each(Statistic::reset_peak);
     }
@@ -346,7 +345,7 @@ mod tests {
         assert_eq!(map.into_keys().collect::<Vec<_>>(), expected_keys(&["0_1", "12_0"]));
     }
 
-    /// Statistics of which each figure is what `next` says.
+    /// Returns statistics filled with the values of `next`.
     fn filled(mut next: impl FnMut() -> Statistic) -> MemoryStatistics {
         let mut by_pool = || ByPool { all: next(), small_pool: next(), large_pool: next() };
         let mut stats = MemoryStatistics {

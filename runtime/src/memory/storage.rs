@@ -1,4 +1,4 @@
-//! [`Storage`]: a buffer's memory without its element type, and the orderly enqueueing of work on parts of it.
+//! [`Storage`]: a buffer's untyped memory, and the ordered enqueueing of work on ranges of it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -16,23 +16,23 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Device memory that is reused only after its uses.
+/// Device memory that is reused only after its uses have finished.
 #[derive(Debug)]
 pub(crate) struct Storage {
     allocation: Allocation,
     bytes: usize,
-    /// Frees memory that is not the allocator's.
+    /// The owner that frees foreign memory.
     owner: Option<Owner>,
-    /// The home stream: of copies and of all work without a stream of its own.
+    /// The home stream: runs the buffer's copies, and all work without a stream of its own.
     stream: Stream,
-    /// Uses that were noted before there was [`Self::tracked`].
+    /// Uses recorded before [`Self::tracked`] existed.
     usage: Usage,
-    /// The resource that graphs which use it share.
+    /// The state shared by the graphs that use the buffer.
     tracked: OnceLock<Arc<GraphResource>>,
 }
 
 impl Storage {
-    /// Memory for `elements` of `element_bytes` each, with any content.
+    /// Allocates uninitialized memory for `elements` of `element_bytes` each.
     #[inline]
     #[track_caller]
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
@@ -43,20 +43,20 @@ impl Storage {
         let storage =
             Self { allocation, bytes, owner: None, stream: stream.clone(), usage, tracked: OnceLock::new() };
         if let Some(pool) = storage.allocation.pool() {
-            // Memory of a capture: earlier work of the graph may use the same block, at each launch.
+            // Memory of a capture: earlier work of the graph may use the same block, on every launch.
             capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
         }
         Ok(storage)
     }
 
-    /// Memory of `bytes` that is not of the allocator, whose owner is dropped when all uses are done. `usage` says what may
-    /// use it now.
+    /// Wraps foreign memory of `bytes`, whose owner is dropped when all uses are done. `usage` holds the uses that may
+    /// be running now.
     pub(super) fn foreign(stream: &Stream, ptr: DevicePtr, bytes: usize, usage: Usage, owner: Owner) -> Self {
         let (allocation, tracked) = (Allocation::foreign(ptr), OnceLock::new());
         Self { allocation, bytes, owner: Some(owner), stream: stream.clone(), usage, tracked }
     }
 
-    /// Takes what frees foreign memory; nothing does any more.
+    /// Takes the owner of foreign memory; from then on nothing frees the memory.
     pub(super) fn take_owner(&mut self) -> Option<Owner> {
         self.owner.take()
     }
@@ -65,12 +65,12 @@ impl Storage {
         self.bytes
     }
 
-    /// The resource that graphs share, if one uses it.
+    /// Returns the state that graphs share, if a graph uses the buffer.
     pub(super) fn tracked(&self) -> Option<&Arc<GraphResource>> {
         self.tracked.get()
     }
 
-    /// The streams whose work is not known to have run.
+    /// Returns the streams whose work is not known to have run.
     pub(super) fn unfinished(&self) -> Vec<Stream> {
         let mut users = self.usage.unfinished(&self.stream);
         if let Some(tracked) = self.tracked.get() {
@@ -92,13 +92,14 @@ impl Storage {
         self.stream.device()
     }
 
-    /// Notes that work on `stream` uses this memory, which was ordered by other means.
+    /// Records that work on `stream`, ordered by other means, uses this memory.
     pub(super) fn record_stream(&self, stream: &Stream) {
         let usage = self.tracked.get().map_or(&self.usage, |tracked| tracked.usage());
         usage.add(&self.stream, stream, self.bytes);
     }
 
-    /// The resource for graphs. The caller captures work with this access, and has the buffer borrowed for it.
+    /// Returns the state shared by graphs, creating it if necessary. The caller captures work with this access, and has
+    /// the buffer borrowed for it.
     pub(crate) fn track(&self, access: Access) -> &Arc<GraphResource> {
         let tracked = self.tracked.get_or_init(|| {
             let usage = Usage::unused();
@@ -106,13 +107,14 @@ impl Storage {
             GraphResource::new(&self.stream, self.bytes, self.allocation.pool(), usage)
         });
         if access == Access::Write {
-            // It is exclusive now, so what was noted in the buffer itself is complete.
+            // The access is exclusive here, so the uses recorded in the buffer itself are complete.
             tracked.usage().absorb(&self.usage);
         }
         tracked
     }
 
-    /// A stream of the memory's own device whose later work comes after all work of `user`; `None` if the host had to wait.
+    /// Returns a stream of the memory's own device whose later work is ordered after all work of `user`; `None` if the
+    /// host had to wait.
     fn own_user(&self, user: Stream) -> Option<Stream> {
         if user.device().ptr_eq(self.device()) {
             return Some(user);
@@ -124,7 +126,7 @@ impl Storage {
         behind.ok()
     }
 
-    /// Keeps an error of a drop. A lost device reports its fault with every call; that is no error of the drop.
+    /// Records an error of a drop. A lost device reports its fault on every call, so that is not recorded.
     #[cold]
     fn report(&self, error: Error) {
         if !self.device().is_lost() {
@@ -142,7 +144,8 @@ impl Drop for Storage {
             return self.release();
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
-        // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream, which has all its uses.
+        // SAFETY: this value owns the memory and is being dropped. It was allocated on this stream, which has all its
+        // uses.
         if let Err(error) = unsafe { allocator::free(&self.stream, allocation, &[]) } {
             self.report(error);
         }
@@ -150,12 +153,12 @@ impl Drop for Storage {
 }
 
 impl Storage {
-    /// Frees the memory behind its uses, wherever they are; the value is being dropped.
+    /// Frees the memory after its uses, on whichever streams they are. Called when the value is being dropped.
     #[cold]
     #[inline(never)]
     fn release(&mut self) {
         if self.device().is_forked() {
-            // The copied process has none of what it would free.
+            // In a forked child the memory does not exist.
             return std::mem::forget(self.owner.take());
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
@@ -176,7 +179,7 @@ impl Storage {
         if let Some(tracked) = self.tracked.get() {
             let mut known = tracked.mark_dropped();
             if let Some(capturing) = self.stream.capturing() {
-                // Later work of the capture may get the block.
+                // Later work of the capture may reuse the block.
                 known.extend(capturing.users(tracked));
             }
             users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
@@ -185,7 +188,7 @@ impl Storage {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
         }
         // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream. Every use was
-        // noted: it is on the home stream, on one of `users`, or comes before later work of one of them.
+        // recorded: it is on the home stream or on one of `users`, or is ordered before later work of one of them.
         let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
         if let Err(error) = freed {
             self.report(error);
@@ -193,14 +196,14 @@ impl Storage {
     }
 }
 
-/// A range of a buffer that a piece of work reads or writes: see [`DeviceSlice::used`](crate::DeviceSlice::used).
+/// A range of a buffer that enqueued work reads or writes: see [`DeviceSlice::used`](crate::DeviceSlice::used).
 #[derive(Debug, Clone)]
 pub struct BufferUse<'a> {
     pub(crate) storage: &'a Storage,
-    /// In bytes.
+    /// The range, in bytes.
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
-    /// Whether the work is to come after earlier uses; else the caller has seen to that.
+    /// True if the work must be ordered after earlier uses; otherwise the caller has ordered it.
     pub(crate) ordered: bool,
 }
 
@@ -210,18 +213,18 @@ impl BufferUse<'_> {
         self.storage.device()
     }
 
-    /// The bytes that are used.
+    /// Number of bytes used.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
 
-    /// The same bytes, used in another way.
+    /// Returns the same bytes with a different access.
     pub fn with_access(self, access: Access) -> Self {
         Self { access, ..self }
     }
 
-    /// Whether work on `stream` comes after earlier uses by itself, since all are on that stream, and nothing is to be looked
-    /// at before.
+    /// Returns true if work on `stream` is ordered after earlier uses automatically, since all are on that stream, and
+    /// nothing has to be checked first.
     #[inline]
     fn is_ordered_on(&self, stream: &Stream) -> bool {
         let Storage { usage, stream: home, tracked, owner, .. } = self.storage;
@@ -234,7 +237,7 @@ impl BufferUse<'_> {
         self.storage.owner.as_ref().map_or(Ok(()), Owner::check)
     }
 
-    /// Adds what work on `stream`, which may be of another device, must come after.
+    /// Adds the uses that work on `stream`, possibly of another device, must be ordered after.
     fn needs(&self, stream: &Stream, waits: &mut Waits) {
         let Storage { usage, stream: home, tracked, .. } = self.storage;
         if !self.ordered || self.range.is_empty() {
@@ -252,7 +255,7 @@ impl BufferUse<'_> {
         waits.buffer = None;
     }
 
-    /// Fails if work that runs cannot be ordered with captured work on this part.
+    /// Fails if work that runs now cannot be ordered with captured work on this range.
     fn check_captures(&self, call: &'static str) -> Result<()> {
         match self.storage.tracked.get() {
             Some(tracked) if self.ordered => tracked.check_captures(call, &self.range, self.access),
@@ -260,7 +263,7 @@ impl BufferUse<'_> {
         }
     }
 
-    /// Notes that work which uses this part was enqueued on `stream`.
+    /// Records that work that uses this range was enqueued on `stream`.
     #[inline]
     fn end(&self, stream: &Stream) {
         let Storage { usage, stream: home, bytes, tracked, .. } = self.storage;
@@ -271,7 +274,7 @@ impl BufferUse<'_> {
         usage.end(home, stream, &self.range, *bytes, self.access, Timeline::Running);
     }
 
-    /// Enqueues work on `stream` that uses this part, by `call`.
+    /// Enqueues work on `stream` that uses this range, on behalf of `call`.
     pub(crate) fn enqueue<E: Into<Error>>(
         &self,
         stream: &Stream,
@@ -281,8 +284,8 @@ impl BufferUse<'_> {
         enqueue([self].into_iter(), stream, Kind::Copy(call), work)
     }
 
-    /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work does not
-    /// run any more, whatever the result.
+    /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work is
+    /// not running, whatever the result.
     pub(crate) fn run(
         &self,
         call: &'static str,
@@ -298,19 +301,20 @@ impl BufferUse<'_> {
         if done.is_err() {
             stream.wait_idle();
         }
-        // What was read may have been withdrawn meanwhile.
+        // The memory may have been withdrawn during the copy.
         done.and_then(|()| self.check())
     }
 }
 
-/// The work, with the call that enqueues it.
+/// The kind of work, with the name of the enqueueing call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
+    /// A kernel launch, which is enqueued entirely or not at all. Other work may be partly enqueued when enqueueing
+    /// fails.
     Launch,
     Copy(&'static str),
-    /// A copy that cannot be captured, because it uses host memory that is returned when it has run, or
-    /// streams of another device.
+    /// A copy that cannot be captured, because it uses host memory that is released after it has run, or streams of
+    /// another device.
     HostCopy(&'static str),
 }
 
@@ -323,8 +327,8 @@ impl Kind {
     }
 }
 
-/// Enqueues work on `stream`, which may be of another device, that uses these parts: after the uses that it must come
-/// after, and noted as a use itself. On a stream that is being captured it becomes part of the graph.
+/// Enqueues work on `stream`, possibly of another device, that uses these ranges. It is ordered after all conflicting
+/// earlier uses, and recorded as a use itself. On a stream that is being captured, it becomes part of the graph.
 #[inline(always)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -332,7 +336,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
-    // A launch that fails notes nothing, and the call below looks by itself.
+    // A failed launch records nothing, and the call below makes this check itself.
     if kind != Kind::Launch {
         stream.device().check_process()?;
     }
@@ -347,8 +351,8 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     enqueue_ordered(parts, stream, captures, kind, work)
 }
 
-/// As [`enqueue`], of parts with uses that may have to be waited for. The graphs' records of their buffers are locked
-/// until the work is enqueued, each once, in the order that all threads use.
+/// As [`enqueue`], for ranges with uses that may have to be waited for. The graph states of the buffers are locked
+/// until the work is enqueued, each once, in the global lock order.
 #[inline(never)]
 fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -373,7 +377,8 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     called
 }
 
-/// Enqueues work that comes after earlier uses of the parts, and notes it. `captures` is the stream's count before.
+/// Enqueues work that is ordered after earlier uses of the ranges, and records it. `captures` is the stream's count
+/// before.
 #[inline(always)]
 fn enqueue_ordered<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>>,

@@ -1,22 +1,21 @@
-//! A device's memory statistics as a table for people.
+//! A device's memory statistics as a human-readable table.
 //!
-//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide, whatever the figures:
-//! 75 and a bar on each side.
+//! The table has PyTorch's rows, columns and units. Every line is always 77 characters wide: 75 and a bar on each side.
 
 use super::statistics::{ByPool, MemoryStatistics, Statistic};
 use crate::device::DeviceId;
 
-/// The characters of a line between its bars.
+/// Number of characters of a line between its bars.
 const WIDTH: usize = 75;
 
-/// How the cells of a row are written.
+/// The unit of a row's cells.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
     Count,
 }
 
-/// The statistics of a device as a table. `abbreviated` leaves out the rows of the small and the large pool.
+/// Formats the statistics of a device as a table. `abbreviated` omits the rows of the small and the large pool.
 pub fn memory_summary(device: DeviceId, stats: &MemoryStatistics, abbreviated: bool) -> String {
     let by_pool = [
         ("Allocated memory", &stats.allocated_bytes, Unit::Bytes),
@@ -69,7 +68,7 @@ impl Table {
         self.0.push_str("|\n");
     }
 
-    /// One row, in the units that suit `scale`, so that the rows of a group can be compared.
+    /// Writes one row in the unit that fits `scale`, so that the rows of a group are comparable.
     fn row(&mut self, name: &str, statistic: &Statistic, scale: &Statistic, unit: Unit) {
         let [current, peak, allocated, freed] = [
             cell(statistic.current, scale.current, unit),
@@ -81,9 +80,9 @@ impl Table {
     }
 }
 
-/// Ten characters: the value in the unit that suits `scale`, rounded down.
+/// Formats a cell of ten characters: the value in the unit that fits `scale`, rounded down.
 fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
-    // PyTorch stops at M. The units above it keep the width for counts that it would not fit.
+    // PyTorch stops at M. Larger units keep the width for counts that would not fit in M.
     let (names, step, limit): (&[&str], u64, u64) = match unit {
         Unit::Bytes => (&["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024, 768 * 1024),
         Unit::Count => (&[" ", "K", "M", "G", "T", "P"], 1000, 750 * 1000),
@@ -98,7 +97,7 @@ fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
     }
 }
 
-/// The value, in thousands, millions and so on where it would be longer than `width`.
+/// Formats the value, in thousands, millions and so on if it would be longer than `width`.
 fn shortened(value: u64, width: usize) -> String {
     let mut text = value.to_string();
     let mut rest = value;

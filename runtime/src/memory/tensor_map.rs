@@ -1,5 +1,5 @@
-//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer as a tensor whose boxes a kernel copies asynchronously. They are
-//! arguments for a kernel's `&TensorMap<T, RANK>`, and borrow the buffer as slices do.
+//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer as a tensor for TMA copies (`cp.async.bulk.tensor`) of
+//! boxes. They are arguments for a kernel's `&TensorMap<T, RANK>`, and borrow the buffer as slices do.
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
@@ -25,23 +25,22 @@ use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 
-/// Sides and strides of a tensor, and of the boxes that a copy moves. Dimension 0 is the innermost.
+/// Extents and strides of a tensor, and the extents of the boxes that a copy moves. Dimension 0 is the innermost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorLayout<const RANK: usize> {
-    /// Elements along each dimension, at most 2^32.
+    /// Extent of each dimension in elements, at most 2^32.
     pub dims: [usize; RANK],
-    /// Elements from one index to the next along each dimension: 1 for the first; the strides of the others are multiples of
-    /// 16 bytes.
+    /// Stride of each dimension in elements: 1 for the first; the other strides are multiples of 16 bytes.
     pub strides: [usize; RANK],
-    /// Elements of a box along each dimension, at most 256. A row has a multiple of 16 bytes, and no more than the swizzle
-    /// permutes.
+    /// Extent of a box in elements along each dimension, at most 256. The innermost row is a multiple of 16 bytes, and
+    /// at most as long as the swizzle span.
     pub tile: [u32; RANK],
-    /// How a box lies in shared memory.
+    /// The swizzle of a box in shared memory.
     pub swizzle: Swizzle,
 }
 
 impl<const RANK: usize> TensorLayout<RANK> {
-    /// A tensor whose elements lie one after the other.
+    /// Creates the layout of a contiguous tensor.
     pub fn packed(dims: [usize; RANK], tile: [u32; RANK], swizzle: Swizzle) -> Self {
         let mut strides = [1usize; RANK];
         for dimension in 1..RANK {
@@ -83,7 +82,7 @@ fn bad(reason: String) -> Error {
     Error::BadTensorMap { reason }
 }
 
-/// A tensor in a buffer, to read: an argument for a kernel's `&TensorMap<T, RANK>`.
+/// A tensor in a buffer, for reading: an argument for a kernel's `&TensorMap<T, RANK>`.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSlice<'a, T>,
@@ -91,8 +90,8 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     data: TensorMapData,
 }
 
-/// A tensor in a buffer, to read and write: an argument for a kernel's `&TensorMap<T, RANK>`. Nothing else reaches the
-/// elements while it lives.
+/// A tensor in a buffer, for reading and writing: an argument for a kernel's `&TensorMap<T, RANK>`. Nothing else
+/// accesses the elements while it lives.
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSliceMut<'a, T>,
@@ -101,11 +100,11 @@ pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// The elements as a tensor, whose first is the slice's first.
+    /// Makes a tensor map of the elements. The tensor starts at the first element of the slice.
     ///
     /// # Errors
-    /// [`Error::BadTensorMap`] for a layout that copies do not take or that is not within the elements, and on a device below
-    /// compute capability 9.0; errors of the driver.
+    /// [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the elements, and on a device
+    /// below compute capability 9.0; any driver error.
     pub fn tensor_map<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,
@@ -129,7 +128,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// The elements as a tensor, whose first is the slice's first, to read and write.
+    /// Makes a tensor map of the elements, for reading and writing. The tensor starts at the first element of the
+    /// slice.
     ///
     /// # Errors
     /// As [`DeviceSlice::tensor_map`].
@@ -143,7 +143,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 }
 
 impl<'a, T: DeviceCopy, const RANK: usize> TensorMap<'a, T, RANK> {
-    /// What it was made of.
+    /// Layout that the map was made from.
     pub fn layout(&self) -> &TensorLayout<RANK> {
         &self.layout
     }
@@ -159,12 +159,12 @@ impl<'a, T: DeviceCopy, const RANK: usize> TensorMap<'a, T, RANK> {
 }
 
 impl<T: DeviceCopy, const RANK: usize> TensorMapMut<'_, T, RANK> {
-    /// What it was made of.
+    /// Layout that the map was made from.
     pub fn layout(&self) -> &TensorLayout<RANK> {
         &self.layout
     }
 
-    /// The elements, to read.
+    /// Returns the elements, for reading.
     pub fn elements(&self) -> DeviceSlice<'_, T> {
         self.elements.as_slice()
     }

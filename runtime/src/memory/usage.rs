@@ -1,18 +1,18 @@
-//! [`Usage`]: what uses a buffer on which streams, and how work is ordered after it.
+//! [`Usage`]: the uses of a buffer per stream, and the ordering of work after them.
 //!
-//! The protocol has two steps around each piece of work on a range of the buffer: [`Usage::begin`] reports what the
-//! work must come after and is not known to, for which the work's stream then waits ([`Waits`]), and [`Usage::end`]
-//! notes the work *after* it was enqueued. Reads come after the last write, writes after everything. It is right with
-//! several host threads because:
+//! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
+//! that the work must be ordered after and is not known to be; the work's stream then waits for them ([`Waits`]).
+//! [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after the last write, writes after every
+//! use. This is correct with several host threads because:
 //!
-//! - Two threads are in these steps for the same bytes at once only if both read: the borrows that a launch or
-//!   copy holds last until it has been enqueued and noted.
-//! - What is forgotten lies within the range of a write, so no thread adds to it meanwhile, and the write comes after
-//!   it.
-//! - Freeing needs the buffer by value, so every use has been noted before.
+//! - Two threads are in these steps for the same bytes at once only if both read: the borrows held by a launch or a
+//!   copy last until it has been enqueued and recorded.
+//! - Forgotten uses lie within the range of a write, so no thread adds to them meanwhile, and the write is ordered
+//!   after them.
+//! - Freeing needs the buffer by value, so every use has been recorded before.
 //!
-//! The buffer's home stream, the one it was allocated on, counts as having written it at the beginning: work of that
-//! stream from before the allocation may still use the memory, for a buffer that was there earlier.
+//! The buffer's home stream, on which it was allocated, initially counts as having written it. Work of that stream from
+//! before the allocation may still use the memory, on behalf of an earlier buffer.
 //!
 //! Uses of the whole buffer on its home stream are two numbers; all others are a list. A program with one stream and
 //! whole buffers takes no lock, makes no event and allocates nothing.
@@ -26,9 +26,9 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Above this many uses in the list, those of one stream and kind become one that covers them.
+/// Maximum number of uses in the list. Above it, the uses of one stream and kind are merged into one that covers them.
 const PRECISE: usize = 32;
-/// With up to this number of streams, no stream is waited for that another's wait covers.
+/// Maximum number of streams for which waits are minimized: a stream is not waited for if another's wait covers it.
 const MINIMISED: usize = 8;
 
 /// The access of a piece of work to a range of a buffer.
@@ -43,17 +43,17 @@ pub enum Access {
 /// The uses of a buffer that later work may have to come after.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// The epochs of the newest write and the newest read of the whole buffer on the home stream; 0 for none that
-    /// matters.
+    /// The epochs of the newest write and the newest read of the whole buffer on the home stream; 0 if none is
+    /// relevant.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// All others. Made with the first of them, so that a buffer which needs none is small to move.
+    /// All other uses. Created with the first of them, so that a buffer without any is small to move.
     list: OnceLock<Box<List>>,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// The length, which saves locking an empty list.
+    /// Length of the list, which avoids locking an empty list.
     len: AtomicUsize,
     uses: Mutex<Vec<Use>>,
 }
@@ -70,9 +70,9 @@ struct Use {
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64, Option<AwaitedBuffer>)>,
-    /// The buffer whose uses are added now.
+    /// The buffer whose uses are being added.
     pub buffer: Option<AwaitedBuffer>,
-    /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
+    /// The timeline of the epochs: running work and captured work are ordered separately.
     time: Timeline,
 }
 
@@ -92,7 +92,7 @@ impl Waits {
         }
     }
 
-    /// Makes later work on `stream` wait, for no stream that another wait covers.
+    /// Makes later work on `stream` wait for these streams, except for those that another wait covers.
     #[inline]
     pub fn enqueue(self, stream: &Stream) -> Result<()> {
         if self.streams.is_empty() { Ok(()) } else { self.enqueue_all(stream) }
@@ -102,8 +102,8 @@ impl Waits {
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
         let Self { streams, time, .. } = self;
         let all = 0..streams.len();
-        // A wait covers what its stream has waited for until now. That one is covered by a second does not mean that the
-        // second covers what the first covers: it may have waited for the first before.
+        // A wait covers everything that its stream has waited for so far. Coverage is not transitive: the second stream
+        // may have waited for the first one before the first one waited for the third.
         let covers = |by: usize, index: usize| {
             let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)
@@ -131,7 +131,7 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Raises a number. Looks first: it is mostly there already.
+/// Raises a number. Loads it first, because it usually has that value already.
 #[inline]
 fn raise(number: &AtomicU64, to: u64) {
     if number.load(Ordering::Relaxed) < to {
@@ -144,7 +144,7 @@ impl List {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what work on `stream` with this access to this range must come after.
+    /// Adds the uses that work on `stream` with this access to this range must be ordered after.
     #[cold]
     fn conflicts(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
         let conflicts = |other: &&Use| {
@@ -162,11 +162,12 @@ impl List {
             self.len.store(0, Ordering::Release);
             std::mem::take(&mut *uses)
         };
-        // Without the lock: the last handle of a stream may be among them.
+        // Outside the lock: the list may hold the last handle of a stream.
         drop(forgotten);
     }
 
-    /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
+    /// Returns the streams, each once, whose work may still use the buffer and is not known to be ordered before later
+    /// work of `home`.
     #[cold]
     fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         let mut users = Vec::new();
@@ -180,13 +181,13 @@ impl List {
 }
 
 impl Usage {
-    /// Of a buffer that was just allocated on `home`.
+    /// Creates the usage of a buffer that was just allocated on `home`.
     #[inline]
     pub fn new(home: &Stream) -> Self {
         Self::written(home.epoch(Timeline::Running))
     }
 
-    /// Of a buffer that nothing has used.
+    /// Creates the usage of a buffer that nothing has used.
     pub fn unused() -> Self {
         Self::written(0)
     }
@@ -196,7 +197,7 @@ impl Usage {
         Self { home_write: AtomicU64::new(epoch), home_read: AtomicU64::new(0), list: OnceLock::new() }
     }
 
-    /// Adds the uses that another has noted of the same buffer.
+    /// Adds the uses that `other` has recorded for the same buffer.
     pub fn absorb(&self, other: &Usage) {
         raise(&self.home_write, other.home_write.load(Ordering::Acquire));
         raise(&self.home_read, other.home_read.load(Ordering::Acquire));
@@ -214,24 +215,25 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// The list, to add to it.
+    /// Returns the list, for adding to it.
     fn list(&self) -> &List {
         self.list.get_or_init(Box::default)
     }
 
-    /// The list, unless it is empty.
+    /// Returns the list, unless it is empty.
     #[inline]
     fn listed(&self) -> Option<&List> {
         self.list.get().map(|list| &**list).filter(|list| list.len.load(Ordering::Acquire) > 0)
     }
 
-    /// Whether nothing is noted but uses of the whole buffer on its home stream, after which later work there comes.
+    /// Returns true if all recorded uses are of the whole buffer on its home stream, so that later work there is
+    /// ordered after them.
     #[inline]
     pub fn is_at_home(&self) -> bool {
         self.listed().is_none()
     }
 
-    /// Adds what work on `stream` with this access to this range must come after.
+    /// Adds the uses that work on `stream` with this access to this range must be ordered after.
     pub fn begin(
         &self,
         home: &Stream,
@@ -258,7 +260,7 @@ impl Usage {
         waits.add(stream, home, epoch);
     }
 
-    /// Notes that work with this access to this range of `bytes` was enqueued on `stream`.
+    /// Records that work with this access to this range of `bytes` was enqueued on `stream`.
     #[inline]
     pub fn end(
         &self,
@@ -285,7 +287,7 @@ impl Usage {
         }
     }
 
-    /// Notes a use in the list.
+    /// Records a use in the list.
     #[cold]
     fn note(
         &self,
@@ -321,7 +323,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Notes that work which was ordered by other means was enqueued on `stream`.
+    /// Records that work ordered by other means was enqueued on `stream`.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
         let epoch = stream.epoch(Timeline::Running);
         if stream == home {
@@ -339,20 +341,21 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Whether work of the home stream may still use the buffer as a whole.
+    /// Returns true if work of the home stream may still use the buffer as a whole.
     fn is_used_at_home(&self, home: &Stream) -> bool {
         let epoch = self.home_write.load(Ordering::Acquire).max(self.home_read.load(Ordering::Acquire));
         !home.running_clock().is_done(epoch)
     }
 
-    /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
+    /// Returns the streams, each once, whose work may still use the buffer and is not known to be ordered before later
+    /// work of `home`.
     #[inline]
     pub fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 
-    /// The streams, home too, each once, whose work is not known to have run. Unlike [`Self::users`], it says nothing of
-    /// what home has waited for: the host has not.
+    /// Returns the streams, including `home`, each once, whose work is not known to have run. Unlike [`Self::users`],
+    /// it ignores the waits of `home`: the host has not waited.
     pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
         let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
         let listed = self.listed().map(List::lock);
@@ -365,7 +368,7 @@ impl Usage {
     }
 }
 
-/// Makes one use of all those of one stream and kind. It covers more than they did, which only costs waits.
+/// Merges all uses of one stream and kind into one. It covers more than they did, which only costs extra waits.
 fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
     let mut merged = Vec::<Use>::new();
     for other in list.drain(..) {

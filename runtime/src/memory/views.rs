@@ -1,6 +1,6 @@
-//! Elements of a buffer as rows and columns: [`DeviceSlice2`] and [`DeviceSlice3`] to read, [`DeviceSliceMut2`] and
-//! [`DeviceSliceMut3`] to write. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and borrow
-//! the buffer as slices do. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one to another.
+//! 2-D and 3-D views of a buffer's elements: [`DeviceSlice2`] and [`DeviceSlice3`] for reading, [`DeviceSliceMut2`] and
+//! [`DeviceSliceMut3`] for writing. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and
+//! borrow the buffer as slices do. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
 //!
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -26,39 +26,39 @@ use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
-/// Rows of a buffer's elements, to read: an argument for a kernel's `Slice2<T>`.
+/// A 2-D view of a buffer's elements, for reading: an argument for a kernel's `Slice2<T>`.
 #[derive(Clone, Copy)]
 pub struct DeviceSlice2<'a, T: DeviceCopy> {
-    /// From the first element to the last.
+    /// The range from the first element to the last.
     elements: DeviceSlice<'a, T>,
     extents: Extents2,
 }
 
-/// Rows of a buffer's elements, to read and write: an argument for a kernel's `DisjointMut2<T>`. Nothing else reaches the
-/// elements while it lives.
+/// A 2-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut2<T>`. Nothing
+/// else accesses the elements while it lives.
 pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
-    /// From the first element to the last.
+    /// The range from the first element to the last.
     elements: DeviceSliceMut<'a, T>,
     extents: Extents2,
 }
 
-/// Planes of rows of a buffer's elements, to read: an argument for a kernel's `Slice3<T>`.
+/// A 3-D view (planes of rows) of a buffer's elements, for reading: an argument for a kernel's `Slice3<T>`.
 #[derive(Clone, Copy)]
 pub struct DeviceSlice3<'a, T: DeviceCopy> {
-    /// From the first element to the last.
+    /// The range from the first element to the last.
     elements: DeviceSlice<'a, T>,
     extents: Extents3,
 }
 
-/// Planes of rows of a buffer's elements, to read and write: an argument for a kernel's `DisjointMut3<T>`. Nothing else
-/// reaches the elements while it lives.
+/// A 3-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut3<T>`. Nothing
+/// else accesses the elements while it lives.
 pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
-    /// From the first element to the last.
+    /// The range from the first element to the last.
     elements: DeviceSliceMut<'a, T>,
     extents: Extents3,
 }
 
-/// Says what is wrong with the extents of a view.
+/// Makes the error for invalid extents of a view.
 #[cold]
 fn bad(sides: &[usize], len: usize, reason: String) -> Error {
     let sides: Vec<String> = sides.iter().map(usize::to_string).collect();
@@ -67,7 +67,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
 
 const TOO_LARGE: &str = "a side or the pitch is over 2^31 - 1; use a slice, or views of parts";
 
-/// The product of sides, if it is the length; each side by itself may be too large for a view.
+/// Checks that the product of the sides is the length. A single side may still be too large for a view.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
     let product = sides.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     match product {
@@ -81,7 +81,7 @@ fn check_len(sides: &[usize], len: usize) -> Result<()> {
     }
 }
 
-/// The extents of rows in `len` elements.
+/// Computes the extents of a 2-D view in `len` elements.
 pub(crate) fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -> Result<Extents2> {
     let bad = |reason: String| bad(&[width, height], len, reason);
     if pitch < width {
@@ -94,7 +94,7 @@ pub(crate) fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -
     }
 }
 
-/// The extents of planes in `len` elements.
+/// Computes the extents of a 3-D view in `len` elements.
 fn extents_3([width, height, depth]: [usize; 3], pitch: usize, rows: usize, len: usize) -> Result<Extents3> {
     let bad = |reason: String| bad(&[width, height, depth], len, reason);
     if pitch < width {
@@ -117,40 +117,40 @@ fn extents_3([width, height, depth]: [usize; 3], pitch: usize, rows: usize, len:
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// The elements as `height` rows of `width`: all of them.
+    /// Views all elements as `height` rows of `width`.
     ///
     /// # Errors
-    /// [`Error::BadExtents`] when there is another number of elements, or a side is over 2^31 - 1.
+    /// [`Error::BadExtents`] if the number of elements differs, or a side exceeds 2^31 - 1.
     pub fn as_2d(&self, width: usize, height: usize) -> Result<DeviceSlice2<'a, T>> {
         check_len(&[width, height], self.len())?;
         self.as_2d_pitched(width, height, width)
     }
 
-    /// The elements as `height` rows of `width`, one every `pitch` elements from the first. What lies between the rows and
-    /// after the last is not part of the view.
+    /// Views the elements as `height` rows of `width`, starting at the first element, with a row stride of `pitch`
+    /// elements. Elements between rows and after the last row are not part of the view.
     ///
     /// # Errors
-    /// [`Error::BadExtents`] when the last row is not within the elements, the pitch is below the width, or a side is over
-    /// 2^31 - 1.
+    /// [`Error::BadExtents`] if the last row is not within the elements, the pitch is below the width, or a side
+    /// exceeds 2^31 - 1.
     pub fn as_2d_pitched(&self, width: usize, height: usize, pitch: usize) -> Result<DeviceSlice2<'a, T>> {
         let extents = extents_2(width, height, pitch, self.len())?;
         Ok(DeviceSlice2 { elements: self.slice(..extents.span()), extents })
     }
 
-    /// The elements as `depth` planes of `height` rows of `width`: all of them.
+    /// Views all elements as `depth` planes of `height` rows of `width`.
     ///
     /// # Errors
-    /// As [`Self::as_2d`]; when there are 2^32 rows or more.
+    /// As [`Self::as_2d`]; also if there are 2^32 rows or more.
     pub fn as_3d(&self, width: usize, height: usize, depth: usize) -> Result<DeviceSlice3<'a, T>> {
         check_len(&[width, height, depth], self.len())?;
         self.as_3d_pitched([width, height, depth], width, height)
     }
 
-    /// The elements as planes of rows: width, height and depth; a row every `pitch` elements and a plane every `rows` rows
-    /// from the first.
+    /// Views the elements as planes of rows. `sides` are width, height and depth, `pitch` is the row stride in
+    /// elements, and `rows` is the plane stride in rows.
     ///
     /// # Errors
-    /// As [`Self::as_2d_pitched`]; when `rows` is below the height, or there are 2^32 rows or more.
+    /// As [`Self::as_2d_pitched`]; also if `rows` is below the height, or there are 2^32 rows or more.
     pub fn as_3d_pitched(&self, sides: [usize; 3], pitch: usize, rows: usize) -> Result<DeviceSlice3<'a, T>> {
         let extents = extents_3(sides, pitch, rows, self.len())?;
         Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
@@ -158,7 +158,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// The elements as `height` rows of `width`, to write. See [`DeviceSlice::as_2d`].
+    /// Views the elements as `height` rows of `width`, for writing. See [`DeviceSlice::as_2d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
@@ -167,7 +167,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.as_2d_pitched_mut(width, height, width)
     }
 
-    /// The elements as rows, one every `pitch` elements, to write. See [`DeviceSlice::as_2d_pitched`].
+    /// Views the elements as rows with a stride of `pitch` elements, for writing. See [`DeviceSlice::as_2d_pitched`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d_pitched`].
@@ -180,7 +180,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.reborrow().into_2d_pitched(width, height, pitch)
     }
 
-    /// As [`Self::as_2d_pitched_mut`], for as long as the elements are borrowed.
+    /// As [`Self::as_2d_pitched_mut`], with this slice's full lifetime.
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d_pitched`].
@@ -194,7 +194,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         Ok(DeviceSliceMut2 { elements: self.into_slice(..extents.span()), extents })
     }
 
-    /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
+    /// Views the elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
@@ -207,7 +207,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.into_3d_pitched(sides, sides[0], sides[1])
     }
 
-    /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d_pitched`].
+    /// Views the elements as planes of rows, for writing. See [`DeviceSlice::as_3d_pitched`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_3d_pitched`].
@@ -227,7 +227,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// All elements as `height` rows of `width`, to read. See [`DeviceSlice::as_2d`].
+    /// Views all elements as `height` rows of `width`, for reading. See [`DeviceSlice::as_2d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
@@ -235,7 +235,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_slice().as_2d(width, height)
     }
 
-    /// The elements as rows, one every `pitch` elements, to read. See [`DeviceSlice::as_2d_pitched`].
+    /// Views the elements as rows with a stride of `pitch` elements, for reading. See [`DeviceSlice::as_2d_pitched`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d_pitched`].
@@ -243,7 +243,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_slice().as_2d_pitched(width, height, pitch)
     }
 
-    /// All elements as `depth` planes of `height` rows of `width`, to read. See [`DeviceSlice::as_3d`].
+    /// Views all elements as `depth` planes of `height` rows of `width`, for reading. See [`DeviceSlice::as_3d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
@@ -251,7 +251,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_slice().as_3d(width, height, depth)
     }
 
-    /// All elements as `height` rows of `width`, to write. See [`DeviceSlice::as_2d`].
+    /// Views all elements as `height` rows of `width`, for writing. See [`DeviceSlice::as_2d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
@@ -260,7 +260,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_2d_pitched_mut(width, height, width)
     }
 
-    /// The elements as rows, one every `pitch` elements, to write. See [`DeviceSlice::as_2d_pitched`].
+    /// Views the elements as rows with a stride of `pitch` elements, for writing. See [`DeviceSlice::as_2d_pitched`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d_pitched`].
@@ -273,7 +273,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().into_2d_pitched(width, height, pitch)
     }
 
-    /// All elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
+    /// Views all elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
@@ -282,7 +282,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 }
 
-/// Implements what views to read and to write have in common.
+/// Implements the methods common to read-only and mutable views.
 macro_rules! view {
     ($name:ident: $extents:ty, [$($(#[$doc:meta])* $side:ident),*]) => {
         impl<T: DeviceCopy> $name<'_, T> {
@@ -293,7 +293,7 @@ macro_rules! view {
                 }
             )*
 
-            /// Whether there are no elements.
+            /// Returns true if the view has no elements.
             pub fn is_empty(&self) -> bool {
                 self.extents.is_empty()
             }
@@ -303,7 +303,7 @@ macro_rules! view {
                 self.elements.device()
             }
 
-            /// The address of the first element; null in a buffer of no elements.
+            /// Address of the first element; null in an empty buffer.
             pub fn as_device_ptr(&self) -> DevicePtr {
                 self.elements.as_device_ptr()
             }
@@ -330,24 +330,24 @@ macro_rules! views {
         view!($write: $extents, $sides);
 
         impl<'a, T: DeviceCopy> $read<'a, T> {
-            /// The elements from the first to the last, with those between rows.
+            /// Returns the elements from the first to the last, including those between rows.
             pub fn elements(&self) -> DeviceSlice<'a, T> {
                 self.elements
             }
         }
 
         impl<'a, T: DeviceCopy> $write<'a, T> {
-            /// The same view, to read.
+            /// Returns the same view, for reading.
             pub fn as_slice(&self) -> $read<'_, T> {
                 $read { elements: self.elements.as_slice(), extents: self.extents }
             }
 
-            /// The elements from the first to the last, with those between rows, to write.
+            /// Returns the elements from the first to the last, including those between rows, for writing.
             pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
                 self.elements
             }
 
-            /// The same view, borrowed for a shorter time.
+            /// Reborrows the view for a shorter lifetime.
             pub fn reborrow(&mut self) -> $write<'_, T> {
                 $write { elements: self.elements.reborrow(), extents: self.extents }
             }
@@ -357,28 +357,28 @@ macro_rules! views {
 
 views! {
     DeviceSlice2, DeviceSliceMut2: Extents2, [
-        /// Elements of a row.
+        /// Elements per row.
         width,
-        /// Rows.
+        /// Number of rows.
         height,
-        /// Elements from the beginning of a row to that of the next.
+        /// Row stride in elements.
         pitch
     ];
     DeviceSlice3, DeviceSliceMut3: Extents3, [
-        /// Elements of a row.
+        /// Elements per row.
         width,
-        /// Rows of a plane.
+        /// Rows per plane.
         height,
-        /// Planes.
+        /// Number of planes.
         depth,
-        /// Elements from the beginning of a row to that of the next.
+        /// Row stride in elements.
         pitch,
-        /// Rows from the beginning of a plane to that of the next.
+        /// Plane stride in rows.
         rows
     ];
 }
 
-/// The extents of a part of rows, and where its elements lie.
+/// Returns the extents of a part of a 2-D view, and the range of its elements.
 fn part(
     extents: Extents2,
     rows: &impl RangeBounds<usize>,
@@ -386,17 +386,17 @@ fn part(
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.width() as usize);
     let rows = resolve_or_panic(rows, extents.height() as usize);
-    // Sides and pitch are those of a view, or less.
+    // Sides and pitch are at most those of an existing view.
     let part = Extents2::new(columns.len(), rows.len(), extents.pitch() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
-    /// The elements in some columns of some rows.
+    /// Returns the part of the view in these rows and columns.
     ///
     /// # Panics
-    /// When the ranges are not within the view, as slices do.
+    /// If the ranges are out of bounds, as for slices.
     #[track_caller]
     pub fn part(&self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
@@ -405,25 +405,25 @@ impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
-    /// The elements in some columns of some rows, to write.
+    /// Returns the part of the view in these rows and columns, for writing.
     ///
     /// # Panics
-    /// When the ranges are not within the view, as slices do.
+    /// If the ranges are out of bounds, as for slices.
     #[track_caller]
     pub fn into_part(self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
         Self { elements: self.elements.into_slice(range), extents }
     }
 
-    /// The rows before and from `row`, each to be written apart from the other.
+    /// Splits the view at `row` into two views that can be written independently.
     ///
     /// # Panics
-    /// When `row` is beyond the end, as slices do.
+    /// If `row` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
         let (above, first) = part(self.extents, &(..row), &..);
         let (below, second) = part(self.extents, &(row..), &..);
-        // The first part ends where the second begins, or before.
+        // The first part ends at or before the start of the second.
         let middle = if second.is_empty() { first.end } else { second.start };
         let (elements, rest) = self.elements.split_at_mut(middle);
         (
@@ -434,10 +434,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
-    /// Plane `plane`.
+    /// Returns plane `plane`.
     ///
     /// # Panics
-    /// When it is not within the view.
+    /// If it is out of bounds.
     #[track_caller]
     pub fn plane(&self, plane: usize) -> DeviceSlice2<'a, T> {
         let (extents, depth) = (self.extents.plane(), self.depth());

@@ -1,7 +1,7 @@
-//! [`Code`]: PTX, cubins and fatbins that are loaded at run time, of kernels in other languages.
+//! [`Code`]: PTX, cubins and fatbins loaded at run time, for kernels in other languages.
 //!
-//! Code is loaded when [`Device::load_code`] is called. It is unloaded when the last handle of it, of its kernels and of the
-//! graphs that launch them is dropped, after all work that uses it.
+//! Code is loaded when [`Device::load_code`] is called. It is unloaded when the last handle of the code, its kernels
+//! and the graphs that launch them is dropped. Unloading happens after all work that uses the code has finished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::driver::{DevicePtr, ModuleSource};
 use crate::error::{Error, LoadError, Result, code};
 use crate::launch::{Function, FunctionInner, Loaded};
 
-/// The largest file that is loaded, in bytes.
+/// Maximum size of a loaded file, in bytes.
 const MAX_FILE: u64 = 1 << 30;
 
-/// Code on a device that was loaded at run time. Cheap to clone; usable from any thread.
+/// Code that was loaded on a device at run time. Cheap to clone; usable from any thread.
 ///
 /// ```no_run
 /// use warpsmith_runtime::launch::RawArguments;
@@ -43,7 +43,7 @@ const MAX_FILE: u64 = 1 << 30;
 #[derive(Clone)]
 pub struct Code {
     device: Device,
-    /// Its name in messages.
+    /// Name of the code in messages.
     name: Arc<str>,
     hash: u64,
     loaded: Arc<Loaded>,
@@ -52,19 +52,19 @@ pub struct Code {
 }
 
 impl Device {
-    /// Loads PTX, a cubin or a fatbin: the bytes say which it is.
+    /// Loads PTX, a cubin or a fatbin; the format is detected from the bytes.
     ///
     /// # Errors
-    /// [`LoadError::NotCode`], [`LoadError::Emulated`], [`LoadError::Rejected`] with what the driver's compiler said;
+    /// [`LoadError::NotCode`], [`LoadError::Emulated`], [`LoadError::Rejected`] with the log of the driver's compiler;
     /// [`Error::OutOfMemory`].
     ///
     /// # Safety
-    /// It is the unmodified output of a compiler: the driver trusts machine code.
+    /// The code is the unmodified output of a compiler: the driver trusts machine code.
     pub unsafe fn load_code(&self, code: impl AsRef<[u8]>) -> Result<Code> {
         Code::load(self, "the code", code.as_ref())
     }
 
-    /// Loads a file of PTX, a cubin or a fatbin, of up to 1 GiB.
+    /// Loads a PTX, cubin or fatbin file of up to 1 GiB.
     ///
     /// # Errors
     /// [`LoadError::File`]; as [`Self::load_code`].
@@ -86,7 +86,7 @@ impl Device {
 }
 
 impl Device {
-    /// Links PTX, cubins and fatbins into one cubin for this device, which [`Self::load_code`] takes.
+    /// Links PTX, cubins and fatbins into one cubin for this device, which [`Self::load_code`] accepts.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -99,7 +99,7 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::load_code`]; what the linker says, a symbol that no part defines for example, is in [`LoadError::Rejected`].
+    /// As [`Self::load_code`]; linker errors, for example an undefined symbol, are in [`LoadError::Rejected`].
     ///
     /// # Safety
     /// As for [`Self::load_code`], for each part.
@@ -127,16 +127,16 @@ impl Code {
         Ok(Self { device, name, hash: hash(bytes), loaded, functions: Arc::default() })
     }
 
-    /// The device it is loaded on.
+    /// Device on which the code is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// A kernel by its name in the code, for launches whose arguments are not checked. C++ mangles names, unless the kernel
-    /// is `extern "C"`. The name is kept until the process ends.
+    /// Looks up a kernel by its name in the code, for launches with unchecked arguments. C++ mangles names, unless the
+    /// kernel is `extern "C"`. The name is kept in memory until the process ends.
     ///
     /// # Errors
-    /// [`LoadError::NoKernel`], with the names that exist where the driver reports them; whatever the driver reports.
+    /// [`LoadError::NoKernel`], with the existing names if the driver reports them; any driver error.
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,11 +151,12 @@ impl Code {
         Ok(Function::new(self.device.clone(), inner, Some(Arc::clone(&self.loaded))))
     }
 
-    /// Address and size in bytes of a global variable, by its name in the code. The address is valid as long as a handle of the
-    /// code exists. The runtime does not order accesses to it: kernels of the code use it without naming it.
+    /// Address and size in bytes of a global variable, by its name in the code. The address is valid as long as a
+    /// handle of the code exists. The runtime does not order accesses to it: kernels of the code use it without
+    /// declaring it.
     ///
     /// # Errors
-    /// [`LoadError::NoGlobal`]; whatever the driver reports.
+    /// [`LoadError::NoGlobal`]; any driver error.
     pub fn global(&self, name: &str) -> Result<(DevicePtr, usize)> {
         self.device.check_process()?;
         let no_global = || LoadError::NoGlobal { code: self.name.to_string(), global: name.to_owned() };
@@ -203,7 +204,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// The spec of kernels of this name, which what remembers launches needs for good.
+/// Returns the spec of kernels of this name. It is leaked, because records of launches refer to it forever.
 fn spec_of(name: &str) -> &'static KernelSpec {
     static KNOWN: Mutex<BTreeMap<&'static str, &'static KernelSpec>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,19 +214,19 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     let name: &'static str = Box::leak(name.into());
     let mut spec = KernelSpec::new("", "", name, &[], |_| {});
     spec.info.is_safe = false;
-    // The caller of such a launch asserts that the kernel waits by itself.
+    // The caller of such a launch asserts that the kernel itself waits.
     spec.info.dependent = true;
     let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);
     spec
 }
 
-/// The code as the driver takes it.
+/// Returns the code as a module source for the driver.
 fn source<'b>(name: &str, bytes: &'b [u8]) -> Result<ModuleSource<'b>> {
     Ok(form(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?)
 }
 
-/// What an error of the driver says about code.
+/// Converts a driver error about code.
 fn refused(device: &Device, name: &str, error: Error) -> Error {
     match error.driver_code() {
         Some(code::NOT_SUPPORTED) if device.is_emulated() => {
@@ -242,11 +243,11 @@ fn refused(device: &Device, name: &str, error: Error) -> Error {
     }
 }
 
-/// The form that bytes of code have; what is wrong with them, if they are none.
+/// Detects the format of the code; the error says why the bytes are not code.
 fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     const ELF: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
-    /// Number of NVIDIA's machines in ELF files.
+    /// ELF machine number of NVIDIA CUDA.
     const CUDA_MACHINE: u16 = 190;
     if bytes.is_empty() {
         return Err("it is empty".to_owned());
@@ -264,7 +265,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
         };
     }
     if bytes.starts_with(FATBIN) {
-        // After version and length of the header comes the length of what follows it.
+        // The header holds its version and length, followed by the length of the data after it.
         let len = word(bytes, 6, 2).zip(word(bytes, 8, 8));
         return whole(len.and_then(|(header, rest)| header.checked_add(rest)));
     }
@@ -279,7 +280,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     Err(format!("it begins with \"{}\", and has no `.version` as PTX has", start.escape_debug()))
 }
 
-/// The length of an ELF file of 64 bits, by its tables.
+/// Returns the length of a 64-bit ELF file, computed from its tables.
 fn elf_len(bytes: &[u8]) -> Option<u64> {
     let table = |at: usize, size: usize| {
         let (start, size, count) = (word(bytes, at, 8)?, word(bytes, size, 2)?, word(bytes, size + 2, 2)?);
@@ -295,7 +296,7 @@ fn elf_len(bytes: &[u8]) -> Option<u64> {
         let at = usize::try_from(start + index * size).ok()?;
         let (kind, offset, len) =
             (word(bytes, at + 4, 4)?, word(bytes, at + 24, 8)?, word(bytes, at + 32, 8)?);
-        // A section of zeros has no bytes in the file.
+        // A section of zeros (`SHT_NOBITS`) has no bytes in the file.
         const NO_BYTES: u64 = 8;
         if kind != NO_BYTES {
             end = end.max(offset.checked_add(len)?);
@@ -304,13 +305,13 @@ fn elf_len(bytes: &[u8]) -> Option<u64> {
     Some(end)
 }
 
-/// A little-endian number of `size` bytes.
+/// Reads a little-endian number of `size` bytes.
 fn word(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// FNV-1a: the same in every process.
+/// FNV-1a hash: the same in every process.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

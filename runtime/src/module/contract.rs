@@ -1,4 +1,4 @@
-//! Which kernels an image holds: those whose record has the same package, version, module and parameters.
+//! The check that an image holds a kernel: its record has the same package, version, module and parameters.
 
 use gpu_spec::image::{KernelAbi, KernelRecord, Package};
 use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
@@ -6,10 +6,10 @@ use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
 use super::GpuImage;
 use crate::error::{Error, Result};
 
-/// The record of the kernel; `None` for an image without code, which has none.
+/// Returns the record of the kernel; `None` for an image without code, which has no records.
 ///
-/// Errors with [`Error::KernelNotOfImage`] when the image does not hold exactly this kernel, and with
-/// [`Error::KernelOfAnotherPackage`] when it holds that of another package of the same name.
+/// Returns [`Error::KernelNotOfImage`] if the image does not hold exactly this kernel, and
+/// [`Error::KernelOfAnotherPackage`] if it holds a kernel of a different package with the same name.
 pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
     let package = Package { name: spec.package, version: spec.version };
     let source = image.spec().sources.iter().find(|source| source.package == package);
@@ -59,7 +59,7 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
     })
 }
 
-/// The first parameter that is laid out alike and means something else, where there is no other difference.
+/// Finds the first parameter with the same layout but a different meaning, if there is no other difference.
 fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Option<String> {
     let is_alike = |(image, host): (&AbiParam, &ParamSpec)| {
         AbiParam { signature: 0, ..*image } == AbiParam { signature: 0, ..host.abi() }
@@ -76,14 +76,14 @@ fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Opt
     ))
 }
 
-/// `[16, 16, 1] and any`.
+/// Formats as `[16, 16, 1] and any`.
 fn shape((block, cluster): (Option<[u32; 3]>, Option<[u32; 3]>)) -> String {
     let [block, cluster] =
         [block, cluster].map(|sides| sides.map_or("any".to_owned(), |sides| format!("{sides:?}")));
     format!("{block} and {cluster}")
 }
 
-/// `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
+/// Formats as `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
 fn signature(package: &Package, params: &[AbiParam]) -> String {
     let one = |param: &AbiParam| {
         let kinds = [
@@ -135,7 +135,7 @@ mod tests {
         hash: 0,
     };
 
-    // SAFETY: nothing of it is launched.
+    // SAFETY: none of its kernels is launched.
     static IMAGE: GpuImage = unsafe {
         GpuImage::new(ImageSpec {
             package: OURS,
@@ -264,14 +264,14 @@ mod tests {
                 true => *IMAGE.spec(),
                 false => ImageSpec::without_code(OURS, "no toolchain"),
             };
-            // SAFETY: nothing of it is launched.
+            // SAFETY: none of its kernels is launched.
             let image = unsafe { GpuImage::new(ImageSpec { sources: &SOURCES, ..spec }) };
             let found = |version, folder| {
                 let mut spec = self::spec("scale", ("ours", version), 8);
                 spec.info.folder = folder;
                 check(&image, &spec).map(|record| record.is_some()).map_err(|error| error.to_string())
             };
-            // Compiled there, or where nobody knows.
+            // Compiled in that folder, or in an unknown one.
             assert_eq!(
                 [7, 8, 0].map(|folder| found("0.1.0", folder)),
                 [Ok(has_code), Ok(has_code), Ok(has_code)]

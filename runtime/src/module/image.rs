@@ -1,4 +1,4 @@
-//! [`GpuImage`]: GPU code as the builder leaves it, and which form of it a device takes.
+//! [`GpuImage`]: GPU code as written by the builder, and the selection of the form that a device loads.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use gpu_spec::image::{CodeForm, CodeKind, ImagePart, ImageSpec, KernelRecord, Pa
 use crate::device::DeviceId;
 use crate::error::{Error, Result};
 
-/// The kernels of a package, compiled for some architectures. It lies in a static, written by [`include_image!`] from
-/// what the builder made.
+/// The kernels of a package, compiled for one or more architectures. It is stored in a static, which [`include_image!`]
+/// initializes from the builder's output.
 ///
 /// ```
 /// use warpsmith_runtime::GpuImage;
@@ -23,10 +23,10 @@ pub struct GpuImage {
     spec: ImageSpec,
 }
 
-/// The [`GpuImage`] that `build.rs` made of a kernel crate, embedded in the program.
+/// The [`GpuImage`] that `build.rs` made from a kernel crate, embedded in the program.
 ///
-/// The name is that by which Rust code uses the kernel crate: with `_` for `-`. The crate that uses the macro has a `build.rs` that calls
-/// `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
+/// The name is the kernel crate's name in Rust code, with `_` for `-`. The crate that uses the macro has a `build.rs`
+/// that calls `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
 ///
 /// ```ignore
 /// static KERNELS: warpsmith::GpuImage = warpsmith::include_image!("my_kernels");
@@ -36,7 +36,7 @@ macro_rules! include_image {
     ($crate_name:tt) => {{
         #[allow(unused_imports)]
         use $crate::module::spec::*;
-        // It defines `warpsmith_image!`: the images that there are, by their names.
+        // It defines `warpsmith_image!`: the available images, by name.
         #[macro_use]
         mod images {
             include!(concat!(
@@ -55,32 +55,33 @@ macro_rules! include_image {
 }
 
 impl GpuImage {
-    /// An image of any code.
+    /// Creates an image from a spec.
     ///
     /// # Safety
     ///
-    /// The records describe the code: each kernel is in the part that its record names, was compiled from the
-    /// package's kernel of that symbol, and has the parameters recorded. A launch that is type checked relies on it.
+    /// The records describe the code: each kernel is in the part that its record names, was compiled from the package's
+    /// kernel of that symbol, and has the recorded parameters. Type-checked launches rely on it.
     pub const unsafe fn new(spec: ImageSpec) -> Self {
         Self { spec }
     }
 
-    /// An image of the kernels of `package` without code, for the emulated device, and why there is none.
+    /// Creates an image of the kernels of `package` without code, for the emulated device. `reason` says why there is
+    /// no code.
     pub const fn without_code(package: &'static str, version: &'static str, reason: &'static str) -> Self {
         Self { spec: ImageSpec::without_code(Package { name: package, version }, reason) }
     }
 
-    /// All that the builder wrote.
+    /// Returns everything that the builder wrote.
     pub fn spec(&self) -> &ImageSpec {
         &self.spec
     }
 
-    /// The package the kernels are of.
+    /// Name of the package that contains the kernels.
     pub fn name(&self) -> &'static str {
         self.spec.package.name
     }
 
-    /// Why there is no GPU code; `None` when there is.
+    /// Returns the reason why there is no GPU code; `None` if there is code.
     pub fn missing(&self) -> Option<&'static str> {
         match (self.spec.parts.is_empty(), self.spec.missing) {
             (false, _) => None,
@@ -88,14 +89,14 @@ impl GpuImage {
         }
     }
 
-    /// The compiler of the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without code
-    /// and for one that the builder did not make.
+    /// Compiler of the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without
+    /// code and for one that the builder did not make.
     pub fn device_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.device).filter(|compiler| !compiler.is_empty())
     }
 
-    /// The compiler of the program that holds the image, and so of the kernels as the emulated device runs them: rustc and
-    /// LLVM, as [`Self::device_compiler`]. `None` for an image that the builder did not make.
+    /// Compiler of the program that contains the image, which also compiled the kernels for the emulated device: rustc
+    /// and LLVM, formatted as [`Self::device_compiler`]. `None` for an image that the builder did not make.
     pub fn host_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.host).filter(|compiler| !compiler.is_empty())
     }
@@ -110,10 +111,10 @@ impl GpuImage {
         self.spec.kernels
     }
 
-    /// Those of a part's forms that a device of this capability takes, the best first: machine code for exactly this
-    /// architecture, then PTX from the newest architecture down, of versions that the driver compiles.
+    /// Returns the forms of a part that a device of this capability can load, best first. Machine code for exactly this
+    /// architecture comes first, then PTX from the newest architecture down, in versions that the driver compiles.
     ///
-    /// Errors with [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] when there is none.
+    /// Returns [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is none.
     pub(crate) fn candidates(
         &self,
         part: &ImagePart,
@@ -159,19 +160,19 @@ impl GpuImage {
     }
 }
 
-/// `sm_80 PTX, sm_90a cubin`.
+/// Formats as `sm_80 PTX, sm_90a cubin`.
 fn list(forms: &[CodeForm]) -> String {
     forms.iter().map(form_name).collect::<Vec<_>>().join(", ")
 }
 
-/// `sm_90a cubin`.
+/// Formats as `sm_90a cubin`.
 fn form_name(form: &CodeForm) -> String {
     let suffix = if form.is_arch_specific { "a" } else { "" };
     let kind = if matches!(form.kind, CodeKind::Cubin(_)) { "cubin" } else { "PTX" };
     format!("sm_{}{suffix} {kind}", form.arch)
 }
 
-/// The compiler of a form: `PTX 8.7 for sm_90`, or `ptxas 13.0.88 for sm_90a`.
+/// Returns the compiler of a form: `PTX 8.7 for sm_90`, or `ptxas 13.0.88 for sm_90a`.
 pub fn toolchain(form: &CodeForm) -> String {
     let tool = match form.kind {
         CodeKind::Ptx(version) => format!("PTX {}.{}", version / 10, version % 10),
@@ -182,10 +183,10 @@ pub fn toolchain(form: &CodeForm) -> String {
     format!("{tool} for sm_{}{suffix}", form.arch)
 }
 
-/// The bytes that were compressed.
+/// Decompresses packed bytes.
 ///
 /// # Errors
-/// [`Error::DamagedImage`] when these are not they.
+/// [`Error::DamagedImage`] if the result does not match the original bytes.
 pub fn unpack(packed: &Packed) -> Result<Cow<'static, [u8]>> {
     match *packed {
         Packed::Plain(bytes) => Ok(Cow::Borrowed(bytes)),

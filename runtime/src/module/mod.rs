@@ -1,14 +1,15 @@
 //! Loaded images, and the kernels in them.
 //!
-//! A part of an image is loaded once a device, in the best form that the device takes ([`GpuImage`]), when the first of its
-//! kernels is looked up; a kernel is looked up once a module. Both stay until the device goes.
+//! A part of an image is loaded once per device, when the first of its kernels is looked up. The best form that the
+//! device can load is used ([`GpuImage`]). A kernel is looked up once per module. Both stay until the device is
+//! dropped.
 //!
-//! A kernel is looked up only if the image's record of its symbol is of the same package and version and has the same
-//! parameters. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
-//! when they are loaded.
+//! A kernel is looked up only if the image's record of its symbol has the same package, version and parameters. Parts
+//! with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
+//! (`libcudadevrt`) when they are loaded.
 //!
-//! The look-up of a kernel whose stack is not known, or that declares one, raises the device's
-//! [stack limit](Device::stack_limit) to what it needs.
+//! Looking up a kernel whose stack size is unknown, or that declares one, raises the device's
+//! [stack limit](Device::stack_limit) to what the kernel needs.
 
 mod code;
 mod contract;
@@ -30,7 +31,7 @@ use crate::error::{Error, Result, code as status};
 use crate::launch::{Function, FunctionInner, TypedKernel};
 pub use gpu_spec::image as spec;
 
-/// An image on a device. Cheap to clone; usable from any thread.
+/// An image loaded on a device. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Module {
     device: Device,
@@ -48,7 +49,7 @@ impl Part for Modules {
         let modules = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in std::mem::take(modules).into_values() {
             for handle in module.handles() {
-                // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
+                // SAFETY: functions hold the device, so none is left; the work of all streams has finished.
                 unsafe { driver.module_unload(context, handle) };
             }
         }
@@ -59,8 +60,8 @@ impl Device {
     /// Opens an image. Its code is loaded part by part, when the first kernel of a part is looked up.
     ///
     /// # Errors
-    /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`]. On the emulated device none of them: it needs no code.
+    /// [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`],
+    /// [`Error::DriverTooOld`]. None of these occur on the emulated device, which needs no GPU code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,31 +74,31 @@ impl Device {
         Ok(Module::new(self.clone(), loaded))
     }
 
-    /// The symbol of a kernel of a loaded image, by the driver's handle.
+    /// Returns the symbol of a kernel of a loaded image, by the driver's handle.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
         modules.values().find_map(|module| module.kernel_symbol(function))
     }
 }
 
-/// The part of a module that the device keeps.
+/// The shared state of a module, kept by the device.
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
-    /// The entries on an emulated device; `None` on any other.
+    /// The host entry points on an emulated device; `None` on any other device.
     host_entries: Option<ModuleHandle>,
-    /// For each part of the image, its module once it is loaded. Empty on an emulated device.
+    /// The module of each part of the image, once loaded. Empty on an emulated device.
     parts: Box<[Mutex<Option<ModuleHandle>>]>,
-    /// The first form that fits the device of the first part that has one; `None` on an emulated device.
+    /// The first form that fits the device, of the first part that has one; `None` on an emulated device.
     form: Option<&'static CodeForm>,
-    /// Of all the code that fits; 0 for no code.
+    /// Hash of all the code that fits the device; 0 without code.
     hash: u64,
     /// Kernels looked up so far, by the address of their spec.
     functions: RwLock<HashMap<usize, Arc<FunctionInner>>>,
 }
 
 impl ModuleInner {
-    /// Sees that the image has code for the device, and loads none of it.
+    /// Checks that the image has code for the device, without loading it.
     pub(crate) fn load(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let mut loaded = Self {
             image,
@@ -134,8 +135,8 @@ impl ModuleInner {
         Ok(loaded)
     }
 
-    /// The module of the part with this index, loaded if it is not yet; `kernel` is what it is loaded for. `None` when the
-    /// part has no form for this device.
+    /// Returns the module of the part with this index, loading it if necessary for `kernel`. `None` if the part has no
+    /// form for this device.
     fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
         let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
             return Ok(None);
@@ -146,7 +147,7 @@ impl ModuleInner {
         }
         let forms = match candidates(device, self.image, part) {
             Ok(forms) => forms,
-            // Others of the image fit, so that this is about the kernel.
+            // Other parts of the image fit, so the error concerns this kernel.
             Err(Error::NoImageForDevice { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -163,33 +164,33 @@ impl ModuleInner {
         }
     }
 
-    /// The loaded code.
+    /// Iterates over the loaded modules.
     pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
         let loaded =
             |slot: &Mutex<Option<ModuleHandle>>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
         self.host_entries.into_iter().chain(self.parts.iter().filter_map(loaded))
     }
 
-    /// The symbol of a kernel that was looked up, by the driver's handle.
+    /// Returns the symbol of a kernel that was looked up, by the driver's handle.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
         functions.values().find(|known| known.handle() == function).map(|known| known.spec().symbol)
     }
 }
 
-/// Bytes of each machine parameter.
+/// Returns the size of each kernel parameter (`.param`), in bytes.
 fn sizes(spec: &KernelSpec) -> Vec<usize> {
     spec.params.iter().flat_map(ParamSpec::machine).map(|param| param.size).collect()
 }
 
-/// The forms of a part that device and driver take, the best first; at least one.
+/// Returns the forms of a part that the device and driver can load, best first; at least one.
 fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
     let max_ptx = device.raw().0.max_ptx_version();
     image.candidates(part, device.id(), properties.capability, max_ptx, &properties.driver_version)
 }
 
-/// Loads the best of a part's `forms` that the driver takes.
+/// Loads the best of a part's `forms` that the driver accepts.
 fn load_best(
     device: &Device,
     image: &GpuImage,
@@ -211,7 +212,7 @@ fn load_best(
         match device.call(|driver, context| driver.module_load(context, source)) {
             Ok(handle) => return Ok(handle),
             Err(error) if error.is_device_lost() => return Err(error),
-            // A cubin of a newer toolkit than the driver: the next form may still do.
+            // A cubin from a toolkit newer than the driver: the next form may still load.
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
@@ -226,19 +227,19 @@ impl Module {
         Self { device, inner }
     }
 
-    /// The device it is loaded on.
+    /// Device on which the image is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Identifies the code that this device takes, in later processes too; 0 on the emulated device.
+    /// Hash that identifies the code that this device loads, also in later processes; 0 on the emulated device.
     pub fn image_hash(&self) -> u64 {
         self.inner.hash
     }
 
-    /// The compilers of the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
-    /// (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, where the program's own
-    /// compiler did, that and this crate's version. Without rustc and LLVM where the image does not say which they were
+    /// Compilers of the code that this device loads: rustc and LLVM, then ptxas or the PTX version. Example:
+    /// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, the
+    /// program's own compiler and this crate's version. rustc and LLVM are omitted if the image does not record them
     /// ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
         let image = self.inner.image;
@@ -251,18 +252,20 @@ impl Module {
         compiler.map_or_else(|| rest.clone(), |compiler| format!("{compiler}, {rest}"))
     }
 
-    /// A kernel by its type, for launches that are type checked. The first kernel of a part of the image loads that part.
+    /// Looks up a kernel by its type, for type-checked launches. The first lookup in a part of the image loads that
+    /// part.
     ///
     /// # Errors
-    /// [`Error::KernelNotOfImage`] when the image holds another kernel of that symbol, or none;
-    /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`DriverError::ImageRejected`];
-    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver;
-    /// [`Error::Stack`] for one that needs a higher stack limit than the device can have, or during a capture.
+    /// [`Error::KernelNotOfImage`] if the image holds a different kernel of that symbol, or none.
+    /// [`Error::KernelNotInImage`] if the kernel needs a newer architecture than the device's.
+    /// [`DriverError::ImageRejected`]. [`Error::DeviceRuntimeRejected`] if the kernel launches kernels or sets
+    /// conditions and the driver is too old. [`Error::Stack`] if the kernel needs a higher stack limit than the device
+    /// can have, or during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
 
-    /// A kernel by its data, for raw launches.
+    /// Looks up a kernel by its spec, for raw launches.
     ///
     /// # Errors
     /// As [`Self::kernel`].
@@ -287,7 +290,7 @@ impl Module {
             capability: self.device.properties().capability,
         };
         let record = contract::check(self.inner.image, spec)?;
-        // A kernel whose name others have too is known by the symbol that it has in the image.
+        // If several kernels have the same name, this one is known by its symbol in the image.
         let spec = match record.filter(|record| record.symbol != spec.symbol) {
             None => spec,
             Some(record) => &*Box::leak(Box::new(KernelSpec {

@@ -1,18 +1,18 @@
-//! [`Label`]: what is known of a range or mark besides its time and place in the program's order.
+//! [`Label`]: the description of a range or mark.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 
-/// The number of a range or mark.
+/// Numeric payload of a range or mark.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Payload {
-    /// None.
+    /// No payload.
     #[default]
     None,
     /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
 }
 
@@ -28,7 +28,7 @@ macro_rules! payload_from {
 payload_from!(i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int, u32 => Int, f32 => Float, f64 => Float);
 
 impl From<u64> for Payload {
-    /// Above [`i64::MAX`] it is the nearest [`Self::Float`].
+    /// Values above [`i64::MAX`] become the nearest [`Self::Float`].
     fn from(value: u64) -> Self {
         i64::try_from(value).map_or(Self::Float(value as f64), Self::Int)
     }
@@ -40,25 +40,25 @@ impl From<usize> for Payload {
     }
 }
 
-/// What a range or mark is called, and where it stands in the source.
+/// Description of a range or mark: its name, its attributes and its source location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Label {
-    /// Its name.
+    /// Name.
     pub name: Cow<'static, str>,
-    /// Its category; may be empty.
+    /// Category; may be empty.
     pub category: &'static str,
-    /// Its colour as 0xAARRGGBB; 0 for none.
+    /// Colour as 0xAARRGGBB; 0 for none.
     pub colour: u32,
-    /// Its number.
+    /// Numeric payload.
     pub payload: Payload,
-    /// The source file; empty if it is not known.
+    /// Source file; empty if unknown.
     pub file: &'static str,
-    /// The source line, from 1; 0 if it is not known.
+    /// Source line, starting at 1; 0 if unknown.
     pub line: u32,
 }
 
 impl Label {
-    /// A name, at the caller's source line.
+    /// Creates a label with a name, at the caller's source line.
     #[track_caller]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         let caller = Location::caller();
@@ -86,14 +86,14 @@ impl Label {
         self
     }
 
-    /// Sets the number.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Payload>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// Sets the place in the source.
+    /// Sets the source location.
     #[must_use]
     pub fn at(mut self, file: &'static str, line: u32) -> Self {
         (self.file, self.line) = (file, line);
@@ -102,14 +102,14 @@ impl Label {
 }
 
 impl fmt::Display for Label {
-    /// The name and the place: `` `step 3` (src/train.rs:12) ``.
+    /// Writes the name and the source location: `` `step 3` (src/train.rs:12) ``.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name)?;
         if self.file.is_empty() { Ok(()) } else { write!(f, " ({}:{})", self.file, self.line) }
     }
 }
 
-/// A text that is formatted only if it has arguments. For [`range!`](crate::range) and [`mark!`](crate::mark).
+/// Returns a text, formatted only if it has arguments. For [`range!`](crate::range) and [`mark!`](crate::mark).
 #[doc(hidden)]
 pub fn text(arguments: fmt::Arguments<'_>) -> Cow<'static, str> {
     arguments.as_str().map_or_else(|| Cow::Owned(arguments.to_string()), Cow::Borrowed)

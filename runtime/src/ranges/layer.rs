@@ -1,4 +1,4 @@
-//! [`RangeLayer`]: the spans of `tracing` as ranges, its events as marks.
+//! [`RangeLayer`]: `tracing` spans as ranges, and events as marks.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::ranges::stack::Range;
 use crate::ranges::started::mark;
 use crate::ranges::state;
 
-/// Makes a range of each time that a thread is in a span, and a mark of each event. The category is the target. The name is
-/// that of the span, and the message of the event.
+/// Creates a range each time a thread enters a span, and a mark for each event. The category is the target. The name is
+/// the name of the span, or the message of the event.
 ///
-/// A span of asynchronous code, which is entered again and again on several threads, is a range for each time.
+/// A span of asynchronous code, which is entered repeatedly on several threads, becomes one range per entry.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -34,7 +34,7 @@ use crate::ranges::state;
 pub struct RangeLayer(());
 
 impl RangeLayer {
-    /// A layer for any subscriber that is a registry.
+    /// Creates a layer for any subscriber that is a registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RangeLayer {
         }
         let Some(span) = context.span(id) else { return };
         if let Some(range) = Range::new(|| label(span.metadata())).leave_open() {
-            // While the thread ends, the range stays open.
+            // While the thread is ending, the range stays open.
             let _ = ENTERED.try_with(|entered| entered.borrow_mut().push((id.clone(), range)));
         }
     }

@@ -1,7 +1,7 @@
-//! [`listen`]: what profilers get of ranges.
+//! [`listen`]: reports ranges to profilers.
 //!
-//! Guarantees: a listener gets the end of each range whose beginning it got, and of no other. One that panics is removed.
-//! What a listener does in a call causes no calls.
+//! Guarantees: a listener receives the end of each range whose start it received, and of no other. A listener that
+//! panics is removed. Ranges and marks that a listener makes during a call are not reported.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::ranges::label::Label;
 use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
-/// A number that no other range or mark of the process has. Later ones have larger numbers.
+/// Number of a range or mark, unique in the process. Later ones have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeId(pub(crate) NonZeroU64);
 
@@ -25,44 +25,44 @@ impl RangeId {
     }
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A range of the thread's stack began.
+    /// A range of the thread's stack started.
     Push,
     /// A range of the thread's stack ended.
     Pop,
-    /// A moment.
+    /// A point in time was marked.
     Mark,
-    /// A range began that any thread may end.
+    /// A range started that any thread may end.
     Start,
-    /// Such a range ended.
+    /// A range ended that any thread may end.
     End,
 }
 
-/// The beginning or end of a range, or a mark.
+/// The start or end of a range, or a mark.
 #[derive(Debug)]
 pub struct Event<'a> {
-    /// What happened.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Of the range: the same at its beginning and its end.
+    /// ID of the range, the same at its start and its end.
     pub id: RangeId,
-    /// The innermost range that was open on the thread when this one began.
+    /// The innermost range that was open on the thread when this one started.
     pub parent: Option<RangeId>,
-    /// The thread that called, by the system's number.
+    /// System ID of the calling thread.
     pub thread: u64,
-    /// Name, category, colour, payload and place in the source, the same at the beginning and at the end.
+    /// Name, category, colour, payload and source location, the same at the start and at the end.
     pub label: &'a Label,
 }
 
-/// Gets the ranges and marks of the process: see [`listen`].
+/// Receives the ranges and marks of the process: see [`listen`].
 ///
-/// Calls come on the thread that uses the range, from several at once, and the program waits for them.
+/// Calls are made on the thread that uses the range, on several threads at once, and the program waits for them.
 pub trait Listener: Send + Sync {
-    /// Something happened, now.
+    /// Receives an event, at the time it happens.
     fn event(&self, event: &Event<'_>);
 
-    /// The program made a mistake with ranges.
+    /// Receives a misuse of ranges by the program.
     fn misuse(&self, misuse: &Misuse) {
         let _ = misuse;
     }
@@ -71,7 +71,7 @@ pub trait Listener: Send + Sync {
 struct Entry {
     listener: Box<dyn Listener>,
     active: AtomicBool,
-    /// The first id that it gets.
+    /// The first ID that the listener receives.
     since: AtomicU64,
 }
 
@@ -84,15 +84,15 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A registered listener. It is removed when this is dropped.
+/// A registered listener. It is removed when this value is dropped.
 #[must_use = "the listener is removed when this is dropped"]
 pub struct Listening {
     entry: Arc<Entry>,
     forks: u32,
 }
 
-/// Calls a listener for every range and mark of the process from now on, until the result is dropped. Ranges that are open
-/// already are not reported. A forked process has no listeners.
+/// Calls a listener for every range and mark of the process from now on, until the returned value is dropped. Ranges
+/// that are already open are not reported. A forked process has no listeners.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -126,7 +126,7 @@ pub fn listen(listener: impl Listener + 'static) -> Listening {
         since: AtomicU64::new(u64::MAX),
     });
     change(|entries| entries.push(Arc::clone(&entry)));
-    // Whoever gets this id or a later one reads the list after it was changed.
+    // A thread that gets this ID or a later one reads the list after it was changed.
     entry.since.store(NEXT.fetch_add(1, Ordering::AcqRel), Ordering::Release);
     Listening { entry, forks: state::forks() }
 }
@@ -142,18 +142,18 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     }
     let before = entries.replace(list.into());
     drop(entries);
-    // Without the lock: listeners may go with it.
+    // Dropped without the lock: listeners may be dropped with it.
     drop(before);
 }
 
-/// The next id.
+/// Returns the next ID.
 pub(crate) fn next_id() -> RangeId {
     let id = NEXT.fetch_add(1, Ordering::AcqRel);
-    // It does not wrap around in the life of a process.
+    // It does not wrap during the lifetime of a process.
     RangeId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MAX))
 }
 
-/// Whether this thread is in a call of a listener.
+/// Returns true if this thread is in a call of a listener.
 pub(crate) fn is_calling() -> bool {
     CALLING.try_with(Cell::get).unwrap_or(true)
 }
@@ -164,7 +164,7 @@ pub(crate) fn report(event: &Event<'_>) {
     each(|entry| id >= entry.since.load(Ordering::Acquire), |listener| listener.event(event));
 }
 
-/// Reports a mistake.
+/// Reports a misuse.
 pub(crate) fn report_misuse(misuse: &Misuse) {
     tracing::warn!("{misuse}");
     each(|_| true, |listener| listener.misuse(misuse));
@@ -179,12 +179,12 @@ fn each(wanted: impl Fn(&Entry) -> bool, call: impl Fn(&dyn Listener)) {
     for entry in entries.iter().filter(|entry| wanted(entry)) {
         entry.call(&call);
     }
-    // What is left of a removed listener may be dropped with the list.
+    // A removed listener may be dropped with the list.
     forget_panic(catch_unwind(AssertUnwindSafe(|| drop(entries))));
     CALLING.set(false);
 }
 
-/// Dropping what was panicked with may panic.
+/// Discards a panic: dropping its payload may panic.
 fn forget_panic(result: std::thread::Result<()>) {
     if let Err(payload) = result {
         std::mem::forget(payload);
@@ -216,7 +216,7 @@ impl Entry {
 }
 
 impl Drop for Listening {
-    /// No call begins afterwards. One that another thread has begun may still run.
+    /// No call starts after this. A call that another thread has started may still be running.
     fn drop(&mut self) {
         if self.forks == state::forks() {
             self.entry.remove();

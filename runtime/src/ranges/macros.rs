@@ -1,10 +1,10 @@
 //! [`range!`] and [`mark!`].
 
-/// Begins a range, which ends when the [result](crate::ranges::Range) is dropped.
+/// Starts a range, which ends when the [result](crate::ranges::Range) is dropped.
 ///
-/// The name is a text as [`format!`] takes it, with its arguments. Options follow in any order: `colour` as 0xRRGGBB or
-/// 0xAARRGGBB, `category` as a `&'static str`, and a number, `payload`. All of it is evaluated only if something listens;
-/// if not, a range costs one load and a branch.
+/// The name is a format string as in [`format!`], with its arguments. Options follow in any order: `colour` as 0xRRGGBB
+/// or 0xAARRGGBB, `category` as a `&'static str`, and a number, `payload`. All of it is evaluated only if something
+/// listens; otherwise a range costs one load and a branch.
 ///
 /// ```
 /// use warpsmith_runtime::range;
@@ -24,7 +24,7 @@ macro_rules! range {
     };
 }
 
-/// Marks a moment. The name and the options are as [`range!`](crate::range) takes them.
+/// Marks a point in time. The name and the options are the same as for [`range!`](crate::range).
 ///
 /// ```
 /// use warpsmith_runtime::mark;
@@ -39,7 +39,7 @@ macro_rules! mark {
     };
 }
 
-/// A label of a name, of what was read of its arguments and options, and of what follows.
+/// Creates a label from a name, the arguments and options that were already read, and the remaining tokens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __label {

@@ -1,12 +1,12 @@
-//! [`Misuse`]: ranges that are ended in another order, on another thread, twice or not at all.
+//! [`Misuse`]: ranges that are ended out of order, on another thread, twice or not at all.
 
 use crate::ranges::label::Label;
 
-/// A mistake in the use of ranges. It is reported to listeners and as a warning of `tracing`; what was recorded is kept.
+/// A misuse of ranges. It is reported to listeners and as a `tracing` warning; recorded ranges are kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A range was ended before one that began inside it.
+    /// A range was ended before one that started inside it.
     #[error(
         "range {ended} ended on thread {thread} while {open}, which began inside it, is open; end the inner range first"
     )]
@@ -15,35 +15,35 @@ pub enum Misuse {
         ended: Box<Label>,
         /// The innermost range that is open inside it.
         open: Box<Label>,
-        /// The thread.
+        /// ID of the thread.
         thread: u64,
     },
-    /// There was nothing to pop on this thread.
+    /// There was no range to pop on this thread.
     #[error("`range_pop` on thread {thread}, which has pushed no range{}; push and pop on the same thread, or use \
              `range_start` and `range_end`", elsewhere(.open))]
     NothingPushed {
-        /// The thread.
+        /// ID of the thread.
         thread: u64,
-        /// The range that another thread pushed last and has not popped, and that thread.
+        /// The range that another thread pushed last and has not popped, and the ID of that thread.
         open: Option<Box<(Label, u64)>>,
     },
-    /// A range was ended that was not started, or was ended before.
+    /// A range was ended that was not started, or had already ended.
     #[error(
         "`range_end` of range {id} on thread {thread}, which is not open; it was ended before, or is one that `range!` or \
              `range_push` began"
     )]
     NotStarted {
-        /// Its id.
+        /// ID of the range.
         id: u64,
-        /// The thread.
+        /// ID of the thread.
         thread: u64,
     },
-    /// A thread ended, and a range that it pushed was open.
+    /// A thread ended while a range that it pushed was open.
     #[error("thread {thread} ended while range {open} was open; call `range_pop` before")]
     ThreadEnded {
         /// The innermost range that is open.
         open: Box<Label>,
-        /// The thread.
+        /// ID of the thread.
         thread: u64,
     },
 }

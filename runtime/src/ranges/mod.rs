@@ -1,4 +1,4 @@
-//! Named parts of a program, which profilers and tools show beside what the GPU does.
+//! Named ranges of a program, which profilers and tools show next to the GPU's work.
 //!
 //! ```
 //! use warpsmith_runtime::{mark, range};
@@ -13,32 +13,35 @@
 //! }
 //! ```
 //!
-//! | wanted | use |
+//! | goal | use |
 //! | --- | --- |
 //! | a range for a scope | [`range!`] |
-//! | a moment | [`mark!`] |
+//! | a point in time | [`mark!`] |
 //! | a range that another thread ends | [`start`], [`end`] |
 //! | the names of `torch.cuda.nvtx` | [`nvtx`] |
 //! | the spans of `tracing` as ranges | `RangeLayer`, with the feature `tracing` |
-//! | to get the ranges of a program | [`listen`] |
-//! | the range that the thread is in | [`current()`] |
+//! | receiving the ranges of a program | [`listen`] |
+//! | the thread's current range | [`current()`] |
 //!
-//! While nothing listens, [`range!`] and [`mark!`] cost one load and a branch: names are not formatted, and no time is taken.
+//! While nothing listens, [`range!`] and [`mark!`] cost one load and a branch: no name is formatted, and no time is
+//! read.
 //!
-//! # Where ranges go
+//! # Destinations of ranges
 //!
-//! To every [`Listener`], for example a profiler's, and to the tool that is attached by NVTX, for example Nsight Systems: see
-//! [`nvtx`].
+//! Ranges are reported to every [`Listener`], for example a profiler's, and to the tool that is attached through NVTX,
+//! for example Nsight Systems: see [`nvtx`].
 //!
 //! # Mistakes
 //!
-//! A range that ends before one inside it, a pop without a push, also on another thread, and the like are a [`Misuse`]: a
-//! warning of `tracing`, which names both ranges or threads, and a call of the listeners. Nothing panics, and what was
-//! recorded is kept. The guard of [`range!`] cannot be sent to another thread, so such a program does not compile.
+//! A range that ends before one inside it, a pop without a push, also on another thread, and similar mistakes are a
+//! [`Misuse`]. It is reported as a `tracing` warning, which names both ranges or threads, and to the listeners. Nothing
+//! panics, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so such a program
+//! does not compile.
 //!
 //! # Forks
 //!
-//! A forked process has no listeners and no tool. Ranges of the process before can be dropped there, and it can listen anew.
+//! A forked process has no listeners and no tool. Ranges of the parent process can be dropped there, and new listeners
+//! can be registered.
 
 mod injection;
 mod label;

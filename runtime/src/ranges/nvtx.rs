@@ -1,7 +1,7 @@
-//! Ranges by the names of `torch.cuda.nvtx`: the same stack and the same listeners as [`range!`](crate::range).
+//! Ranges with the names of `torch.cuda.nvtx`: the same stack and the same listeners as [`range!`](crate::range).
 //!
-//! Nothing of NVIDIA's is needed. A tool, for example Nsight Systems, gets all ranges and marks of the process in the domain
-//! `warpsmith` when it sets `NVTX_INJECTION64_PATH`, as it does for the programs that it starts.
+//! No NVIDIA library is needed. A tool such as Nsight Systems sets `NVTX_INJECTION64_PATH` for the programs that it
+//! starts. It then receives all ranges and marks of the process in the domain `warpsmith`.
 //!
 //! ```
 //! use warpsmith_runtime::ranges::nvtx;
@@ -26,28 +26,28 @@ use crate::ranges::started;
 
 pub use crate::ranges::injection::{allow_cupti, name_cuda_stream, name_thread, tool};
 
-/// Begins a range on the calling thread, which [`range_pop`] ends. Returns the number of ranges around it. Ranges of
-/// [`range!`](crate::range) count if something listened when they began.
+/// Starts a range on the calling thread, which [`range_pop`] ends. Returns the number of ranges around it. Ranges of
+/// [`range!`](crate::range) count if something listened when they started.
 #[track_caller]
 pub fn range_push(name: impl Into<Cow<'static, str>>) -> usize {
     let label = Label::new(name);
     stack::push_depth(|| label)
 }
 
-/// Ends the range that the calling thread pushed last. Returns the number of ranges around it; `None` if there is none, which
-/// is reported as a [`Misuse`](super::Misuse).
+/// Ends the range that the calling thread pushed last. Returns the number of ranges around it; `None` if no range was
+/// pushed, which is reported as a [`Misuse`](super::Misuse).
 pub fn range_pop() -> Option<usize> {
     stack::pop()
 }
 
-/// A moment.
+/// Marks a point in time.
 #[track_caller]
 pub fn mark(name: impl Into<Cow<'static, str>>) {
     let label = Label::new(name);
     started::mark(|| label);
 }
 
-/// Starts a range that any thread may end. `None` if nothing listens.
+/// Starts a range that any thread may end. Returns `None` if nothing listens.
 #[track_caller]
 pub fn range_start(name: impl Into<Cow<'static, str>>) -> Option<RangeId> {
     let label = Label::new(name);
@@ -59,7 +59,7 @@ pub fn range_end(id: Option<RangeId>) {
     started::end(id);
 }
 
-/// Begins a range, which ends when the result is dropped.
+/// Starts a range, which ends when the result is dropped.
 #[track_caller]
 pub fn range(name: impl Into<Cow<'static, str>>) -> Range {
     let label = Label::new(name);

@@ -1,7 +1,7 @@
-//! Ranges that nest: each thread has a stack of its own, by which a range knows its parent.
+//! Nested ranges: each thread has its own stack, which determines the parent of a range.
 //!
-//! A range that ends before one inside it is a [`Misuse`]. It is reported as ended at that time; for tools that know only a
-//! stack it ends with the inner one.
+//! A range that ends before one inside it is a [`Misuse`]. It is reported as ended at that time. For tools that support
+//! only a stack, it ends with the inner one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,31 +13,31 @@ use crate::ranges::listener::{Event, Kind, RangeId, is_calling, next_id, report,
 use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
-/// A range of a stack.
+/// A range on a stack.
 struct Open {
-    /// `None`: nothing listened when it was pushed.
+    /// ID of the range; `None` if nothing listened when it was pushed.
     id: Option<RangeId>,
     parent: Option<RangeId>,
     label: Label,
-    /// Whether it was pushed, and is ended by a pop. If not, it is ended by its guard.
+    /// True if it was pushed, and is ended by a pop. Otherwise it is ended by its guard.
     pushed: bool,
-    /// Whether it has ended, before one above it.
+    /// True if it has ended, before one above it.
     ended: bool,
-    /// Whether the tool knows it.
+    /// True if the tool has received it.
     in_tool: bool,
 }
 
 type Ranges = Mutex<Vec<Open>>;
 type Stacks = Mutex<Vec<(Weak<Ranges>, u64)>>;
 
-/// A thread's stack. Only diagnostics of other threads look at it.
+/// Stack of a thread. Only diagnostics of other threads read it.
 struct Stack {
     ranges: Arc<Ranges>,
     thread: u64,
     forks: u32,
 }
 
-/// The stacks of all threads, with their numbers.
+/// The stacks of all threads, with the threads' IDs.
 static STACKS: PerProcess<Stacks> = PerProcess::new();
 
 thread_local! {
@@ -63,7 +63,7 @@ fn stack() -> Option<Arc<Ranges>> {
                     stacks.retain(|(ranges, _)| ranges.strong_count() > 0);
                     stacks.push((Arc::downgrade(&ranges), new.thread));
                     drop(stacks);
-                    // The stack of the process that this one is a copy of has a lock that may be held for good.
+                    // The stack of the parent process has a lock that may be held forever.
                     std::mem::forget(stack.replace(new));
                     Some(ranges)
                 }
@@ -73,13 +73,13 @@ fn stack() -> Option<Arc<Ranges>> {
         .flatten()
 }
 
-/// The innermost range of a stack that has not ended.
+/// Returns the innermost range of a stack that has not ended.
 fn innermost(ranges: &[Open]) -> Option<&Open> {
     ranges.iter().rfind(|open| !open.ended)
 }
 
-/// The innermost range of [`range!`](crate::range) or [`nvtx::range_push`](crate::nvtx::range_push) that is open on this
-/// thread, if something listened when it began.
+/// The innermost range of [`range!`](crate::range) or [`nvtx::range_push`](crate::nvtx::range_push) that is open on
+/// this thread, if something listened when it started.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::current;
@@ -92,7 +92,7 @@ pub fn current() -> Option<RangeId> {
     ranges.iter().rev().filter(|open| !open.ended).find_map(|open| open.id)
 }
 
-/// Begins a range, if something listens. Returns its id.
+/// Starts a range, if something listens. Returns its ID.
 fn push(label: impl FnOnce() -> Label, pushed: bool) -> Option<RangeId> {
     let heard = state::may_be_heard() && !is_calling() && injection::is_heard();
     if !heard && !pushed {
@@ -153,7 +153,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Begins a range. `label` is called if something listens.
+    /// Starts a range. `label` is called if something listens.
     ///
     /// ```
     /// use warpsmith_runtime::ranges::{Label, Range};
@@ -166,12 +166,12 @@ impl Range {
         Self { id, thread: PhantomData }
     }
 
-    /// Its id; `None` if nothing listened when it began.
+    /// ID of the range; `None` if nothing listened when it started.
     pub fn id(&self) -> Option<RangeId> {
         self.id
     }
 
-    /// Its id; [`end_guarded`] ends it.
+    /// Returns the ID and leaves the range open; [`end_guarded`] ends it.
     #[cfg(feature = "tracing")]
     pub(crate) fn leave_open(mut self) -> Option<RangeId> {
         self.id.take()
@@ -193,7 +193,7 @@ impl Drop for Range {
     }
 }
 
-/// Ends the range of a guard. In a forked process, and while the thread ends, there may be none.
+/// Ends the range of a guard. In a forked process, and while the thread ends, there may be no such range.
 #[cold]
 #[inline(never)]
 pub(crate) fn end_guarded(id: RangeId) {
@@ -204,7 +204,7 @@ pub(crate) fn end_guarded(id: RangeId) {
     }
 }
 
-/// Begins a range that [`pop`] ends. Returns the number of ranges around it.
+/// Starts a range that [`pop`] ends. Returns the number of ranges around it.
 pub(crate) fn push_depth(label: impl FnOnce() -> Label) -> usize {
     push(label, true);
     stack().map_or(0, |stack| lock(&stack).iter().filter(|open| !open.ended).count().saturating_sub(1))
@@ -225,7 +225,7 @@ pub(crate) fn pop() -> Option<usize> {
     Some(depth)
 }
 
-/// The range that another thread has pushed last.
+/// Returns the range that another thread has pushed last.
 fn pushed_elsewhere(own: &Arc<Ranges>) -> Option<Box<(Label, u64)>> {
     let stacks: Vec<_> =
         lock(STACKS.get()).iter().filter_map(|(ranges, thread)| Some((ranges.upgrade()?, *thread))).collect();
@@ -246,7 +246,7 @@ impl Drop for Stack {
         }
         let open = innermost(&lock(&self.ranges)).map(|open| open.label.clone());
         if let Some(open) = open {
-            // Listeners are not called: their state of this thread may have gone.
+            // Listeners are not called: their thread-locals of this thread may already be destroyed.
             tracing::warn!("{}", Misuse::ThreadEnded { open: Box::new(open), thread: self.thread });
         }
     }

@@ -1,4 +1,4 @@
-//! Ranges that one thread may start and another end, by their id; and marks.
+//! Ranges that one thread may start and another end, by their ID; and marks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::ranges::state::{self, PerProcess};
 struct Started {
     parent: Option<RangeId>,
     label: Label,
-    /// The tool's number of it.
+    /// The tool's ID of the range.
     in_tool: Option<u64>,
 }
 
@@ -23,7 +23,8 @@ fn started() -> MutexGuard<'static, HashMap<RangeId, Started>> {
     STARTED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a range that any thread may [end](end). `label` is called if something listens; if not, the result is `None`.
+/// Starts a range that any thread may [end](end). `label` is called if something listens; otherwise the result is
+/// `None`.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::{Label, end, start};
@@ -49,8 +50,8 @@ fn start_heard(label: impl FnOnce() -> Label) -> Option<RangeId> {
     Some(id)
 }
 
-/// Ends a range that was [started](start), on any thread. `None` is a range that nothing listened to. To end one that is not
-/// open is a [`Misuse`], which is reported.
+/// Ends a range that was [started](start), on any thread. `None` stands for a range that nothing listened to. Ending a
+/// range that is not open is a [`Misuse`], which is reported.
 pub fn end(id: Option<RangeId>) {
     let Some(id) = id else { return };
     let thread = state::thread();
@@ -62,13 +63,13 @@ pub fn end(id: Option<RangeId>) {
                 injection::end(id);
             }
         }
-        // What was started before a fork is of the other process.
+        // Ranges that were started before a fork belong to the parent process.
         None if state::forks() > 0 => {}
         None => report_misuse(&Misuse::NotStarted { id: id.get(), thread }),
     }
 }
 
-/// A moment: see [`mark!`](crate::mark!). `label` is called if something listens.
+/// Marks a point in time: see [`mark!`](crate::mark!). `label` is called if something listens.
 #[inline(always)]
 pub fn mark(label: impl FnOnce() -> Label) {
     if state::may_be_heard() {

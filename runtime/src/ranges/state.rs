@@ -1,25 +1,25 @@
-//! Whether anything listens, in one word that every range loads; and what a forked process has of it: nothing.
+//! A word that every range loads and that tells whether anything listens. It is reset in a forked process.
 //!
-//! Locks may be held in a forked process by threads that do not exist there. So a handler that the system calls in the
-//! copy counts forks, and what has a lock is made anew when the count has changed ([`PerProcess`]).
+//! In a forked process, locks may be held by threads that do not exist there. So a fork handler in the child counts
+//! forks, and values with a lock are created again when the count has changed ([`PerProcess`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// A listener is registered.
 pub(crate) const LISTENERS: u32 = 1;
-/// A tool is attached by NVTX.
+/// A tool is attached through NVTX.
 pub(crate) const TOOL: u32 = 1 << 1;
-/// Whether there is a tool was not looked at yet.
+/// It is not known yet whether there is a tool.
 pub(crate) const UNKNOWN: u32 = 1 << 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Whether a tool was looked for: a copy of this process must not do it again.
+/// True if a tool was looked for: a forked child must not do it again.
 static SOUGHT: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Whether something listens, or may. One load, which other threads do not make slow.
+/// Returns true if something listens, or may listen. Costs one load, which other threads do not slow down.
 #[inline(always)]
 pub(crate) fn may_be_heard() -> bool {
     STATE.load(Ordering::Relaxed) != 0
@@ -37,30 +37,31 @@ pub(crate) fn clear(bits: u32) {
     STATE.fetch_and(!bits, Ordering::AcqRel);
 }
 
-/// Notes that a tool is looked for.
+/// Records that a tool is being looked for.
 pub(crate) fn seek() {
     SOUGHT.store(true, Ordering::Relaxed);
 }
 
-/// Registers the handler for forks, before anything is registered.
+/// Registers the fork handler, before anything else is registered.
 pub(crate) fn watch_forks() {
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both come here: a fork that is counted twice is counted.
+        // Two threads may both get here: a fork that is counted twice still changes the count.
         REGISTERED.store(register(), Ordering::Release);
     }
 }
 
-/// Called by the system in a copy of the process, while it has one thread. It is limited to what a signal handler may do.
+/// Called by the system in a forked child, while it has one thread. It may only do what a signal handler may do.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     STATE.store(if SOUGHT.load(Ordering::Relaxed) { 0 } else { UNKNOWN }, Ordering::Relaxed);
 }
 
-/// Whether the handler is registered. The system refuses only without memory; then the next call tries again.
+/// Registers the handler, and returns whether that succeeded. The system refuses only without memory; then the next
+/// call tries again.
 #[cfg(unix)]
 fn register() -> bool {
-    // SAFETY: the handler only touches atomic values, which a copied process may do in any state.
+    // SAFETY: the handler only touches atomic values, which a forked child may do in any state.
     unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// A value that a forked process has anew.
+/// A value that is created again in a forked process.
 pub(crate) struct PerProcess<T>(AtomicPtr<(u32, T)>);
 
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
@@ -85,7 +86,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     pub fn get(&'static self) -> &'static T {
         let forks = forks();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: the pointer is null or of a leaked box.
+        // SAFETY: the pointer is null or from a leaked box.
         match unsafe { found.as_ref() } {
             Some((made, value)) if *made == forks => value,
             _ => self.make(found, forks),
@@ -95,21 +96,21 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     #[cold]
     fn make(&'static self, found: *mut (u32, T), forks: u32) -> &'static T {
         let made = Box::into_raw(Box::new((forks, T::default())));
-        // The value of the process before is left as it is: its locks may be held for good.
+        // The value of the parent process is left as it is: its locks may be held forever.
         let current = match self.0.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {
-                // SAFETY: it was made above, and nothing else has it.
+                // SAFETY: it was created above, and nothing else owns it.
                 drop(unsafe { Box::from_raw(made) });
                 faster
             }
         };
-        // SAFETY: it is of a leaked box.
+        // SAFETY: the pointer is from a leaked box.
         unsafe { &(*current).1 }
     }
 }
 
-/// The calling thread by the system's number.
+/// System ID of the calling thread.
 pub(crate) fn thread() -> u64 {
     thread_local! {
         static NUMBER: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
@@ -125,7 +126,7 @@ pub(crate) fn thread() -> u64 {
 
 #[cfg(target_os = "linux")]
 fn thread_number() -> u64 {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::gettid() as u64 }
 }
 

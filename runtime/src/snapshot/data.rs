@@ -1,7 +1,7 @@
-//! The values of a pickle as a source of serde's data.
+//! The values of a pickle as a data source for serde.
 //!
-//! Guarantees: values that lie too deep in others, or in themselves, are an error instead of an overflow. Lists that are
-//! shared unfold to no more than a [`Budget`]: a file of 300 bytes can stand for more values than fit into memory.
+//! Guarantees: values that are nested too deep, or in themselves, are an error instead of a stack overflow. Shared
+//! lists unfold to no more than a [`Budget`]: a file of 300 bytes can stand for more values than fit into memory.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::machine::{Machine, Problem, Value};
 use super::text;
 
-/// Reads a value from a pickle that takes so many bytes in its file. Bytes after it are ignored, as Python ignores them.
+/// Reads a value from a pickle that takes `in_file` bytes in its file. Bytes after the value are ignored, as in Python.
 pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Problem> {
     let mut machine = Machine::new(bytes, SOME_VALUES + in_file as u64 * VALUES);
     let value = machine.run()?;
@@ -23,11 +23,12 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Prob
     T::deserialize(Data { source, value, deep: 0 }).map_err(Problem::Content)
 }
 
-/// Values for each byte of a file, and in any case. Only a compressed file has more than one.
+/// Maximum number of values: per byte of a file, and the number that is always allowed. Only a compressed file has more
+/// than one per byte.
 const VALUES: u64 = 8;
 const SOME_VALUES: u64 = 1 << 20;
 
-/// Values in values that are read at most: more than any snapshot has, less than the stack holds.
+/// Maximum nesting depth of values: more than any snapshot has, less than the stack holds.
 const DEEPEST: usize = 32;
 
 /// Bytes that values may still take when they are read.
@@ -36,16 +37,16 @@ struct Budget {
     all: u64,
 }
 
-/// The approximate bytes of a value besides its text.
+/// Approximate size of a value in bytes, without its text.
 const VALUE_BYTES: u64 = 16;
-/// Bytes of values for each byte of a file: twice what a history takes whose entries share stacks of a hundred frames.
+/// Bytes of values per byte of a file: twice the size of a history whose entries share stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
-/// The most bytes that a small file may unfold to, and a large one.
+/// Maximum number of bytes to which a small file may unfold, and a large one.
 const LEAST_BUDGET: u64 = 16 << 20;
 const MOST_BUDGET: u64 = 16 << 30;
 
 impl Budget {
-    /// That of a file of this length.
+    /// Returns the budget of a file of this length.
     fn of(file_bytes: usize) -> Self {
         let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(LEAST_BUDGET, MOST_BUDGET);
         Self { left: Cell::new(all), all }
@@ -65,7 +66,7 @@ impl Budget {
     }
 }
 
-/// What values may refer to.
+/// Lists and texts that values may refer to.
 #[derive(Clone, Copy)]
 struct Source<'s, 'a> {
     lists: &'s [Vec<Value<'a>>],
@@ -73,17 +74,17 @@ struct Source<'s, 'a> {
     budget: &'s Budget,
 }
 
-/// A value and what it may refer to.
+/// A value, and the lists and texts that it may refer to.
 #[derive(Clone, Copy)]
 struct Data<'s, 'a> {
     source: Source<'s, 'a>,
     value: Value<'a>,
-    /// How many values it lies in.
+    /// Nesting depth of the value.
     deep: usize,
 }
 
 impl<'s, 'a> Data<'s, 'a> {
-    /// The text that the value is; empty for another one.
+    /// Returns the text of the value; empty if it is not a text.
     fn text(self) -> Cow<'s, str>
     where
         'a: 's,
@@ -161,7 +162,7 @@ impl<'a> Deserializer<'a> for Data<'_, 'a> {
     }
 }
 
-/// The items of a list, or the keys and values of a dict, that have not been read.
+/// The items of a list, or the keys and values of a dict, that were not read yet.
 struct Items<'s, 'a> {
     rest: &'s [Value<'a>],
     data: Data<'s, 'a>,

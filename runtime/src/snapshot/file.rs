@@ -1,8 +1,9 @@
-//! Snapshots in files: JSON and pickles.
+//! Snapshot files: JSON and pickles.
 //!
-//! Guarantees: what [`Snapshot::write_json`] or [`Snapshot::write_pickle`] wrote, [`Snapshot::read`] reads back
-//! equal. The content decides which of the two a file is, not its name. Reading runs nothing that a pickle names.
-//! A file that is missing, damaged or something else is an error of one line, never a panic.
+//! Guarantees: [`Snapshot::read`] reads back an equal snapshot from a file that [`Snapshot::write_json`] or
+//! [`Snapshot::write_pickle`] wrote. The content decides which of the two a file is, not its name. Reading never runs
+//! anything that a pickle names. A file that is missing, damaged or something else is an error of one line, never a
+//! panic.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -18,9 +19,9 @@ use super::{Snapshot, write};
 
 /// The first byte of a pickle of protocol 2 or later.
 const PICKLE: u8 = 0x80;
-/// What a compressed file begins with.
+/// First bytes of a gzip file.
 const GZIP: &[u8] = b"\x1f\x8b";
-/// What some editors begin a text with.
+/// UTF-8 byte order mark, with which some editors start a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A memory snapshot that could not be written or read.
@@ -35,16 +36,16 @@ pub struct SnapshotError {
 }
 
 impl Snapshot {
-    /// The snapshot as one JSON document.
+    /// Returns the snapshot as one JSON document.
     pub fn to_json(&self) -> String {
-        // Keys are strings and numbers are finite or null: nothing here can fail to become JSON.
+        // Keys are strings and numbers are finite or null, so serialization cannot fail.
         serde_json::to_string(&self.for_files()).unwrap_or_default()
     }
 
     /// Writes the snapshot as JSON.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the file cannot be written.
+    /// [`SnapshotError`] if the file cannot be written.
     pub fn write_json(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
         to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
     }
@@ -52,16 +53,16 @@ impl Snapshot {
     /// Writes the snapshot as a pickle, which PyTorch's viewers read.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the file cannot be written.
+    /// [`SnapshotError`] if the file cannot be written.
     pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
         to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
 
-    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle, compressed by gzip or not.
+    /// Reads a snapshot of this crate or of PyTorch, as JSON or pickle, gzip-compressed or not.
     ///
     /// # Errors
-    /// [`SnapshotError`] when there is no such file, it is larger than 2 GiB, it unpacks to more than that or than 50 times
-    /// its size, or it is damaged or no snapshot.
+    /// [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged or is not a snapshot. Also if it
+    /// unpacks to more than 2 GiB, or to more than 50 times its size (64 MiB are always allowed).
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot, SnapshotError> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
@@ -71,7 +72,7 @@ impl Snapshot {
         Self::from_bytes(&bytes).map_err(|reason| failure(path, reason))
     }
 
-    /// As [`Self::read`], with the content of a file.
+    /// Same as [`Self::read`], for the content of a file.
     ///
     /// # Errors
     /// The cause.
@@ -82,13 +83,13 @@ impl Snapshot {
         Self::from_plain(bytes, bytes.len())
     }
 
-    /// From a content that takes so many bytes in its file.
+    /// Reads a snapshot from uncompressed content that takes `in_file` bytes in its file.
     fn from_plain(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
         let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {
             (Some(&PICKLE), _) => from_pickle(bytes, in_file),
-            // A dict, a list, or the name of one, of protocol 0 or 1.
+            // A dict, a list, or the name of one, in protocol 0 or 1.
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
@@ -98,7 +99,7 @@ impl Snapshot {
         }
     }
 
-    /// The snapshot with a history, if only an empty one, for every device that has segments: viewers look for
+    /// Returns the snapshot with a history, possibly an empty one, for every device that has segments: viewers look for
     /// devices there.
     fn for_files(&self) -> Cow<'_, Snapshot> {
         let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
@@ -111,13 +112,13 @@ impl Snapshot {
     }
 }
 
-/// More devices than a machine has: an ordinal above is damage, not a reason to write a list for each.
+/// More devices than a machine has: a larger ordinal is damage, and must not create a list per device.
 const MOST_DEVICES: usize = 1024;
 
-/// The largest file that is read, in bytes.
+/// Size of the largest file that is read, in bytes.
 const MOST_BYTES: u64 = 2 << 30;
 
-/// The content of a file of up to [`MOST_BYTES`].
+/// Returns the content of a file of up to [`MOST_BYTES`].
 fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let too_large = || {
         let limit = MOST_BYTES >> 30;
@@ -128,16 +129,16 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    // Not all that can be read has a length.
+    // Not every readable file reports its length.
     file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// How many times longer than a compressed file, and how long in any case, its content may be.
+/// Limits on the content of a compressed file: its ratio to the file's length, and the length that is always allowed.
 const MOST_RATIO: u64 = 50;
 const ANY_LENGTH: u64 = 64 << 20;
 
-/// What a compressed file holds.
+/// Returns the content of a compressed file.
 fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
     let most = (file.len() as u64 * MOST_RATIO).clamp(ANY_LENGTH, MOST_BYTES);
     let mut bytes = Vec::new();

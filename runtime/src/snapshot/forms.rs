@@ -1,10 +1,10 @@
-//! Snapshots in the forms that PyTorch has written since 1.12, and those that its viewer makes.
+//! Formats of snapshots that PyTorch has written since 1.12, and that its viewer makes.
 //!
-//! | of | form |
+//! | source | format |
 //! | --- | --- |
 //! | `torch.cuda.memory_snapshot()` | a list of segments |
 //! | 1.12 | blocks have neither addresses nor requests |
-//! | 1.13 and 2.0 | blocks have a `history`, of which the first entry is the request |
+//! | 1.13 and 2.0 | blocks have a `history`, whose first entry is the request |
 //! | 2.1 and later | blocks have addresses, requests and frames |
 //! | `_memory_viz.py` from a profile | segments have no sums |
 
@@ -19,12 +19,12 @@ use super::{
     AllocatorSettings, Block, BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// A value, or its default in the place of none.
+/// Reads a value, or its default if it is none.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(data: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(data)?.unwrap_or_default())
 }
 
-/// A text; what is no text in it is the replacement character.
+/// A text, in which bytes that are not text become the replacement character.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Text(String);
 
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Text {
                 Ok(Text(text.to_owned()))
             }
 
-            // JSON has halves of surrogate pairs so, as Python writes them for what it could not decode.
+            // JSON has lone surrogates as bytes here, which Python writes for bytes that it could not decode.
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
                 Ok(Text(text::lossy(bytes).into_owned()))
             }
@@ -51,24 +51,24 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A number that may be negative where none is expected, such as a line that is unknown or the pointer of a stream.
+/// A number that may be negative where none is expected, such as an unknown line or the pointer of a stream.
 #[derive(Debug, Default, Derive)]
 #[serde(transparent)]
 struct Signed(i128);
 
 impl Signed {
-    /// As the bits of a pointer.
+    /// Returns the bits of a pointer.
     fn bits(self) -> u64 {
         self.0 as u64
     }
 
-    /// With 0 for what is negative or too large.
+    /// Returns the number; 0 if it is negative or too large.
     fn small(self) -> u32 {
         u32::try_from(self.0).unwrap_or(0)
     }
 }
 
-/// The whole: an object, or a list of segments.
+/// A whole snapshot: an object, or a list of segments.
 #[derive(Default)]
 pub(crate) struct AnySnapshot(Whole);
 
@@ -202,9 +202,9 @@ struct Request {
 }
 
 impl AnyBlock {
-    /// The block, at this address if it does not say its own.
+    /// Returns the block, at the address `next` if it has none.
     fn at(self, next: u64) -> Block {
-        // The first is the last one that was made.
+        // The first request is the most recent one.
         let request = self.history.into_iter().next().unwrap_or_default();
         let in_use = if self.state == BlockState::Inactive { 0 } else { self.size };
         Block {

@@ -1,52 +1,52 @@
-//! Runs the program that a pickle is, as far as it makes plain data: dicts, lists, tuples, strings and numbers,
-//! of protocols 0 to 5.
+//! Runs a pickle, which is a program, as far as it creates plain data: dicts, lists, tuples, strings and numbers, of
+//! protocols 0 to 5.
 //!
-//! Guarantees: nothing that a pickle names is looked up or run. It may name the containers of [`Class`], which stand for
-//! plain ones; one that names anything else is refused. Damaged pickles are errors, whatever lengths they claim, and
-//! shared values are kept once, whatever refers to them.
+//! Guarantees: nothing that a pickle names is looked up or run. It may name the containers of [`Class`], which stand
+//! for plain ones; a pickle that names anything else is refused. Damaged pickles are errors, whatever lengths they
+//! claim. Shared values are stored once, however often they are referenced.
 
 use std::collections::HashMap;
 
 use super::{opcode, text};
 
-/// Why a pickle could not be read.
+/// Reason why a pickle could not be read.
 #[derive(Debug)]
 pub enum Problem {
     /// It ends too early.
     CutOff,
-    /// It has something else than plain data at this byte.
+    /// It contains something other than plain data at this byte.
     At(usize),
-    /// It holds more values than a file of its size does.
+    /// It holds more values than a file of its size may hold.
     TooMany,
     /// Its data is not what was expected.
     Content(serde::de::value::Error),
 }
 
-/// A value; what it holds is in [`Machine::lists`].
+/// A value; the contents of containers are in [`Machine::lists`].
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     None,
     Bool(bool),
     Number(i128),
     Float(f64),
-    /// A text; PyTorch writes names of files that are no text as Python holds them, which is no UTF-8.
+    /// A text, which may not be UTF-8: PyTorch writes undecodable file names as Python holds them.
     Text(&'a [u8]),
     /// A text with escapes, by its index among the texts.
     Unescaped(usize),
-    /// A container of Python that is named.
+    /// A named container of Python.
     Class(Class),
     /// A list or tuple, by its index among the lists.
     List(usize),
-    /// A dict: a list of keys and values in turn.
+    /// A dict: a list of alternating keys and values.
     Dict(usize),
 }
 
-/// What a pickle may name.
+/// Names that a pickle may use.
 #[derive(Debug, Clone, Copy)]
 pub enum Class {
     /// A dict that orders its keys, or has a default.
     Dict,
-    /// A function of PyTorch's that returns its first argument.
+    /// A PyTorch function that returns its first argument.
     First,
     /// A type that a dict may have as its default.
     Type,
@@ -70,7 +70,7 @@ impl Class {
     }
 }
 
-/// The machine that a pickle is a program for.
+/// The machine that runs a pickle.
 #[derive(Default)]
 pub struct Machine<'a> {
     bytes: &'a [u8],
@@ -80,21 +80,21 @@ pub struct Machine<'a> {
     memo: HashMap<u32, Value<'a>>,
     pub lists: Vec<Vec<Value<'a>>>,
     pub texts: Vec<String>,
-    /// Values, marks and names of values that it may still make.
+    /// Number of values, marks and names of values that it may still create.
     left: u64,
 }
 
 impl<'a> Machine<'a> {
-    /// For a pickle that makes up to so many values.
+    /// Creates a machine for a pickle that creates at most `most` values.
     pub fn new(bytes: &'a [u8], most: u64) -> Self {
         Self { bytes, left: most, ..Self::default() }
     }
 
-    /// Runs to the end, and returns the value that is left.
+    /// Runs to the end, and returns the remaining value.
     pub fn run(&mut self) -> Result<Value<'a>, Problem> {
         loop {
             let start = self.at;
-            // What the stack lacks for an operation is a fault of the operation.
+            // Missing operands on the stack are an error of the operation.
             let wrong = || Problem::At(start);
             self.left = self.left.checked_sub(1).ok_or(Problem::TooMany)?;
             match self.byte()? {
@@ -201,7 +201,7 @@ impl<'a> Machine<'a> {
                     self.stack.push(Value::Class(Class::of(module, name).ok_or_else(wrong)?));
                 }
                 opcode::REDUCE => self.reduce().ok_or_else(wrong)?,
-                // The state of a container says nothing of what it holds.
+                // The state of a container does not describe its contents.
                 opcode::BUILD => drop(self.top(1).ok_or_else(wrong)?),
 
                 opcode::EMPTY_LIST | opcode::EMPTY_TUPLE => self.list(Vec::new(), Value::List),
@@ -248,7 +248,7 @@ impl<'a> Machine<'a> {
         Ok(bytes)
     }
 
-    /// A number of this many bytes, at most eight, without sign.
+    /// Reads an unsigned number of this many bytes, at most eight.
     fn length(&mut self, bytes: usize) -> Result<usize, Problem> {
         Ok(self.take(bytes)?.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte)))
     }
@@ -271,14 +271,14 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Calls what the pickle names, of which only containers are left.
+    /// Calls an object that the pickle names, which is one of [`Class`].
     fn reduce(&mut self) -> Option<()> {
         let call = self.top(2)?;
         let [Value::Class(class), Value::List(arguments)] = call[..] else { return None };
         let first = self.lists.get(arguments)?.first().copied();
         match (class, first) {
             (Class::First, Some(first)) => self.stack.push(first),
-            // In Python 2 its pairs are the argument.
+            // In Python 2, the argument is the list of pairs.
             (Class::Dict, Some(Value::List(pairs))) => {
                 let mut items = Vec::new();
                 for pair in self.lists.get(pairs)? {
@@ -296,7 +296,7 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// The rest of a line, without its end.
+    /// Reads the rest of a line, without its newline.
     fn line(&mut self) -> Result<&'a [u8], Problem> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let length = rest.iter().position(|byte| *byte == b'\n').ok_or(Problem::CutOff)?;
@@ -315,14 +315,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A number in two's complement, least byte first; `None` when it has too many bytes.
+/// Reads a two's complement number, least significant byte first; `None` if it has too many bytes.
 fn number(bytes: &[u8]) -> Option<i128> {
     let mut all = [if bytes.last().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 }; 16];
     all.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(i128::from_le_bytes(all))
 }
 
-/// A number in digits.
+/// Parses a number in digits.
 fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     str::from_utf8(digits).ok()?.trim().parse().ok()
 }

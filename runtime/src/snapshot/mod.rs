@@ -1,27 +1,27 @@
-//! Snapshots of device memory: what every segment holds, and what happened before.
+//! Snapshots of device memory: the contents of every segment, and the history before.
 //!
-//! The types have the shape and the keys of PyTorch's snapshots, so that its viewers read ours and this crate reads its.
-//! The rules for a writer of a [`Snapshot`], on which viewers rely:
+//! The types have the shape and the keys of PyTorch's snapshots, so that PyTorch's viewers and this crate read each
+//! other's files. Viewers rely on these rules for the writer of a [`Snapshot`]:
 //!
-//! - The blocks of a segment stand in the order of their addresses and fill it: their sizes add up to
-//!   `total_size`, and no block is larger than its `size` says.
-//! - `device_traces` has one list for each device, by ordinal, oldest entry first. Lists that are missing for a
-//!   device with segments are written as empty ones.
-//! - After a `free_requested` comes the `free_completed` of the same address, or the block still is
+//! - The blocks of a segment are in the order of their addresses and fill it: their sizes add up to `total_size`, and
+//!   no block is larger than its `size` says.
+//! - `device_traces` has one list per device, by ordinal, oldest entry first. Missing lists of devices with segments
+//!   are written as empty ones.
+//! - A `free_requested` is followed by the `free_completed` of the same address, or the block still is
 //!   [`BlockState::ActivePendingFree`].
-//! - Frames stand innermost first.
+//! - Frames are listed innermost first.
 //!
-//! Files that PyTorch has written since 1.12 can be read, as pickles of any protocol or as JSON, compressed or not: unknown
-//! keys are ignored, missing ones have their default. The address of a block is by default where the block before it ends,
-//! a sum is that of the blocks.
+//! Files that PyTorch has written since 1.12 can be read, as pickles of any protocol or as JSON, compressed or not.
+//! Unknown keys are ignored, and missing ones have their default. The default address of a block is the end of the
+//! block before it. The default of a sum is computed from the blocks.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `file` | reading and writing files |
 //! | `write` | a snapshot as a pickle |
-//! | `forms` | the forms of other versions |
+//! | `forms` | the formats of other versions |
 //! | `text` | texts as Python writes them |
-//! | `machine`, `data` | running a pickle, which gives values; those values as serde's data |
+//! | `machine`, `data` | running a pickle, which creates values; the values as serde data |
 //! | `opcode` | the operations of pickles |
 
 mod data;
@@ -45,13 +45,13 @@ pub use self::file::SnapshotError;
 pub struct Snapshot {
     /// The segments, by device and address.
     pub segments: Vec<Segment>,
-    /// For each device, by ordinal, its history, oldest entry first; empty where none was recorded.
+    /// History of each device, by ordinal, oldest entry first; empty if none was recorded.
     pub device_traces: Vec<Vec<TraceEntry>>,
     /// The settings of the allocator.
     pub allocator_settings: AllocatorSettings,
 }
 
-/// Memory that was taken from the device in one piece, and its blocks.
+/// Memory that was allocated from the device in one piece, and its blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySegment")]
 pub struct Segment {
@@ -59,21 +59,21 @@ pub struct Segment {
     pub device: u32,
     /// The first address.
     pub address: u64,
-    /// Bytes of the segment.
+    /// Size of the segment in bytes.
     pub total_size: u64,
     /// Bytes of blocks that are in use.
     pub allocated_size: u64,
-    /// Bytes of blocks that are in use or wait to become free.
+    /// Bytes of blocks that are in use or waiting to become free.
     pub active_size: u64,
-    /// Bytes requested, before rounding, of blocks that are in use or wait to become free.
+    /// Bytes requested, before rounding, of blocks that are in use or waiting to become free.
     pub requested_size: u64,
     /// The stream that the memory belongs to; 0 is the default stream.
     pub stream: u64,
-    /// For which sizes of request the segment is.
+    /// Request sizes for which the segment is used.
     pub segment_type: SegmentType,
-    /// The pool: (0, 0) the default one, (0, n) one that the program made, (n, 0) one of a graph.
+    /// ID of the pool: (0, 0) is the default pool, (0, n) a pool that the program created, (n, 0) the pool of a graph.
     pub segment_pool_id: (u64, u64),
-    /// Whether the segment can grow in place.
+    /// True if the segment can grow in place.
     pub is_expandable: bool,
     /// The stack of the allocating call.
     pub frames: Vec<Frame>,
@@ -81,7 +81,7 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// For which sizes of request a segment is.
+/// Request sizes for which a segment is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {
@@ -93,7 +93,7 @@ pub enum SegmentType {
 }
 
 impl SegmentType {
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             SegmentType::Small => "small",
@@ -108,17 +108,17 @@ impl SegmentType {
 pub struct Block {
     /// The first address.
     pub address: u64,
-    /// Bytes of the block.
+    /// Size of the block in bytes.
     pub size: u64,
     /// Bytes requested; at most `size`, 0 for a free block.
     pub requested_size: u64,
-    /// Whether it is in use.
+    /// State of the block.
     pub state: BlockState,
-    /// The stack of the requesting call; empty when it was not recorded.
+    /// The stack of the requesting call; empty if it was not recorded.
     pub frames: Vec<Frame>,
 }
 
-/// Whether a block is in use.
+/// State of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
@@ -131,23 +131,23 @@ pub enum BlockState {
     Inactive,
 }
 
-/// A place in the source.
+/// A source location.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "forms::AnyFrame")]
 pub struct Frame {
     /// The file.
     pub filename: String,
-    /// The line, from 1; 0 when unknown.
+    /// The line, starting at 1; 0 if unknown.
     pub line: u32,
     /// The function.
     pub name: String,
 }
 
-/// Something that the allocator did.
+/// An operation of the allocator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "forms::AnyEntry")]
 pub struct TraceEntry {
-    /// Its kind.
+    /// Kind of the operation.
     pub action: TraceAction,
     /// The address; for [`TraceAction::Oom`] the bytes that the device still had free.
     pub addr: u64,
@@ -155,9 +155,9 @@ pub struct TraceEntry {
     pub size: u64,
     /// The stream.
     pub stream: u64,
-    /// When, in microseconds since 1970.
+    /// Time in microseconds since 1970.
     pub time_us: i64,
-    /// The stack of the call that caused it; empty when it was not recorded.
+    /// The stack of the call that caused the operation; empty if it was not recorded.
     pub frames: Vec<Frame>,
     /// The pool, as in [`Segment::segment_pool_id`].
     pub pool_id: (u64, u64),
@@ -178,7 +178,7 @@ impl Serialize for TraceEntry {
     }
 }
 
-/// The operation of the allocator.
+/// Kind of an operation of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
@@ -200,15 +200,15 @@ pub enum TraceAction {
     Snapshot,
     /// Ran out of memory; `size` is the request.
     Oom,
-    /// Noted something about a block in use.
+    /// Recorded something about a block in use.
     Annotate,
-    /// Something that this version does not know.
+    /// An operation that is unknown to this version.
     #[serde(other)]
     Other,
 }
 
 impl TraceAction {
-    /// Its name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             TraceAction::Alloc => "alloc",
@@ -226,24 +226,24 @@ impl TraceAction {
     }
 }
 
-/// The settings of the allocator, by PyTorch's names.
+/// The settings of the allocator, with PyTorch's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySettings")]
 pub struct AllocatorSettings {
-    /// The settings as they were last given.
+    /// The settings as they were last set.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub alloc_conf: String,
-    /// The largest block in bytes that is split; -1 for any.
+    /// Size in bytes of the largest block that is split; -1 for any.
     pub max_split_size: i64,
-    /// The share of the allowed memory above which unused segments are freed; 0 for never.
+    /// Fraction of the allowed memory above which unused segments are freed; 0 for never.
     pub garbage_collection_threshold: f64,
-    /// Whether segments can grow in place.
+    /// True if segments can grow in place.
     pub expandable_segments: bool,
-    /// Into how many steps sizes between two powers of two are rounded, by size in MiB.
+    /// Number of steps to which sizes between two powers of two are rounded, by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
-    /// Page-locked memory: the size in bytes above which nothing is rounded; -1 for none.
+    /// Page-locked memory: the size in bytes above which sizes are not rounded; -1 for none.
     pub max_round_threshold: i64,
-    /// Page-locked memory: the size in bytes above which nothing is kept for later; -1 for none.
+    /// Page-locked memory: the size in bytes above which memory is not cached; -1 for none.
     pub max_cached_size: i64,
 }
 
@@ -262,7 +262,7 @@ impl Default for AllocatorSettings {
 }
 
 impl Snapshot {
-    /// Bytes that were taken from the devices.
+    /// Bytes that were allocated from the devices.
     pub fn reserved(&self) -> u64 {
         self.total(|segment| segment.total_size)
     }

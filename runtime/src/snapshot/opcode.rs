@@ -41,7 +41,7 @@ pub const TUPLE1: u8 = 0x85;
 pub const TUPLE2: u8 = 0x86;
 pub const TUPLE3: u8 = 0x87;
 
-// Of protocols 0 and 1, and of Python 2.
+// Opcodes of protocols 0 and 1, and of Python 2.
 pub const INT: u8 = b'I';
 pub const LONG: u8 = b'L';
 pub const FLOAT: u8 = b'F';

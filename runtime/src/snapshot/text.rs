@@ -1,12 +1,12 @@
-//! Texts as Python writes them.
+//! Decoding of texts as Python writes them.
 //!
-//! Guarantees: what is no text, such as a byte in the name of a file that the system could not decode, is the replacement
-//! character; nothing of a text is lost for it but that.
+//! Guarantees: bytes that are not text, such as a byte in a file name that the system could not decode, become the
+//! replacement character; the rest of the text is kept.
 
 use std::borrow::Cow;
 
-/// A text in UTF-8. Python holds bytes that it could not decode as halves of surrogate pairs, and writes them as if these were
-/// characters of three bytes.
+/// Decodes a text in UTF-8. Python holds bytes that it could not decode as lone surrogates, and writes them as if they
+/// were characters of three bytes.
 pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     let mut text = match str::from_utf8(bytes) {
         Ok(text) => return Cow::Borrowed(text),
@@ -32,7 +32,7 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The text of protocol 0: bytes are Latin-1, others are escaped by their number.
+/// Decodes the text of protocol 0: bytes are Latin-1, other characters are escaped by their number.
 pub fn raw_unicode(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
@@ -57,7 +57,7 @@ pub fn raw_unicode(line: &[u8]) -> String {
     text
 }
 
-/// A text of Python 2 in quotes, as it stands in a program; `None` without them.
+/// Decodes a quoted Python 2 text, as it is written in a program; `None` without quotes.
 pub fn quoted(line: &[u8]) -> Option<String> {
     let (&quote, line) = line.split_first().filter(|(quote, _)| b"'\"".contains(quote))?;
     let mut rest = line.strip_suffix(&[quote])?;

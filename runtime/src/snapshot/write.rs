@@ -1,8 +1,7 @@
-//! Writes a snapshot as a pickle of protocol 2, made of dicts, lists, tuples, strings and numbers only.
+//! Writes a snapshot as a pickle of protocol 2, made only of dicts, lists, tuples, strings and numbers.
 //!
-//! Guarantees: any Python 3 loads it without a library, and so does PyTorch's viewer in JavaScript, which knows
-//! only a part of the opcodes and makes a plain number of at most eight bytes. Strings and stacks that occur
-//! often are written once.
+//! Guarantees: any Python 3 loads it without a library. So does PyTorch's viewer in JavaScript, which supports only
+//! some of the opcodes and numbers of at most eight bytes. Strings and stacks that occur often are written once.
 
 use std::collections::HashMap;
 use std::io::{Error, Result, Write};
@@ -12,9 +11,9 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, opcode};
 
-/// Items that are put into a list at once: Python's own number, which keeps readers' stacks small.
+/// Number of items that are added to a list at once: the same as Python's, which keeps readers' stacks small.
 const BATCH: usize = 1000;
-/// Keys of the whole that viewers know and our snapshots have nothing for.
+/// Top-level keys that viewers know and that are empty in this crate's snapshots.
 const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];
 
 /// Writes `snapshot` to `out`.
@@ -38,12 +37,12 @@ struct Pickle<'o, W> {
     out: &'o mut W,
     strings: HashMap<String, u32>,
     stacks: HashMap<Value, u32>,
-    /// Values that can be referred to.
+    /// Number of values that can be referred to.
     memos: u32,
 }
 
 impl<W: Write> Pickle<'_, W> {
-    /// A small part of the snapshot: it is in memory a second time while it is written.
+    /// Writes a small part of the snapshot, which is in memory a second time while it is written.
     fn any(&mut self, item: &impl Serialize) -> Result<()> {
         self.value(&serde_json::to_value(item)?)
     }
@@ -122,13 +121,13 @@ impl<W: Write> Pickle<'_, W> {
             self.put(&[opcode::BININT])?;
             return self.put(&value.to_le_bytes());
         }
-        // Beyond 63 bits the sign needs a byte of its own.
+        // Beyond 63 bits the sign needs its own byte.
         let length = if i64::try_from(value).is_ok() { 8 } else { 16 };
         self.put(&[opcode::LONG1, length])?;
         self.put(&value.to_le_bytes()[..length.into()])
     }
 
-    /// Lets the value that was written last be referred to by the number that is returned.
+    /// Makes it possible to refer to the value that was written last by the returned number.
     fn remember(&mut self) -> Result<u32> {
         let memo = self.memos;
         self.memos += 1;

@@ -1,15 +1,15 @@
-//! Which capture a stream takes part in, as far as streams know captures.
+//! State of the captures that a stream takes part in, to the extent that streams need it.
 //!
-//! While a stream takes part in a capture, its work becomes part of a graph instead of running. The module
-//! above defines what a capture notes of the work ([`CaptureSink`]).
+//! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
+//! defines how a capture records the work ([`CaptureSink`]).
 //!
-//! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
-//! the driver begins a capture and after it has ended one. A thread that enqueues work to run reads the count before
-//! and after: if it has changed, the work may have become part of the graph although it was noted as running, and the
-//! graph is invalid ([`Invalidation`]).
+//! Threads: each stream counts the starts and ends of captures ([`Captures::count`], odd while it takes part). It
+//! counts before the driver starts a capture and after it has ended one. A thread that enqueues work to run reads the
+//! count before and after. If it has changed, the work may have become part of the graph although it was recorded as
+//! running, and the graph is invalid ([`Invalidation`]).
 //!
-//! Driver calls on a stream are counted too while they are under way ([`Captures::call`]), in the same word: what begins a
-//! capture sees those that began before it, and a call that begins after it finds the capture, whose lock it then takes
+//! Driver calls in flight on a stream are counted too ([`Captures::call`]), in the same word. The start of a capture
+//! sees the calls that started before it. A call that starts after it finds the capture, and then takes its lock
 //! ([`CaptureSink::hold`]). So a capture knows whether another thread can be inside a call on its streams.
 
 use std::any::Any;
@@ -28,46 +28,46 @@ use crate::error::{Error, GraphError, PoolId, Result};
 
 /// A capture that streams take part in.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
-    /// Makes a stream that runs take part: what comes later on it comes after the event, which was recorded in the
-    /// capture when an epoch was closed.
+    /// Makes a running stream take part. Its later work comes after the event, which was recorded in the capture when
+    /// an epoch was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
-    /// Has a stream that takes part wait for an event that was recorded in the capture.
+    /// Makes a stream that takes part wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     /// Records an event on a stream that takes part.
     fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
-    /// Adds a call of a function on the host.
+    /// Adds a host function.
     fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()>;
-    /// Has a function called before each launch of the graph.
+    /// Registers a function that is called before each launch of the graph.
     fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()>;
-    /// Whether it has ended.
+    /// Returns true if the capture has ended.
     fn has_ended(&self) -> bool;
-    /// Takes the capture's lock until the value is dropped.
+    /// Takes the capture's lock until the returned value is dropped.
     fn hold(&self) -> Box<dyn Held + '_>;
 }
 
-/// A lock that is held.
+/// A held lock.
 pub(crate) trait Held {}
 
 thread_local! {
-    /// The address of the capture whose lock this thread holds; null for none.
+    /// Address of the capture whose lock this thread holds; null for none.
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// While it lives, this thread holds a capture's lock: all driver calls that it makes meanwhile are of that capture.
+/// Guard under which this thread holds a capture's lock: all its driver calls meanwhile belong to that capture.
 pub(crate) struct Holds(*const ());
 
 impl Holds {
-    /// Of a capture at this address.
+    /// Marks the lock of the capture at this address as held.
     pub fn begin<T>(capture: &T) -> Self {
         Self(HOLDS.replace(std::ptr::from_ref(capture).cast()))
     }
 
-    /// Whether this thread holds the lock of the capture at this address.
+    /// Returns true if this thread holds the lock of the capture at this address.
     pub fn is_of<T>(capture: &T) -> bool {
         HOLDS.get() == std::ptr::from_ref(capture).cast()
     }
 
-    /// Whether this thread holds the lock of any.
+    /// Returns true if this thread holds the lock of any capture.
     pub(super) fn is_there() -> bool {
         !HOLDS.get().is_null()
     }
@@ -79,36 +79,36 @@ impl Drop for Holds {
     }
 }
 
-/// Whether a graph is invalid because it may hold work that it does not know of. Then it cannot be launched.
+/// True if a graph is invalid because it may hold work that was not recorded. Then it cannot be launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
-/// A stream's part in captures.
+/// Capture state of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Beginnings and ends of captures, above [`CALLS`] bits with the number of driver calls under way.
+    /// Starts and ends of captures, above [`CALLS`] bits with the number of driver calls in flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
-    /// The event that captured work of other streams waits for. Recorded by captures only.
+    /// Event that captured work of other streams waits for. Recorded only by captures.
     pub(super) order: OnceLock<EventHandle>,
-    /// Held while work that is being captured uses memory that the capture has for a purpose of this stream.
+    /// Held while captured work uses scratch memory that the capture keeps for this stream.
     pub exclusive: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
-    /// The stream's place before its current capture, which work that runs can wait for.
+    /// Position of the stream before its current capture, which running work can wait for.
     pub before: Option<Arc<Before>>,
-    /// Of the current or the last capture.
+    /// Invalidation flag of the current or the last capture.
     pub invalidation: Option<Invalidation>,
-    /// Likewise.
+    /// ID of the memory pool of the current or the last capture.
     pub pool: Option<PoolId>,
 }
 
-/// Bits for the number of driver calls under way: more than there are threads.
+/// Number of bits for the count of driver calls in flight, enough for more calls than there are threads.
 const CALLS: u32 = 24;
 
-/// A driver call on a stream that is under way.
+/// A driver call in flight on a stream.
 pub(super) struct Call<'a>(&'a Captures);
 
 impl Drop for Call<'_> {
@@ -118,7 +118,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// A stream's place before a capture.
+/// Position of a stream before a capture.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub event: EventHandle,
@@ -139,37 +139,39 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Beginnings and ends of captures so far: odd while the stream takes part in one.
+    /// Number of starts and ends of captures so far: odd while the stream takes part in one.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS
     }
 
-    /// Counts the beginning or end of a capture. Returns whether driver calls on the stream are under way.
+    /// Counts the start or end of a capture. Returns whether driver calls on the stream are in flight.
     pub fn changed(&self) -> bool {
         !self.word.fetch_add(1 << CALLS, Ordering::SeqCst).is_multiple_of(1 << CALLS)
     }
 
-    /// Counts a driver call until the value is dropped. Returns whether the stream takes part in a capture.
+    /// Counts a driver call until the returned guard is dropped. Also returns whether the stream takes part in a
+    /// capture.
     #[inline]
     pub(super) fn call(&self) -> (Call<'_>, bool) {
         let before = self.word.fetch_add(1, Ordering::SeqCst);
         (Call(self), Self::is_capturing(before >> CALLS))
     }
 
-    /// Whether a stream with this count takes part in a capture.
+    /// Returns true if a stream with this count takes part in a capture.
     #[inline]
     pub fn is_capturing(count: u64) -> bool {
         count % 2 == 1
     }
 }
 
-/// Which capture a stream takes part in: equal for all streams of one capture, and for no other, also when it has ended.
+/// Identity of the capture that a stream takes part in. It is equal for all streams of one capture and for no other,
+/// also after the capture has ended.
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
 
 impl CaptureId {
-    /// Whether the capture has not ended yet.
+    /// Returns true if the capture has not ended.
     pub fn is_active(&self) -> bool {
         self.0.upgrade().is_some_and(|capture| !capture.has_ended())
     }
@@ -188,7 +190,7 @@ impl Stream {
         &self.core().captures
     }
 
-    /// Whether work on it is being captured into a graph.
+    /// Returns true if work on the stream is being captured into a graph.
     #[inline]
     pub fn is_capturing(&self) -> bool {
         Captures::is_capturing(self.captures().count())
@@ -202,23 +204,23 @@ impl Stream {
         self.captures().slot().current.clone()
     }
 
-    /// The capture that the stream takes part in, if it does.
+    /// The capture that the stream takes part in, if any.
     pub fn capture_id(&self) -> Option<CaptureId> {
         self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
     }
 
-    /// The stream's place before the capture it takes part in.
+    /// Position of the stream before the capture that it takes part in.
     pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
         self.captures().slot().before.clone()
     }
 
-    /// Beginnings and ends of captures so far: see the [module](self).
+    /// Number of starts and ends of captures so far: see the [module](self).
     #[inline]
     pub(crate) fn capture_count(&self) -> u64 {
         self.captures().count()
     }
 
-    /// Invalidates the graph into which work that was noted as running may have gone.
+    /// Invalidates the graph that may contain work recorded as running.
     #[cold]
     pub(crate) fn invalidate_captures(&self) {
         let invalidation = self.captures().slot().invalidation.clone();
@@ -231,7 +233,7 @@ impl Stream {
         }
     }
 
-    /// Whether the graph that is being captured is invalidated.
+    /// Returns true if the graph that is being captured is invalidated.
     pub(super) fn is_invalidated(&self) -> bool {
         self.captures()
             .slot()
@@ -240,7 +242,7 @@ impl Stream {
             .is_some_and(|invalidation| invalidation.load(Ordering::Acquire))
     }
 
-    /// Fails if the stream is being captured, because `call` cannot be; `instead` says what to do.
+    /// Fails if the stream is being captured, because `call` cannot be captured; `instead` names an alternative.
     ///
     /// # Errors
     /// [`GraphError::NotCapturable`].

@@ -1,33 +1,33 @@
-//! [`Clock`]: what is known about the order of a stream's work and that of other streams, without driver calls.
+//! [`Clock`]: known order between a stream's work and that of other streams, tracked without driver calls.
 //!
-//! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
-//! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
-//! work of epochs up to `e`. Proof: a driver serialises the calls on a stream, queries and waits too; had the work been
-//! enqueued after the record, the driver's lock on the stream would have made the closing visible to it. Enqueueing work
-//! reads the epoch and changes nothing, so a program with one stream pays one load.
+//! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed *before*
+//! an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all work of
+//! epochs up to `e`. Proof: a driver serialises the calls on a stream, including queries and waits. If the work had
+//! been enqueued after the record, the driver's lock on the stream would have made the closing visible to it.
+//! Enqueueing work reads the epoch and changes nothing, so a program with one stream pays one load.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third. So no wait is
-//! inserted twice, and once the host has waited for a stream, the work that this stream had waited for has run too. A
-//! limited number of streams is remembered; a forgotten one costs an unneeded wait.
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third stream. So no
+//! wait is inserted twice. Once the host has waited for a stream, the work that this stream had waited for has run too.
+//! A limited number of streams is remembered; a forgotten one costs a redundant wait.
 //!
 //! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
-//! does not hold for work that runs, and the other way round.
+//! does not hold for work that runs, and vice versa.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lengths::Lengths;
 
-/// How many other streams are remembered.
+/// Maximum number of other streams that are remembered.
 const REMEMBERED: usize = 256;
 
-/// Which of a stream's two clocks is meant.
+/// One of a stream's two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeline {
-    /// Of work that runs.
+    /// Clock of work that runs.
     Running,
-    /// Of work that is captured. Epochs go on from one capture to the next, so nothing that was learned in an earlier
-    /// one is taken for true of a later one's work.
+    /// Clock of captured work. Epochs continue from one capture to the next, so knowledge from an earlier capture is
+    /// not applied to a later capture's work.
     Captured,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct StreamEpoch {
     done: Arc<Done>,
 }
 
-/// The part of a stream's state that waiters share.
+/// Completion state of a stream, shared with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Work of epochs up to this has run.
+    /// Work of epochs up to this one has run.
     epoch: AtomicU64,
     pub lengths: Lengths,
 }
 
 impl StreamEpoch {
-    /// Notes that this work has run.
+    /// Records that this work has run.
     pub fn finish(&self) {
         self.done.epoch.fetch_max(self.epoch, Ordering::Release);
     }
@@ -58,17 +58,17 @@ impl StreamEpoch {
     }
 }
 
-/// See the [module's documentation](self).
+/// Clock of a stream: see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// The stream's number.
     stream: u64,
-    /// The epoch that is open. Starts at 1.
+    /// The open epoch. Starts at 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// The work of other streams that precedes later work of this one, each stream once.
+    /// Work of other streams that precedes later work of this stream; each stream once.
     waited: Mutex<Vec<StreamEpoch>>,
-    /// Whether there is any such, which saves a lock.
+    /// True if `waited` has entries; saves a lock.
     any_waited: AtomicBool,
 }
 
@@ -89,16 +89,16 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Returns what will have run when the stream has reached this point: first the stream's own
-    /// work, then that of others for which it had waited.
+    /// Closes the open epoch. Returns the work that will have run when the stream has reached this point: first the
+    /// stream's own work, then the work of other streams that it had waited for.
     pub fn close(&self) -> Timestamp {
-        // Before the epoch is closed, so that nothing is taken for earlier than it is.
+        // Read before the epoch is closed, so that nothing counts as earlier than it is.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// The work that this stream has waited for and that is not known to have run.
+    /// Work that this stream has waited for and that is not known to have run.
     fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
@@ -106,7 +106,7 @@ impl Clock {
         waited.clone()
     }
 
-    /// Whether work of this epoch is known to have run.
+    /// Returns true if work of this epoch is known to have run.
     #[inline]
     pub fn is_done(&self, epoch: u64) -> bool {
         self.done.epoch.load(Ordering::Acquire) >= epoch
@@ -116,13 +116,13 @@ impl Clock {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether work of that epoch of another stream comes before later work of this one.
+    /// Returns true if work of that epoch of another stream comes before later work of this stream.
     pub fn has_waited(&self, stream: u64, epoch: u64) -> bool {
         self.any_waited.load(Ordering::Acquire)
             && self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
     }
 
-    /// Notes that this stream waits for what another has closed.
+    /// Records that this stream waits for the point at which another stream closed an epoch.
     pub fn learn(&self, closed: &Timestamp) {
         let mut waited = self.waited();
         for new in closed.others.iter().chain(std::iter::once(&closed.own)) {
@@ -130,7 +130,7 @@ impl Clock {
                 continue;
             }
             match waited.iter().position(|known| known.stream == new.stream) {
-                // Those learned last are kept longest.
+                // The streams learned about last are kept longest.
                 Some(index) => {
                     let mut known = waited.remove(index);
                     known.epoch = known.epoch.max(new.epoch);
@@ -153,7 +153,7 @@ pub(crate) struct Timestamp {
 }
 
 impl Timestamp {
-    /// Notes that the stream has reached this point.
+    /// Records that the stream has reached this point.
     pub fn finish(&self) {
         self.own.finish();
         self.others.iter().for_each(StreamEpoch::finish);
@@ -164,7 +164,7 @@ impl Timestamp {
         &self.own.done
     }
 
-    /// The stream and its epoch, which no other place has.
+    /// Unique identity of this point: the stream and its epoch.
     pub fn id(&self) -> (u64, u64) {
         (self.own.stream, self.own.epoch)
     }

@@ -1,10 +1,10 @@
-//! [`Shared`]: a stream's state behind its handles, and what destroys it.
+//! [`Shared`]: the state behind a stream's handles, and its destruction.
 //!
-//! | a stream | its state lies | the driver's stream is destroyed |
+//! | stream | location of the state | the driver's stream is destroyed |
 //! | --- | --- | --- |
-//! | of its own | in a box of its own | with the last handle |
-//! | of the device (the default stream, those of the pools) | in the device | with the device |
-//! | adopted | in a box of its own | by the code that made it |
+//! | owned by its handles | in its own box | with the last handle |
+//! | owned by the device (the default stream, pool streams) | in the device | with the device |
+//! | adopted | in its own box | by the code that created it |
 
 use std::any::{Any, TypeId};
 use std::mem::ManuallyDrop;
@@ -22,11 +22,11 @@ use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 
-/// Aligned so that two streams, whose handles are counted by two threads, share no cache line.
+/// State of a stream. Aligned so that two streams whose handles are counted by two threads share no cache line.
 #[repr(align(128))]
 pub(crate) struct Shared {
     handles: HandleCount,
-    /// Owns a count of the device while there are handles, and points to it while the device lives.
+    /// Owns a reference count of the device while there are handles, and points to it while the device lives.
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
@@ -35,30 +35,30 @@ pub(crate) struct Shared {
 /// The owner of a stream, which destroys it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
-    /// Its handles: the last one.
+    /// The last of its handles.
     Handles,
-    /// The device, which keeps it: the default stream and those of the pools.
+    /// The device, which keeps it: the default stream and pool streams.
     Device,
-    /// The code that made it. With the driver's number of the stream, which reveals a reused handle.
+    /// The code that created it. Contains the driver's ID of the stream, which reveals a reused handle.
     Adopted(u64),
 }
 
-/// The runtime's state of a stream of the driver.
+/// Runtime state of a driver stream.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     pub(super) handle: StreamHandle,
-    /// Unlike the handle, never used again in this process.
+    /// ID of the stream. Unlike the handle, it is never reused in this process.
     pub(super) id: u64,
     pub(super) priority: i32,
     pub(super) clock: Clock,
-    /// Of what is captured: see [`Timeline`](super::clock::Timeline).
+    /// Clock of captured work: see [`Timeline`](super::clock::Timeline).
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
-    /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
-    /// counts from the last record before it. Locked from the record until the wait: a record of another thread between
-    /// them may be part of a capture that began meanwhile, and the wait would join it.
+    /// Event that is created when another stream first has to wait for this one. It is recorded again for each wait: a
+    /// wait refers to the last record before it. The lock is held from the record until the wait. Otherwise a record by
+    /// another thread in between may belong to a capture that has started meanwhile, and the wait would join it.
     pub(super) order: Mutex<Option<EventHandle>>,
-    /// The allocator's state of the stream, once it has allocated.
+    /// The allocator's state for the stream, once it has allocated.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
 }
 
@@ -78,7 +78,7 @@ impl StreamCore {
         }
     }
 
-    /// The allocator's state of the stream, a `T` in all streams; `None` before its first use.
+    /// The allocator's state for the stream, of type `T` for all streams; `None` before its first use.
     #[inline]
     pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
         match self.memory.get() {
@@ -90,12 +90,12 @@ impl StreamCore {
         }
     }
 
-    /// Keeps a value of memory with the stream, unless one is kept already. Returns whether it is kept.
+    /// Stores the allocator's state in the stream, unless there is one already. Returns whether it was stored.
     pub(crate) fn keep_memory<T: Any + Send + Sync>(&self, value: T) -> bool {
         self.memory.set((TypeId::of::<T>(), Box::new(value))).is_ok()
     }
 
-    /// The stream's number.
+    /// The stream's ID.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -109,7 +109,7 @@ impl StreamCore {
         Ok(Self::new(driver.stream_create(context, priority)?, priority))
     }
 
-    /// Destroys the event, and the stream itself unless it is another's.
+    /// Destroys the events, and the stream itself unless it is adopted.
     pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
         let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
         for event in order.into_iter().chain(self.captures.order.get().copied()) {
@@ -124,15 +124,15 @@ impl StreamCore {
 }
 
 impl Shared {
-    /// A stream that the device keeps. It has no handles yet.
+    /// Creates a stream that the device owns. It has no handles yet.
     pub(super) fn kept(device: &Device, core: StreamCore) -> Self {
-        // SAFETY: the pointer is of an `Arc`; the count that this value would own is not taken, and it is never
-        // dropped, before there is a handle.
+        // SAFETY: the pointer comes from an `Arc`. The reference count that this value would own is not taken, and the
+        // value is never dropped, before there is a handle.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
         Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core }
     }
 
-    /// A stream in a box of its own, with one handle.
+    /// Creates a stream in its own box, with one handle.
     pub(super) fn boxed(device: Device, ownership: Ownership, core: StreamCore) -> NonNull<Self> {
         let shared =
             Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), ownership, core };
@@ -143,11 +143,11 @@ impl Shared {
         &self.device
     }
 
-    /// A handle of a kept stream of `device`.
+    /// Returns a handle of a stream that `device` owns.
     #[inline]
     pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
         if self.handles.add_first() {
-            // The handles' count of the device, which `remove_handle` releases.
+            // The handles' reference count of the device, which `remove_handle` releases.
             std::mem::forget(device.clone());
         }
         NonNull::from(self)
@@ -157,19 +157,19 @@ impl Shared {
         &self.handles
     }
 
-    /// Takes a handle away.
+    /// Removes a handle.
     ///
     /// # Safety
-    /// The caller has the handle, and does not use it afterwards.
+    /// The caller owns the handle, and does not use it afterwards.
     #[inline]
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
-        // SAFETY: the caller's handle keeps it until the count is taken down.
+        // SAFETY: the caller's handle keeps the stream alive until the count is decremented.
         let this = unsafe { shared.as_ref() };
         if this.ownership != Ownership::Device && host_function::is_running() && !this.device.is_forked() {
-            // It may be the last handle, and no stream can be ended here.
+            // This may be the last handle, and a stream cannot be destroyed inside a host function.
             return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
         }
-        // The device outlives this read: the handles own a count of it until the last line.
+        // The device outlives this read: the handles own a reference count of it until the last line.
         let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.ownership == Ownership::Device);
         if this.handles.remove() {
             // SAFETY: that was the last handle.
@@ -177,27 +177,27 @@ impl Shared {
         }
     }
 
-    /// Releases what the handles held.
+    /// Releases the resources that the handles held.
     ///
     /// # Safety
-    /// The last handle was taken away; `device` and `is_kept` are its.
+    /// The last handle was removed; `device` and `is_kept` are those of the stream.
     #[cold]
     unsafe fn removed_last(shared: NonNull<Self>, device: *const DeviceInner, is_kept: bool) {
         if !is_kept {
-            // SAFETY: only the device's own streams are reached by others when there is no handle.
+            // SAFETY: without handles, only the device's own streams are reached by others.
             let this = unsafe { shared.as_ref() };
             if this.device.is_forked() {
                 return;
             }
             this.end();
-            // SAFETY: it was made by `boxed`, and that was its last handle.
+            // SAFETY: `boxed` created it, and that was its last handle.
             drop(unsafe { Box::from_raw(shared.as_ptr()) });
         }
-        // SAFETY: the handles' count, which was taken with the first handle, or by `boxed`.
+        // SAFETY: this is the handles' reference count, taken with the first handle or by `boxed`.
         drop(Device(unsafe { Arc::from_raw(device) }));
     }
 
-    /// Ends a stream that the device does not keep.
+    /// Destroys a stream that the device does not own.
     fn end(&self) {
         let _quiet = Quiet::begin();
         let (device, core) = (&*self.device, &self.core);

@@ -1,4 +1,4 @@
-//! The thread's current stream of each device, and guards that set it for a while.
+//! The thread's current stream of each device, and guards that set it temporarily.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -11,9 +11,9 @@ thread_local! {
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes `stream` the current one of its device, or the default stream for `None`. Returns what was before.
+/// Makes `stream` the current stream of its device; `None` selects the default stream. Returns the previous one.
 fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
-    // While a thread ends its locals may be gone already; then there is nothing to set.
+    // While a thread ends, its thread-locals may already be destroyed; then there is nothing to set.
     CURRENT
         .try_with(|current| {
             let mut current = current.borrow_mut();
@@ -26,13 +26,13 @@ fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
         .flatten()
 }
 
-/// Makes a stream and its device the thread's current ones until it is dropped; then those of before are current again.
+/// Makes a stream and its device the thread's current ones. Dropping the guard restores the previous ones.
 ///
-/// Guards belong to their thread and are dropped in reverse order of their making, as scopes do by themselves.
+/// Guards belong to their thread and are dropped in reverse order of their creation, as scopes do automatically.
 #[must_use = "the stream is current only while the guard lives"]
 #[derive(Debug)]
 pub struct StreamGuard {
-    /// The streams of both devices that were current before.
+    /// The streams of both devices that were current when the guard was created.
     streams: Vec<(Device, Option<Stream>)>,
     device: Option<Device>,
     /// Not `Send`: it restores this thread's streams.
@@ -40,8 +40,8 @@ pub struct StreamGuard {
 }
 
 impl Stream {
-    /// The thread's current stream of a device: of the innermost [`Stream::guard`] or the last
-    /// [`Stream::set_current`], else the default stream.
+    /// The thread's current stream of a device: that of the innermost [`Stream::guard`] or the last
+    /// [`Stream::set_current`], otherwise the default stream.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, Stream};
@@ -65,7 +65,7 @@ impl Stream {
             .unwrap_or_else(|| device.default_stream())
     }
 
-    /// Makes this the thread's current stream of its device, until another is set. The current device stays.
+    /// Makes this the thread's current stream of its device, until another is set. The current device does not change.
     pub fn set_current(&self) {
         let default = *self == self.device().default_stream();
         drop(exchange(self.device(), (!default).then(|| self.clone())));

@@ -1,7 +1,7 @@
 //! [`LaunchHook`]: a function that is called right before each launch of a graph, on the stream of the launch.
 //!
-//! The work that it enqueues there precedes the graph. Its lock is held until the graph is enqueued too, so that of two
-//! launches of executables that were made of one capture, each has what was enqueued for it.
+//! Work that it enqueues there precedes the graph. Its lock is held until the graph is enqueued too. So if two
+//! executables of one capture are launched concurrently, each launch gets the work that was enqueued for it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Stream;
 use crate::error::{Error, GraphError, Result};
 
-/// The function, which gets the stream of the launch.
+/// The function; it receives the stream of the launch.
 type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
-/// See the [module's documentation](self).
+/// A function that is called before each launch of a graph: see the [module's documentation](self).
 pub(crate) struct LaunchHook {
-    /// A number that no other has: locks are taken in the order of these.
+    /// Unique number; locks are taken in the order of these numbers.
     number: u64,
     lock: Mutex<()>,
     call: Box<Call>,
@@ -55,11 +55,11 @@ impl LaunchHooks {
         self.0.is_empty()
     }
 
-    /// Calls them all. The returned values are kept until the graph is enqueued.
+    /// Calls all hooks. The returned guards are held until the graph is enqueued.
     ///
     /// # Errors
-    /// [`GraphError::LaunchInHook`] in such a function, since the locks of two graphs have no order; the error of the first
-    /// that fails; those after it are not called.
+    /// [`GraphError::LaunchInHook`] inside a hook, since the locks of two graphs have no order. Otherwise the error of
+    /// the first hook that fails; the hooks after it are not called.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -72,7 +72,7 @@ impl LaunchHooks {
     }
 }
 
-/// While it lives, this thread calls such functions.
+/// While it lives, this thread is calling hooks.
 struct Calling;
 
 thread_local! {
@@ -80,7 +80,7 @@ thread_local! {
 }
 
 impl Calling {
-    /// `None` if this thread does already.
+    /// Returns `None` if this thread is already calling hooks.
     fn begin() -> Option<Self> {
         (!IS_CALLING.replace(true)).then_some(Self)
     }
@@ -93,16 +93,16 @@ impl Drop for Calling {
 }
 
 impl Stream {
-    /// Has a function called right before each launch of the graph that is being captured on this stream, on the thread
-    /// that launches and with the stream of the launch: what it enqueues there comes before the graph. An error that it
-    /// returns is what the launch returns, and nothing else is enqueued.
+    /// Registers a function that is called right before each launch of the graph that is being captured on this stream.
+    /// It is called on the launching thread with the stream of the launch, and work that it enqueues there precedes the
+    /// graph. If it returns an error, the launch returns that error and enqueues nothing else.
     ///
-    /// It is how a graph gets values that differ from launch to launch: the function writes them to a buffer that
-    /// captured kernels read. Copies of the graph, graphs that have it as a part, and executables call the same
-    /// function, once for a launch and one launch at a time: also where the part of the graph runs several times in the
-    /// launch, or not at all. A launch that fails validation, such as one whose buffers were dropped, does not call it. It may
-    /// launch graphs without such functions; the launch of one that has some is [`GraphError::LaunchInHook`]. It is dropped
-    /// with the last of what calls it.
+    /// Use it for values that differ from launch to launch: the function writes them to a buffer that captured kernels
+    /// read. Copies of the graph, graphs that contain it, and executables call the same function, once per launch and
+    /// one launch at a time. That also holds if this part of the graph runs several times in the launch, or not at all.
+    /// The function is not called for a launch that fails validation, such as one whose buffers were dropped. It may
+    /// launch graphs without such functions; launching a graph that has some fails with [`GraphError::LaunchInHook`].
+    /// The function is dropped with the last graph or executable that calls it.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -133,7 +133,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] when nothing is captured on the stream.
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream.
     pub fn on_graph_launch(
         &self,
         function: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,

@@ -1,32 +1,34 @@
-//! [`Lengths`]: how long a stream's work was awaited recently, which predicts the end of a wait, and how long it took to
-//! wake who awaited it, which says how long before that end it is to be woken.
+//! [`Lengths`]: recent durations of waits for a stream's work, which predict the end of a wait. It also records how
+//! long waking a waiter takes, which decides how long before that end the waiter is woken.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How many waits are remembered: a program's waits for up to this number of pieces of work in turn are predicted.
+/// Number of waits that are remembered: waits are predicted if a program waits for up to this number of pieces of work
+/// in turn.
 const REMEMBERED: usize = 4;
-/// How long before the predicted end of a wait a future is woken: at first, at least and at most. Plus a share of the length.
+/// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A share of the
+/// length is added.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// How long after the predicted end polling ends, plus a share of the length.
+/// Time after the predicted end at which polling stops. A share of the length is added.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
 /// Longer waits are not remembered: their delay is negligible.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// See the [module's documentation](self).
+/// Durations of waits for a stream's work: see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Lengths {
-    /// In nanoseconds; 0 for none yet.
+    /// Durations in nanoseconds; 0 for none yet.
     lengths: [AtomicU32; REMEMBERED],
     noted: AtomicU32,
-    /// Nanoseconds that waking takes: a high quantile. 0 if not known yet.
+    /// Time that waking takes in nanoseconds: a high quantile. 0 if not known yet.
     waking: AtomicU32,
 }
 
 impl Lengths {
-    /// Notes how long a wait was.
+    /// Records the duration of a wait.
     pub fn note(&self, length: Duration) {
         if length <= LONGEST {
             let place = self.noted.fetch_add(1, Ordering::Relaxed) as usize % REMEMBERED;
@@ -34,7 +36,7 @@ impl Lengths {
         }
     }
 
-    /// Notes how long after the time for it a future was polled.
+    /// Records how long after its wake time a future was polled.
     pub fn note_waking(&self, took: Duration) {
         let took = took.min(LEADS.2).as_nanos() as u32;
         let known = self.waking.load(Ordering::Relaxed);
@@ -43,7 +45,7 @@ impl Lengths {
         self.waking.store(next, Ordering::Relaxed);
     }
 
-    /// How long before the predicted end a future is woken: more than waking mostly takes, since it varies.
+    /// Time before the predicted end at which a future is woken: more than waking usually takes, since it varies.
     fn lead(&self) -> Duration {
         match self.waking.load(Ordering::Relaxed) {
             0 => LEADS.0,
@@ -51,8 +53,8 @@ impl Lengths {
         }
     }
 
-    /// From when a wait that has lasted this long is likely to end; at the earliest, and not later than now if it is likely now.
-    /// `None` if it has lasted longer than all before.
+    /// Earliest time from which a wait that has lasted this long is likely to end. It is not later than `waited` if the
+    /// wait is likely to end now. `None` if the wait has lasted longer than all remembered ones.
     pub fn likely_end(&self, waited: Duration) -> Option<Duration> {
         let lengths =
             self.lengths.iter().map(|length| Duration::from_nanos(length.load(Ordering::Relaxed).into()));

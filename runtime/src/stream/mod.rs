@@ -1,27 +1,27 @@
 //! Streams: queues of work on a device.
 //!
-//! Ordering. Work on one stream runs in the order it was enqueued. Work on two streams is ordered only by an
-//! [`Event`](crate::Event) recorded on one and waited for on the other. Buffers insert both when they are used on another
-//! stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
-//! legacy default stream.
+//! Ordering. Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by an
+//! [`Event`](crate::Event) recorded on one and waited for on the other. Buffers insert both when they are used on a
+//! different stream than the previous one, unless the program has already ordered the streams. Nothing is ordered with
+//! CUDA's legacy default stream.
 //!
-//! Threads. A stream may be used from any number of threads; their calls take effect one after the other.
+//! Threads. A stream may be used from any number of threads; their calls take effect one after another.
 //!
-//! Lives. A stream made with [`Stream::new`] lives as long as a handle of it or a buffer that was used on it;
-//! dropping the last handle lets enqueued work run on. The default stream and those of the pools live as long as
-//! the device. An adopted stream is owned by other code.
+//! Lifetimes. A stream created with [`Stream::new`] lives as long as a handle to it or a buffer that was used on it.
+//! Dropping the last handle lets enqueued work finish. The default stream and the pool streams live as long as the
+//! device. An adopted stream is owned by other code.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `core` | a stream's state, its handles, and what destroys it |
-//! | `clock`, `lengths` | what is known without driver calls: the order of streams, how long their work is awaited |
-//! | `capture` | which streams take part in a capture, and what their work uses |
-//! | `stable_capture` | work that decides by whether its stream is being captured |
-//! | `wait` | waiting: of streams for streams and events, of the host for streams |
+//! | `core` | a stream's state, its handles, and its destruction |
+//! | `clock`, `lengths` | information without driver calls: the order of streams, durations of waits |
+//! | `captures` | the captures that streams take part in |
+//! | `stable_capture` | work that depends on whether its stream is being captured |
+//! | `wait` | waiting: streams for streams and events, the host for streams |
 //! | `pool` | the default stream, the pools, adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
-//! | `scratch` | memory that a stream keeps for a purpose |
-//! | `handles`, `slots` | counting handles; giving things out in turn |
+//! | `launch_hook` | functions that are called before each launch of a graph |
+//! | `handles`, `round_robin` | counting handles; selecting items in turn |
 
 pub(crate) mod captures;
 pub(crate) mod clock;
@@ -93,10 +93,10 @@ impl Drop for Stream {
 impl Stream {
     /// Creates an exclusive stream of the least urgent priority.
     ///
-    /// Creating one takes the driver some 15 microseconds. [`Stream::from_pool`] returns an existing one.
+    /// Creating a stream takes the driver about 15 microseconds. [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn new(device: &Device) -> Result<Self> {
         let core = device.call(|driver, context| StreamCore::create(driver, context, 0))?;
         Ok(Self(Shared::boxed(device.clone(), Ownership::Handles, core)))
@@ -104,7 +104,7 @@ impl Stream {
 
     #[inline]
     fn shared(&self) -> &Shared {
-        // SAFETY: this handle keeps it.
+        // SAFETY: this handle keeps the state alive.
         unsafe { self.0.as_ref() }
     }
 
@@ -125,7 +125,7 @@ impl Stream {
         self.core().handle
     }
 
-    /// Identifies the stream among all streams that this process ever made or adopted.
+    /// Unique ID among all streams that this process has ever created or adopted.
     #[inline]
     pub fn id(&self) -> u64 {
         self.core().id
@@ -136,15 +136,13 @@ impl Stream {
         self.core().priority
     }
 
-    /// Enqueues a call of a function on the host, on a thread of the driver's. Later work on the stream waits until
-    /// it has returned.
+    /// Enqueues a host function, which runs on a driver thread. Later work on the stream waits until it has returned.
     ///
-    /// The function must not use devices: enqueue, allocate or wait (the driver refuses it). Buffers, streams and devices
-    /// that are dropped there are dropped by another thread soon after. Sending on a channel, setting an atomic and
-    /// computing are what it is for. Nor may it wait for a thread that uses devices: a call of that thread's may be waiting for the
-    /// stream. A panic in it is caught and forgotten. When a fault stops the device first, the function is dropped
-    /// without a call.
-    ///
+    /// The function must not use devices, that is, enqueue, allocate or wait (the driver refuses it). Buffers, streams
+    /// and devices that are dropped in it are dropped by another thread soon after. It is meant for sending on a
+    /// channel, setting an atomic and computing. It must not wait for a thread that uses devices either: a call of that
+    /// thread may be waiting for the stream. A panic in it is caught and discarded. If a fault stops the device first,
+    /// the function is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
@@ -156,7 +154,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     #[track_caller]
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let _site = site();
@@ -171,11 +169,11 @@ impl Stream {
         )
     }
 
-    /// Adds a call of a function on the host to the graph that is being captured on this stream: it is called once for
-    /// each launch. The rules of [`Self::host_function`] hold for it.
+    /// Adds a host function to the graph that is being captured on this stream. It is called once per launch. The rules
+    /// of [`Self::host_function`] apply to it.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream; any driver error.
     #[track_caller]
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let _site = site();
@@ -185,7 +183,8 @@ impl Stream {
         }
     }
 
-    /// Whether it is a shared stream of the device (the default stream, those of the pools), or one of CUDA's own.
+    /// Returns true for a shared stream of the device (the default stream or a pool stream), or for one of CUDA's own
+    /// streams.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
@@ -197,14 +196,14 @@ impl Stream {
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
     ) -> Result<R> {
         match self.shared().ownership {
-            // Such a stream is never captured.
+            // A stream of the device is never captured.
             Ownership::Device => self.device().call(call),
             Ownership::Handles => self.call_counted(|| self.device().call(call)),
             Ownership::Adopted(number) => self.call_counted(|| self.call_adopted(number, call)),
         }
     }
 
-    /// Calls a function that calls the driver, as [`captures`] says.
+    /// Calls a function that calls the driver, and counts the call as [`captures`] describes.
     #[inline]
     fn call_counted<R>(&self, call: impl FnOnce() -> R) -> R {
         let (_under_way, is_capturing) = self.captures().call();
@@ -216,7 +215,7 @@ impl Stream {
         call()
     }
 
-    /// Calls the driver for an operation on this stream that observers see.
+    /// Calls the driver for an operation on this stream, which is reported to observers.
     #[inline(always)]
     pub(crate) fn observed<'a, R, E>(
         &'a self,
@@ -233,7 +232,7 @@ impl Stream {
         On { stream: ObservedStream { id: self.id(), handle: self.handle(), is_capturing }, capture }
     }
 
-    /// As [`Self::observed`], for a copy.
+    /// Same as [`Self::observed`], for a copy.
     #[inline(always)]
     pub(crate) fn observed_copy<R, E>(
         &self,
@@ -246,13 +245,13 @@ impl Stream {
         self.observed(|| Operation::Copy { direction, from, to, bytes }, call)
     }
 
-    /// Reports the beginning of an operation on this stream to observers.
+    /// Reports the start of an operation on this stream to observers.
     #[inline]
     pub(crate) fn watch<'a>(&'a self, operation: impl FnOnce() -> Operation<'a>) -> Watch<'a> {
         observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
-    /// As [`Self::call`] for a stream that may have been destroyed by its owner.
+    /// Same as [`Self::call`], for a stream that its owner may have destroyed.
     #[cold]
     fn call_adopted<R, E: Into<Error>>(
         &self,
@@ -263,8 +262,8 @@ impl Stream {
         let destroyed = || Error::StreamDestroyed { device: device.id() };
         device.check()?;
         let (driver, context) = device.raw();
-        // The driver says of a destroyed stream that its context was destroyed, or that the handle is unknown. Neither
-        // stops the device.
+        // For a destroyed stream the driver reports that its context was destroyed, or that the handle is unknown.
+        // Neither stops the device.
         match driver.stream_unique_id(context, self.handle()) {
             Ok(now) if now == number => device.call(call),
             Ok(_) => Err(destroyed()),
@@ -277,7 +276,8 @@ impl Stream {
         }
     }
 
-    /// Fails unless `device` is this stream's; `what` gives the operation and the thing that is elsewhere.
+    /// Fails unless `device` is this stream's device; `what` returns the operation and the object that is on another
+    /// device.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`].
@@ -288,7 +288,7 @@ impl Stream {
         Err(self.elsewhere(device, what(), "copy it there first"))
     }
 
-    /// As [`Self::check_device`], for what is not copied: `remedy` says what to do instead.
+    /// Same as [`Self::check_device`], for objects that are not copied; `remedy` names the alternative.
     pub(crate) fn check_home(
         &self,
         device: &Device,
@@ -298,13 +298,13 @@ impl Stream {
         if device.ptr_eq(self.device()) { Ok(()) } else { Err(self.elsewhere(device, what(), remedy)) }
     }
 
-    /// The error for something of `device` that was used on this stream.
+    /// Returns the error for an object of `device` that was used on this stream.
     fn elsewhere(&self, device: &Device, (operation, what): (String, String), remedy: &'static str) -> Error {
         let (found, expected) = (device.id(), self.device().id());
         Error::DifferentDevices { operation, what, found, beside: "the stream", expected, remedy }
     }
 
-    /// Fails unless `device` is behind the same driver as this stream's: no wait reaches from one to another.
+    /// Fails unless `device` has the same driver as this stream's device: waits do not work across drivers.
     pub(crate) fn check_driver(&self, device: &Device, operation: &str, what: &str) -> Result<()> {
         device.check_process()?;
         if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {

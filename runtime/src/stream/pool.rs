@@ -1,8 +1,7 @@
-//! The streams of a device that outlive their handles: its default stream and its pools; and those it has adopted.
+//! Streams of a device that outlive their handles (its default stream and its pools), and streams that it has adopted.
 //!
-//! There is a pool for each of up to [`PRIORITIES`] priorities. Its streams are made when their turn first comes,
-//! are selected in turn, and are never destroyed before the device, so a handle of the driver's never means
-//! another stream than before.
+//! There is one pool for each of up to [`PRIORITIES`] priorities. Its streams are created on first use, selected
+//! round-robin, and never destroyed before the device. So a driver handle never refers to a different stream later.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,35 +14,35 @@ use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
 
-/// Streams in a pool.
+/// Streams per pool.
 pub(crate) const POOL_STREAMS: usize = 32;
-/// CUDA's handle for the default stream of whichever thread calls.
+/// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
-/// Priorities that have a pool: 0 to -3.
+/// Number of priorities that have a pool: 0 to -3.
 const PRIORITIES: usize = 4;
 
 /// The streams that a device keeps or has adopted.
 pub(crate) struct Streams {
     default: OnceLock<Shared>,
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
-    /// Least and most urgent.
+    /// Least and most urgent priority.
     range: (i32, i32),
-    /// Called when a stream has ended, by the module that has its memory.
+    /// Callback of the module that owns streams' memory, called when a stream has ended.
     on_end: fn(&Device, &StreamCore),
-    /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
+    /// Adopted streams, by the driver's ID of the stream. An entry whose stream has no handle is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
 }
 
 struct Entry(NonNull<Shared>);
 
-// SAFETY: the pointer is only followed under the lock of the table, in which the stream is until it ends.
+// SAFETY: the pointer is only dereferenced under the lock of the table, in which the stream is until it ends.
 unsafe impl Send for Entry {}
 
 impl Part for Streams {
     const PLACE: usize = 4;
 
     fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
-        // The device's work was waited for, and there are no handles.
+        // The device's work has finished, and there are no handles.
         let pooled = self.pools.iter_mut().flat_map(RoundRobin::take);
         for stream in self.default.take().into_iter().chain(pooled) {
             stream.core.destroy(driver, context, false);
@@ -52,7 +51,7 @@ impl Part for Streams {
 }
 
 impl Streams {
-    /// Fails with what the driver reports.
+    /// Creates the streams of a device. Fails with any driver error.
     pub fn new(driver: &dyn Driver, context: Context, on_end: fn(&Device, &StreamCore)) -> Result<Self> {
         Ok(Self {
             default: OnceLock::new(),
@@ -63,7 +62,7 @@ impl Streams {
         })
     }
 
-    /// Makes `core` the default stream of the device, which has these streams.
+    /// Makes `core` the default stream of the device that owns these streams.
     pub fn set_default(&self, device: &Device, core: StreamCore) -> &Shared {
         self.default.get_or_init(|| Shared::kept(device, core))
     }
@@ -77,22 +76,21 @@ impl Streams {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets an adopted stream that ends.
+    /// Removes an adopted stream that ends.
     pub(super) fn forget_adopted(&self, number: u64, stream: NonNull<Shared>) {
         self.adopted().retain(|(of, Entry(entry))| *of != number || *entry != stream);
     }
 }
 
 impl Device {
-    /// The stream for work that needs no other. Every call gives the same one.
+    /// The default stream, for work that needs no other. Every call returns the same stream.
     pub fn default_stream(&self) -> Stream {
         let streams = &self.part::<Streams>();
         let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
         Stream(shared.first_handle(self))
     }
 
-    /// The priorities that streams of the device can have: (least urgent, most urgent). Lower numbers are more
-    /// urgent.
+    /// Range of stream priorities of the device: (least urgent, most urgent). Lower numbers are more urgent.
     pub fn stream_priorities(&self) -> (i32, i32) {
         self.part::<Streams>().range
     }
@@ -100,22 +98,22 @@ impl Device {
 
 impl Stream {
     /// A stream from the device's pool of least urgent streams.
-    ///
-    /// A pool has 32 streams. They are assigned in turn, except those that are being captured: the 33rd is the first
-    /// again. Users of the same stream wait for each other's work; results are unaffected. They are never destroyed.
+    /// A pool has 32 streams. They are assigned round-robin, except those that are being captured: the 33rd is the
+    /// first again. Users of the same stream wait for each other's work; results are unaffected. Pool streams are never
+    /// destroyed.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     #[inline]
     pub fn from_pool(device: &Device) -> Result<Self> {
         Self::from_pool_with_priority(device, 0)
     }
 
     /// A stream from the device's pool of that priority. Lower numbers are more urgent. There are pools for 0 to -3, as
-    /// far as the device has the priorities ([`Device::stream_priorities`]); what is beyond counts as the nearest.
+    /// far as the device has these priorities ([`Device::stream_priorities`]); other values are clamped to the range.
     ///
     /// # Errors
-    /// As [`Stream::from_pool`].
+    /// Same as [`Stream::from_pool`].
     #[inline]
     pub fn from_pool_with_priority(device: &Device, priority: i32) -> Result<Self> {
         let streams = &device.part::<Streams>();
@@ -141,20 +139,21 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// A handle of a stream that other code made, for example `cudarc`, `cust` or C++. It is identified by
-    /// the driver's number of the stream, so that a second adoption returns the same stream, and one of another
-    /// stream that happens to have the same handle does not.
+    /// Adopts a stream that other code created, for example `cudarc`, `cust` or C++. It is identified by the driver's
+    /// ID of the stream: a second adoption returns the same stream. A different stream that happens to have the same
+    /// handle is not mistaken for it.
     ///
-    /// When the owner has destroyed the stream against the promise below, calls fail with [`Error::StreamDestroyed`] if
-    /// another stream has its handle by then, or if the driver says that there is none; CUDA may also crash.
+    /// The owner may have destroyed the stream, in violation of the condition below. Then calls fail with
+    /// [`Error::StreamDestroyed`] if another stream has its handle, or if the driver reports that there is none. CUDA
+    /// may also crash.
     ///
     /// # Errors
     /// [`Error::StreamDestroyed`] for a handle that the driver does not know, [`Error::PerThreadStream`] for CUDA's
-    /// default stream of each thread; whatever else the driver reports.
+    /// per-thread default stream; any other driver error.
     ///
     /// # Safety
-    /// The stream is of this device's primary context. It is not destroyed before every handle of it and every buffer
-    /// that was used on it is dropped, and it is not being captured into a graph.
+    /// The stream belongs to this device's primary context. It is not destroyed before every handle to it and every
+    /// buffer that was used on it is dropped. It is not being captured into a graph.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
@@ -172,7 +171,7 @@ impl Stream {
         })?;
         let mut adopted = device.part::<Streams>().adopted();
         for (of, Entry(entry)) in adopted.iter() {
-            // SAFETY: it is in the table, so it has not ended; see `Entry`.
+            // SAFETY: the stream is in the table, so it has not ended; see `Entry`.
             if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {
                 return Ok(Self(*entry));
             }

@@ -1,4 +1,4 @@
-//! [`RoundRobin`]: a fixed number of items, selected in turn, each made when it is first selected.
+//! [`RoundRobin`]: a fixed number of items, selected round-robin, each created when it is first selected.
 //!
 //! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
 
@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// See the [module's documentation](self).
+/// Items that are selected round-robin: see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct RoundRobin<T, const N: usize> {
     slots: [OnceLock<T>; N],
     next: AtomicUsize,
-    /// Held while one is made, so that none is made twice.
+    /// Held while an item is created, so that none is created twice.
     making: Mutex<()>,
 }
 
@@ -20,7 +20,7 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Self { slots: [const { OnceLock::new() }; N], next: AtomicUsize::new(0), making: Mutex::new(()) }
     }
 
-    /// The next in turn. An error of `make` leaves the slot empty for its next turn.
+    /// Returns the next item. If `make` fails, the slot stays empty for its next turn.
     #[inline]
     pub(crate) fn next<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % N];
@@ -40,7 +40,7 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Ok(slot.get_or_init(|| made))
     }
 
-    /// Takes out all there are.
+    /// Takes out all items.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = T> {
         self.slots.iter_mut().filter_map(OnceLock::take)
     }

@@ -1,4 +1,4 @@
-//! The parts of the standard library that `handles` and `round_robin` share state with.
+//! Synchronization types of the standard library that `handles` and `round_robin` use.
 
 pub(super) use std::sync::Mutex;
 pub(super) use std::sync::atomic::{AtomicUsize, Ordering};

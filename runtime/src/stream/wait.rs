@@ -1,4 +1,4 @@
-//! Waiting: of the host for a stream, of a stream for another and for events.
+//! Waiting: the host for a stream, a stream for another stream and for events.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,15 +11,16 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Why nothing can wait for a stream that is being captured.
+/// Reason why nothing can wait for a stream that is being captured.
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
-    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it still runs; but in a
-    /// [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it only fails.
+    /// Waits for everything enqueued so far. When this returns, with any result, none of it is still running.
+    /// Exceptions: in a [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it
+    /// only fails.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; what a [check](crate::check) found.
+    /// A fault of a kernel that was running; a finding of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -27,17 +28,17 @@ impl Stream {
         self.device().check_findings()
     }
 
-    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    /// Same as [`Self::synchronize`], but findings stay for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
         let watch = self.watch(|| Operation::Synchronize(Awaited::Stream));
         let closed = core.clock.close();
-        // On a lost device too: what runs there may use memory that the caller is about to free.
+        // On a lost device too: work there may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
         if device.is_lost() {
-            // It may have been found to be lost before anything was waited for. The first error is returned.
+            // The device may have been found lost before anything was waited for. The first error is returned.
             let _quiet = waited.is_err().then(Quiet::begin);
             let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
             waited = waited.and(again);
@@ -49,8 +50,8 @@ impl Stream {
         Ok(())
     }
 
-    /// When this returns, nothing that was enqueued to run on the stream runs any more, whatever the device's state; but in
-    /// a [host function](Stream::host_function) and on an adopted stream that its owner destroyed it does not wait.
+    /// Waits until nothing that was enqueued to run on the stream is running, in any state of the device. It does not
+    /// wait in a [host function](Stream::host_function), or on an adopted stream that its owner destroyed.
     #[cold]
     pub(crate) fn wait_idle(&self) {
         let _quiet = Quiet::begin();
@@ -61,14 +62,14 @@ impl Stream {
         loop {
             let captures = self.capture_count();
             if !Captures::is_capturing(captures) {
-                // Errors have been reported, or the caller reports another.
+                // Errors have been reported, or the caller reports another one.
                 let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
                 if device.is_lost() {
                     let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture began may come after that place. It has invalidated the
+                // Work that was enqueued while the capture started may come after that position. It has invalidated the
                 // graph, and nothing can be waited for before the capture ends.
                 while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
@@ -84,10 +85,10 @@ impl Stream {
         }
     }
 
-    /// Whether everything enqueued so far has run.
+    /// Returns true if everything enqueued so far has run.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; what a [check](crate::check) found.
+    /// A fault of a kernel that was running; a finding of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -102,7 +103,7 @@ impl Stream {
         Ok(done)
     }
 
-    /// Waits for everything enqueued so far, but not longer than `timeout`.
+    /// Waits for everything enqueued so far, for at most `timeout`.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the kernels that may still be running; the work continues. A fault of a kernel
@@ -125,11 +126,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for everything enqueued so far on another, which may be of another
-    /// device. If that one is being captured, this stream takes part, as [`Self::wait_event`] says.
+    /// Makes later work on this stream wait for everything enqueued so far on another, which may be on another device.
+    /// If that stream is being captured, this stream joins the capture, as [`Self::wait_event`] describes.
     ///
     /// # Errors
-    /// As [`Self::wait_event`].
+    /// Same as [`Self::wait_event`].
     #[track_caller]
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         let _site = site();
@@ -155,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// Waits for a place in a capture: `own` is what this stream takes part in.
+    /// Waits for a position in a capture; `own` is the capture that this stream takes part in.
     pub(crate) fn wait_captured(
         &self,
         own: Option<Arc<dyn CaptureSink>>,
@@ -176,7 +177,7 @@ impl Stream {
         }
     }
 
-    /// Records a place of a stream that takes part in a capture.
+    /// Records the position of a stream that takes part in a capture.
     fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Timestamp)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
@@ -184,8 +185,8 @@ impl Stream {
         Ok((event, closed))
     }
 
-    /// Makes later captured work on this stream wait for another that takes part in the same capture, whose lock the
-    /// caller holds. `buffer` needs the order.
+    /// Makes later captured work on this stream wait for another stream of the same capture, whose lock the caller
+    /// holds. `buffer` is the buffer that needs the order.
     pub(crate) fn wait_for_captured(&self, other: &Stream, buffer: Option<AwaitedBuffer>) -> Result<()> {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
@@ -199,13 +200,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for what is enqueued on another to run: if that one is being captured, for
-    /// what came before. Then `epoch` says up to which epoch of it is needed; `None` for everything. `buffer` needs the
-    /// order; `None` if the program asked for it.
+    /// Makes later work on this stream wait for running work that is enqueued on another. If that stream is being
+    /// captured, it waits for the work before the capture. Then `epoch` is the last epoch that is needed; `None` for
+    /// everything. `buffer` is the buffer that needs the order; `None` if the program asked for it.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`] when what is needed may have been enqueued while the capture began; whatever the driver
-    /// reports.
+    /// [`GraphError::CaptureUnderway`] if the needed work may have been enqueued while the capture started; any driver
+    /// error.
     pub(crate) fn wait_for_running(
         &self,
         other: &Stream,
@@ -216,7 +217,7 @@ impl Stream {
             let captures = other.capture_count();
             if Captures::is_capturing(captures) {
                 let Some(before) = other.before_capture() else {
-                    // The capture is just beginning, or ending.
+                    // The capture is just starting, or ending.
                     std::thread::yield_now();
                     continue;
                 };
@@ -239,7 +240,7 @@ impl Stream {
                 || other.call(|driver, context| driver.event_record(context, event, handle)),
             )?;
             if other.capture_count() != captures {
-                // The record may have become part of a capture that began meanwhile.
+                // The record may have become part of a capture that started meanwhile.
                 continue;
             }
             self.wait_handle(event, Some(handle), buffer)?;
@@ -261,7 +262,7 @@ impl Stream {
         )
     }
 
-    /// An event that the stream keeps, made at its first use.
+    /// Returns an event that the stream keeps, created on first use.
     fn order_event(&self, kept: &OnceLock<EventHandle>) -> Result<EventHandle> {
         if let Some(&event) = kept.get() {
             return Ok(event);
@@ -275,7 +276,7 @@ impl Stream {
         Ok(kept.get().copied().unwrap_or(event))
     }
 
-    /// Whether later work on this stream is known to come after work of another in that epoch.
+    /// Returns true if later work on this stream is known to come after work of that epoch of another stream.
     pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Timeline) -> bool {
         self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }

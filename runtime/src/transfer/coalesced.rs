@@ -1,5 +1,5 @@
-//! [`broadcast_coalesced`]: many small buffers to several devices in few copies. [`combine_coalesced`]: other operations on
-//! them.
+//! [`broadcast_coalesced`]: copies many small buffers to several devices in few copies. [`combine_coalesced`]: other
+//! operations on many small buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// A good size in bytes for the buffers of [`broadcast_coalesced`]: 10 MiB, PyTorch's.
+/// A good size in bytes for the buffers of [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// The alignment of every slice in bytes, that of buffers.
+/// Alignment of every slice in bytes, equal to that of buffers.
 const ALIGNMENT: usize = 256;
 
-/// Where slices lie in a buffer, in their order.
+/// Ranges of slices in a buffer, in order.
 type Places = Vec<Range<usize>>;
 
-/// What [`broadcast_coalesced`] and [`combine_coalesced`] make of many buffers, on one device: slices of fewer, larger
+/// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many buffers as slices of fewer, larger
 /// buffers.
 #[derive(Debug)]
 pub struct Coalesced<T: DeviceCopy> {
     buffers: Vec<DeviceBuffer<T>>,
-    /// For each buffer.
+    /// Ranges of the slices in each buffer.
     places: Arc<[Places]>,
 }
 
 impl<T: DeviceCopy> Coalesced<T> {
-    /// A slice for each of them, in their order. Each begins at a multiple of 256 bytes.
+    /// Returns one slice per source buffer, in order. Each starts at a multiple of 256 bytes.
     pub fn slices(&self) -> Vec<DeviceSlice<'_, T>> {
         let pairs = self.buffers.iter().zip(&*self.places);
         pairs.flat_map(|(buffer, places)| places.iter().map(|place| buffer.slice(place.clone()))).collect()
     }
 
-    /// A slice for each of them, in their order, each to be written apart from the others.
+    /// Returns one mutable slice per source buffer, in order. They do not overlap.
     pub fn slices_mut(&mut self) -> Vec<DeviceSliceMut<'_, T>> {
         let mut slices = Vec::with_capacity(self.places.iter().map(Vec::len).sum());
         for (buffer, places) in self.buffers.iter_mut().zip(&*self.places) {
@@ -52,13 +52,13 @@ impl<T: DeviceCopy> Coalesced<T> {
     }
 }
 
-/// Copies many buffers to the devices of several streams, as [`broadcast`](super::collective::broadcast) does one. The
-/// results are in the streams' order.
+/// Copies many buffers to the devices of several streams, as [`broadcast`](super::collective::broadcast) does for one.
+/// The results are in the order of the streams.
 ///
-/// Buffers that follow each other are put together, on the home stream of the first of them, into a buffer of up to
-/// `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), which goes to each device in one copy. A larger one goes by
-/// itself, without the copy that puts it together. So `n` small buffers go to `m` devices in `n + m` copies, of which
-/// `m` are between devices, instead of `n * m`.
+/// Consecutive buffers are packed, on the home stream of the first of them, into a buffer of up to `buffer_bytes`
+/// ([`COALESCE_BYTES`] is a good choice). It is copied to each device in one copy. A buffer larger than that is copied
+/// on its own, without packing. So `n` small buffers are copied to `m` devices in `n + m` copies, of which `m` are
+/// between devices, instead of `n * m`.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -79,10 +79,11 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// # }
 /// ```
 ///
-/// Buffers of several types go together as bytes, `x.as_slice().cast::<u8>()?`, and the results back, `slice.cast()?`.
+/// Buffers of several types are packed together as bytes, `x.as_slice().cast::<u8>()?`, and the results converted back,
+/// `slice.cast()?`.
 ///
 /// # Errors
-/// As [`broadcast`](super::collective::broadcast).
+/// Same as [`broadcast`](super::collective::broadcast).
 #[track_caller]
 pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -116,18 +117,19 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     Ok(results)
 }
 
-/// Puts lists of buffers together, all in the same way, and combines what results: `combine` gets a slice for each list,
-/// of equal lengths, with the contents of the same buffers of each, and returns a buffer of that length. So an operation
-/// on many small buffers of several devices is done on few larger ones: `ops::reduce_add_coalesced` of the crate
-/// `warpsmith` is one.
+/// Packs lists of buffers, all in the same way, and combines the packed lists. `combine` receives one slice per list,
+/// of equal lengths, with the contents of the same buffers of each list. It returns a buffer of that length. So an
+/// operation on many small buffers of several devices runs on few larger ones: `ops::reduce_add_coalesced` of the crate
+/// `warpsmith` is an example.
 ///
-/// `lists` has a list for each device; the buffers at the same place of all lists have the same length. Buffers that
-/// follow each other are put together, on the home stream of the first of them, into a buffer of up to `buffer_bytes`; the
-/// elements between them are zero. A larger one is passed as it is.
+/// `lists` has one list per device; the buffers at the same index of all lists have the same length. Consecutive
+/// buffers are packed, on the home stream of the first of them, into a buffer of up to `buffer_bytes`; the elements
+/// between them are zero. A buffer larger than that is passed as it is.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without lists; [`Error::LengthMismatch`] for other numbers of buffers or other lengths of them, also of what `combine` returns;
-/// [`Error::DifferentDevices`] for buffers of one list on several devices; what `combine` returns; as [`Stream::copy`].
+/// [`Error::EmptyList`] without lists; [`Error::LengthMismatch`] if the lists differ in the number or lengths of their
+/// buffers, or if `combine` returns another length; [`Error::DifferentDevices`] if the buffers of one list are on
+/// several devices; the error of `combine`; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     lists: &[Vec<DeviceSlice<'_, T>>],
@@ -177,7 +179,7 @@ pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     Ok(Coalesced { buffers, places })
 }
 
-/// As [`pack`], on the home stream of the first source, with zeros between the sources.
+/// Same as [`pack`], on the home stream of the first source, with zeros between the sources.
 fn pack_with_zeros<T: DeviceCopy>(
     sources: &[DeviceSlice<'_, T>],
     places: &[Range<usize>],
@@ -193,9 +195,9 @@ fn pack_with_zeros<T: DeviceCopy>(
     Ok(target)
 }
 
-/// Which of the sources of these lengths go together, and where.
+/// Groups the sources of these lengths, and returns the range of each source in its group.
 fn groups<T>(lens: &[usize], buffer_bytes: usize) -> Vec<Places> {
-    // The least number of elements whose bytes are a multiple of the alignment.
+    // The smallest number of elements whose bytes are a multiple of the alignment.
     let step = ALIGNMENT >> size_of::<T>().trailing_zeros().min(ALIGNMENT.trailing_zeros());
     let mut groups = Vec::<Places>::new();
     for &len in lens {

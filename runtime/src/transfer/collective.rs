@@ -1,13 +1,13 @@
 //! Copies between one buffer and several, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`], and
 //! [`broadcast_coalesced`] for many small buffers.
 //!
-//! Guarantees: the host waits for nothing, but for the result of [`gather_to_host`]. Arguments are checked before the first
-//! copy is enqueued; by [`broadcast`], [`scatter`] and [`gather`] the memory of all results is allocated before it, too.
-//! Each copy runs on the home stream of its target, which is the stream that was given for it, after all earlier work on
-//! its source: results can be used, and sources be written or dropped, at once. The same device may be among the targets
-//! any number of times, also that of the source; each result has memory of its own.
+//! Guarantees: the host does not wait, except for the result of [`gather_to_host`]. Arguments are checked before the
+//! first copy is enqueued; [`broadcast`], [`scatter`] and [`gather`] also allocate the memory of all results before it.
+//! Each copy runs on the home stream of its target, which is the stream that was given for it, after all earlier work
+//! on its source. So results can be used, and sources written or dropped, at once. The same device may be among the
+//! targets any number of times, including the device of the source; each result has its own memory.
 //!
-//! | of `torch.cuda.comm` | here | into memory that is there |
+//! | `torch.cuda.comm` | this module | into existing memory |
 //! | --- | --- | --- |
 //! | `broadcast` | [`broadcast`] | [`broadcast_into`] |
 //! | `broadcast_coalesced` | [`broadcast_coalesced`] | |
@@ -15,12 +15,13 @@
 //! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
 //! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` of the crate `warpsmith`, which has the kernels | |
 //!
-//! A tensor whose sides are `s` is divided along side `d` by [`scatter_columns`], as a matrix: its rows are the product of
-//! the sides before `d`, its columns that of the others, and a chunk of `n` of side `d` has `n` times the product of the
-//! sides after it. Along the first side that is one row, so [`scatter`] does it.
+//! [`scatter_columns`] divides a tensor with sizes `s` along dimension `d`, as a matrix. The matrix has the product of
+//! the sizes before `d` as rows, and the product of the other sizes as columns. A chunk of `n` along dimension `d` has
+//! `n` times the product of the sizes after it as columns. For the first dimension that is one row, so [`scatter`] does
+//! it.
 //!
-//! A source on the host is copied to one of the devices first. How a copy gets from device to device is that of
-//! [`Stream::copy`]: over their link, or through page-locked memory where they do not reach each other.
+//! A source on the host is copied to one of the devices first. Copies between devices take the same path as
+//! [`Stream::copy`]: directly over their link, or through page-locked memory without peer access.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Copies a buffer to the devices of several streams: the results are in the streams' order, and made on them.
+/// Copies a buffer to the devices of several streams. The results are in the order of the streams, and allocated on
+/// them.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -55,7 +57,7 @@ use crate::stream::Stream;
 ///
 /// # Errors
 /// [`Error::EmptyList`] without streams; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of
-/// any of the devices; as [`Stream::copy`].
+/// any of the devices; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -67,9 +69,10 @@ pub fn broadcast<'s, T: DeviceCopy>(
     copies(streams, &vec![source; streams.len()])
 }
 
-/// Copies a buffer into others of its length, on any devices of its driver: each after all earlier work on both.
+/// Copies a buffer into others of its length, on any devices of its driver. Each copy runs after all earlier work on
+/// both.
 ///
-/// Nothing is copied unless all of them can be.
+/// Nothing is copied unless all copies are possible.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -91,8 +94,8 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without targets; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two drivers; as
-/// [`Stream::copy`].
+/// [`Error::EmptyList`] without targets; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two drivers;
+/// the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -108,11 +111,11 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     targets.iter_mut().try_for_each(|target| target.copy_from(source))
 }
 
-/// Divides a buffer among the devices of several streams: chunks that follow each other, in the streams' order.
+/// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
 ///
-/// With `chunk_lens` the chunks have these numbers of elements. Without, each has the source's length divided by
-/// the number of streams, rounded up, as with `torch.chunk`; the last ones are shorter or empty when the length is not
-/// divisible. Unlike there, there is a chunk for every stream.
+/// `chunk_lens` gives the number of elements of each chunk. Without it, each chunk has the source's length divided by
+/// the number of streams, rounded up, as in `torch.chunk`. The last chunks are shorter or empty if the length is not
+/// divisible. Unlike in `torch.chunk`, there is a chunk for every stream.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -137,7 +140,8 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::BadChunks`] unless there is a length for every stream and they add up to the source's; as [`broadcast`].
+/// [`Error::BadChunks`] unless there is one length per stream and they add up to the source's; the errors of
+/// [`broadcast`].
 #[track_caller]
 pub fn scatter<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -152,13 +156,13 @@ pub fn scatter<'s, T: DeviceCopy>(
     copies(streams, &chunks)
 }
 
-/// Divides a buffer among others, on any devices of its driver: their lengths add up to its own.
+/// Divides a buffer among others, on any devices of its driver. Their lengths add up to its own.
 ///
-/// Nothing is copied unless all chunks can be.
+/// Nothing is copied unless all copies are possible.
 ///
 /// # Errors
 /// [`Error::EmptyList`] without targets; [`Error::BadChunks`] unless the targets' lengths add up to the source's;
-/// [`Error::NoPeerAccess`] for devices of two drivers; as [`Stream::copy`].
+/// [`Error::NoPeerAccess`] for devices of two drivers; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -173,14 +177,14 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
     targets.iter_mut().zip(chunks).try_for_each(|(target, chunk)| target.copy_from(source.slice(chunk)))
 }
 
-/// Puts buffers of any devices together into one on the stream's device, in their order.
+/// Concatenates buffers of any devices, in order, into one buffer on the stream's device.
 ///
 /// `sources` are buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. All copies run on
-/// the stream, one after the other. See [`scatter`] for an example.
+/// the stream, one after another. See [`scatter`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::TooManyElements`];
-/// [`Error::OutOfMemory`]; as [`Stream::copy`].
+/// [`Error::EmptyList`] without sources; [`Error::NoPeerAccess`] for devices of two drivers;
+/// [`Error::TooManyElements`]; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -194,12 +198,12 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pack(stream, &sources, &ranges(sources.iter().map(DeviceSlice::len)).collect::<Vec<_>>())
 }
 
-/// Puts buffers of any devices together in one that is there, in their order: their lengths add up to its own.
+/// Concatenates buffers of any devices, in order, into an existing buffer. Their lengths add up to its length.
 ///
-/// Nothing is copied unless all of them can be.
+/// Nothing is copied unless all copies are possible.
 ///
 /// # Errors
-/// As [`gather`]; [`Error::LengthMismatch`].
+/// The errors of [`gather`]; [`Error::LengthMismatch`].
 #[track_caller]
 pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -215,7 +219,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources.iter().zip(places).try_for_each(|(source, place)| target.slice_mut(place).copy_from(*source))
 }
 
-/// Puts buffers of any devices together in host memory, in their order, after all earlier work on them: waits for it.
+/// Concatenates buffers of any devices, in order, in host memory, after all earlier work on them. Waits for the result.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -233,7 +237,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::TooManyElements`]; as [`DeviceSlice::to_host`].
+/// [`Error::EmptyList`] without sources; [`Error::TooManyElements`]; the errors of [`DeviceSlice::to_host`].
 #[track_caller]
 pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -252,13 +256,13 @@ pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     Ok(all)
 }
 
-/// Elements of all of these.
+/// Returns the total number of elements.
 fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
     let total = sources.iter().try_fold(0usize, |total, source| total.checked_add(source.len()));
     total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
 }
 
-/// The chunks of `len` elements for `count` streams: of these lengths, or of equal ones.
+/// Returns the chunks of `len` elements for `count` streams: with these lengths, or with equal ones.
 pub(super) fn chunks(
     lens: Option<&[usize]>,
     count: usize,
@@ -279,7 +283,7 @@ pub(super) fn chunks(
     Ok(ranges(lens.into_iter()))
 }
 
-/// A buffer with these sources at their places, which are in order.
+/// Returns a buffer with these sources at their ranges, which are in order.
 #[track_caller]
 pub(super) fn pack<T: DeviceCopy>(
     stream: &Stream,
@@ -293,7 +297,7 @@ pub(super) fn pack<T: DeviceCopy>(
     Ok(target)
 }
 
-/// Where pieces of these lengths lie that follow each other; the sum fits.
+/// Returns consecutive ranges of these lengths; the sum fits in a `usize`.
 pub(super) fn ranges(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = Range<usize>> {
     lens.scan(0, |end, len| {
         let start = *end;
@@ -302,7 +306,7 @@ pub(super) fn ranges(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = 
     })
 }
 
-/// A copy of each source on the stream at its place.
+/// Copies each source to a new buffer on the stream with the same index.
 #[track_caller]
 pub(super) fn copies<T: DeviceCopy>(
     streams: &[Stream],
@@ -318,7 +322,7 @@ pub(super) fn copies<T: DeviceCopy>(
     Ok(targets)
 }
 
-/// Fails unless there are streams, and their devices are behind the driver of the sources.
+/// Fails unless there are streams, and their devices have the same driver as the sources.
 pub(super) fn check_targets<T: DeviceCopy>(
     operation: &'static str,
     sources: &[DeviceSlice<'_, T>],
@@ -334,7 +338,7 @@ pub(super) fn check_list(operation: &'static str, list: &'static str, empty: boo
     if empty { Err(Error::EmptyList { operation, list }) } else { Ok(()) }
 }
 
-/// Fails unless both devices are behind one driver, as copies between them must be.
+/// Fails unless both devices have the same driver, which copies between them require.
 pub(super) fn check_drivers(source: &Device, target: &Device) -> Result<()> {
     if Arc::ptr_eq(source.raw().0, target.raw().0) {
         return Ok(());

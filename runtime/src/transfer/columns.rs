@@ -1,4 +1,4 @@
-//! [`scatter_columns`] and [`gather_columns`]: the columns of a matrix to several devices, and back.
+//! [`scatter_columns`] and [`gather_columns`]: distribute the columns of a matrix to several devices, and collect them.
 
 use super::collective::{check_drivers, check_list, chunks, ranges};
 use crate::device::observe::site;
@@ -7,13 +7,13 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice2};
 use crate::stream::Stream;
 
-/// Divides the columns of a matrix among the devices of several streams: each result has all rows of its columns, one
-/// after the other, without gaps.
+/// Divides the columns of a matrix among the devices of several streams. Each result has all rows of its columns, one
+/// after another, without gaps.
 ///
-/// `chunk_lens` are numbers of columns. Without them the columns are divided as [`scatter`](super::collective::scatter)
-/// divides elements.
-/// For a tensor of more sides, see [the module](super::collective). Columns for another device than the source's are put
-/// together on the source's device first.
+/// `chunk_lens` gives the number of columns of each chunk. Without it, the columns are divided as
+/// [`scatter`](super::collective::scatter) divides elements. For a tensor of more dimensions, see [the
+/// module](super::collective). Columns for a different device than the source's are packed on the source's device
+/// first.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -37,9 +37,9 @@ use crate::stream::Stream;
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without streams; [`Error::BadChunks`] unless there is a length for every stream and they add up to
-/// the columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of any of the devices; as
-/// [`Stream::copy`].
+/// [`Error::EmptyList`] without streams; [`Error::BadChunks`] unless there is one length per stream and they add up to
+/// the columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of any of the devices; the
+/// errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
     source: DeviceSlice2<'_, T>,
@@ -53,7 +53,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     let mut results = Vec::with_capacity(streams.len());
     let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.width())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
-        // As many elements as the source has at most, so the product is a `usize`.
+        // The product is at most the source's number of elements, so it fits in a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
     }
     for (result, chunk) in results.iter_mut().zip(chunks) {
@@ -71,7 +71,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     Ok(results)
 }
 
-/// The rows without their gaps, on the device that they are on.
+/// Returns the rows without gaps, on their device.
 fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     let stream = rows.elements().used(Access::Read).storage.stream().clone();
     let mut packed = DeviceBuffer::uninit(&stream, rows.height() * rows.width())?;
@@ -79,15 +79,16 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     Ok(packed)
 }
 
-/// Puts the columns of matrices of any devices side by side, in their order, in one buffer on the stream's device. All
-/// have the same number of rows.
+/// Concatenates the columns of matrices of any devices, in order, in one buffer on the stream's device. All have the
+/// same number of rows.
 ///
-/// Those of another device are put together there, unless they have no gaps, and copied to the stream's first. See [`scatter_columns`] for an example.
+/// A matrix on another device is packed there, unless it has no gaps, and then copied to the stream's device. See
+/// [`scatter_columns`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] for other numbers of rows; [`Error::NoPeerAccess`] for
-/// devices of two drivers; [`Error::TooManyElements`]; [`Error::BadExtents`] for more than 2^31 - 1 columns;
-/// [`Error::OutOfMemory`]; as [`Stream::copy`].
+/// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] if the numbers of rows differ;
+/// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::TooManyElements`]; [`Error::BadExtents`] for more than
+/// 2^31 - 1 columns; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn gather_columns<'s, T: DeviceCopy>(
     sources: impl IntoIterator<Item = DeviceSlice2<'s, T>>,

@@ -1,4 +1,4 @@
-//! Copies between device buffers and fills, on a stream of the caller's choice.
+//! Copies between device buffers, and memsets, on a stream that the caller selects.
 
 use super::peer::{self, Route};
 use crate::device::Device;
@@ -19,13 +19,13 @@ pub(super) struct Side<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from one buffer to another, after all earlier work on both. The host waits for nothing, and both
+    /// Enqueues a copy from one buffer to another, after all earlier work on both. The host does not wait, and both
     /// buffers may be dropped at once.
     ///
-    /// One of the two may be on another device than the stream. Then the copy goes directly where the devices reach
-    /// each other's memory, else in chunks through at most 8 MiB of page-locked host memory. Streams of both devices are
-    /// ordered as those of one are. Only devices of two drivers (a GPU and the emulated device) cannot wait for each
-    /// other: that is refused.
+    /// One of the two may be on a different device than the stream. Then the copy goes directly if the devices have
+    /// peer access, and otherwise in chunks through at most 8 MiB of page-locked host memory. Streams of both devices
+    /// are ordered like streams of one. Only devices of two drivers (a GPU and the emulated device) cannot wait for
+    /// each other: such a copy is refused.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -43,8 +43,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::DifferentDevices`] when neither buffer is on the stream's device;
-    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`]; [`Error::DifferentDevices`] if neither buffer is on the stream's device;
+    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; any driver error.
     ///
     /// [`Error::LengthMismatch`]: crate::Error::LengthMismatch
     /// [`Error::DifferentDevices`]: crate::Error::DifferentDevices
@@ -83,7 +83,7 @@ impl Stream {
     fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
         let kind = Kind::Copy(peer::CALL);
         // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
-        // overlap; both buffers note the stream, so neither is freed before the copy has run.
+        // overlap; both buffers record the stream, so neither is freed before the copy has run.
         storage::enqueue([&from.part, &to.part].into_iter(), self, kind, |driver, context| unsafe {
             let bytes = to.part.range.len();
             self.observed_copy(CopyDirection::DeviceToDevice, from.address.0, to.address.0, bytes, || {
@@ -92,11 +92,11 @@ impl Stream {
         })
     }
 
-    /// Enqueues setting every byte of a buffer to `value`, after all earlier work on it.
+    /// Enqueues a memset of every byte of a buffer to `value`, after all earlier work on it.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device;
-    /// whatever the driver reports.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device; any
+    /// driver error.
     #[track_caller]
     pub fn memset<'t, T: DeviceCopy>(
         &self,
@@ -110,8 +110,8 @@ impl Stream {
         if part.range.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range is borrowed exclusively, and the buffer notes the stream, so it is not freed before the
-        // work has run. Any bits are an element.
+        // SAFETY: the range is borrowed exclusively, and the buffer records the stream, so it is not freed before the
+        // work has run. Any bits are a valid element.
         part.enqueue(self, "Stream::memset", |driver, context| unsafe {
             let bytes = part.range.len();
             self.observed(

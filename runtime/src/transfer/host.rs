@@ -1,8 +1,8 @@
-//! Copies between host memory and a device that do not wait: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
+//! Asynchronous copies between host memory and a device: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 //!
-//! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver would
-//! make the host wait: a small copy at once, in the call or in [`Pending::wait`], a large one in [chunks](super::staged)
-//! that host functions copy in stream order.
+//! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver
+//! would block the host. A small copy is staged at once, in the call or in [`Pending::wait`]; a large one in
+//! [chunks](super::staged) that host functions copy in stream order.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
@@ -19,11 +19,11 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// The most bytes of memory that is not page-locked that the calling thread copies: that takes less time than a host
-/// function on the stream.
+/// Maximum number of bytes of pageable memory that the calling thread copies: that takes less time than a host function
+/// on the stream.
 const SMALL_BYTES: usize = 2 << 20;
 
-/// Which way a copy goes.
+/// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From the host to the device.
@@ -40,7 +40,7 @@ impl Direction {
         }
     }
 
-    /// The call that copies.
+    /// Name of the call that copies.
     pub fn call(self) -> &'static str {
         match self {
             Direction::Up => "Stream::copy_from_host",
@@ -48,7 +48,7 @@ impl Direction {
         }
     }
 
-    /// The device's part in the copy.
+    /// The device's role in the copy.
     pub fn side(self) -> &'static str {
         match self {
             Direction::Up => "the target",
@@ -75,11 +75,11 @@ impl DeviceSide<'_> {
         self.part.range.len()
     }
 
-    /// Enqueues a copy of `bytes` bytes from `offset` on.
+    /// Enqueues a copy of `bytes` bytes, starting at `offset`.
     ///
     /// # Safety
-    /// `host` is valid for `bytes` bytes until the copy has run, and nothing else uses them. They are within this
-    /// side, which is [begun](BufferUse::begin) on a stream that `stream` comes after.
+    /// `host` is valid for `bytes` bytes until the copy has run, and nothing else uses them. They are within this side,
+    /// whose use has [begun](BufferUse::begin) on a stream that `stream` comes after.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
         let (direction, from, to) = match self.direction {
@@ -88,7 +88,7 @@ impl DeviceSide<'_> {
         };
         stream.observed_copy(direction, from, to, bytes, || {
             stream.call(|driver, context| match self.direction {
-                // SAFETY: passed on from the caller; the device's memory is kept by its part.
+                // SAFETY: guaranteed by the caller; the device memory is kept by its part.
                 Direction::Up => unsafe {
                     driver.copy_to_device(context, device, host.cast(), bytes, handle)
                 },
@@ -100,13 +100,13 @@ impl DeviceSide<'_> {
         })
     }
 
-    /// Enqueues the copy of all of it on a stream.
+    /// Enqueues the copy of the whole side on a stream.
     ///
     /// # Safety
-    /// As for [`Self::copy`], but that nothing is begun.
+    /// Same as for [`Self::copy`], except that no use has begun.
     unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         let kind = Kind::HostCopy(self.direction.call());
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         storage::enqueue([&self.part].into_iter(), stream, kind, |_, _| unsafe {
             self.copy(stream, host, 0, self.bytes())
         })
@@ -116,8 +116,8 @@ impl DeviceSide<'_> {
 impl Stream {
     /// Enqueues a copy from host memory, which is moved into the copy, to a device.
     ///
-    /// The host waits for nothing. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied
-    /// at full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory, see the
+    /// The host does not wait. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied at
+    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory; see the
     /// [table](crate::transfer).
     ///
     /// ```
@@ -138,10 +138,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// With the memory: [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// Errors return the memory: [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
-    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); whatever the driver reports. When something was
-    /// enqueued before the error, the stream is waited for.
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any driver error. If something was enqueued
+    /// before the error, the call waits for the stream.
     #[track_caller]
     pub fn copy_from_host<'d, H: HostMemory>(
         &self,
@@ -162,7 +162,7 @@ impl Stream {
 
     /// Enqueues a copy from a device to host memory, which is moved into the copy.
     ///
-    /// The host waits for nothing. See [`Self::copy_from_host`] and the [table](crate::transfer).
+    /// The host does not wait. See [`Self::copy_from_host`] and the [table](crate::transfer).
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -178,7 +178,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::copy_from_host`].
+    /// Same as [`Self::copy_from_host`].
     #[track_caller]
     pub fn copy_to_host<'d, H: HostMemory>(
         &self,
@@ -212,7 +212,7 @@ impl Stream {
             let address = memory.target();
             let kept = memory.keep(self);
             // SAFETY: the memory has the side's size. It is moved into the pending copy, and its block is kept for the
-            // stream also when that is dropped.
+            // stream even if that copy is dropped.
             let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
             (enqueued, HostSide::Own(memory))
         } else if side.bytes() <= SMALL_BYTES {
@@ -232,7 +232,7 @@ impl Stream {
         Pending::settle(self, enqueued, event, held)
     }
 
-    /// Checks a copy before anything is enqueued. Returns the event to record behind it.
+    /// Checks a copy before anything is enqueued. Returns the event to record after it.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) = match side.direction {
             Direction::Up => (side.elements, elements),
@@ -249,7 +249,7 @@ impl Stream {
         self.check_device(side.device, what)
     }
 
-    /// Enqueues a copy of a small piece, through page-locked memory of the same size.
+    /// Enqueues a small copy, staged through page-locked memory of the same size.
     fn through<H: HostMemory>(
         &self,
         side: &DeviceSide<'_>,
@@ -261,7 +261,7 @@ impl Stream {
             unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
         }
         // SAFETY: the staging memory has the same size. Nothing uses it before the copy has run, and its block is kept
-        // for the stream also when it is dropped.
+        // for the stream even if it is dropped.
         let enqueued =
             staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
         let held = match side.direction {
@@ -272,9 +272,9 @@ impl Stream {
     }
 }
 
-/// Fills host memory from the page-locked memory that its copy went to.
+/// Fills host memory from the page-locked memory into which its copy went.
 fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
     // SAFETY: both have the same size, which was checked when the copy was enqueued. The copy has run, so it wrote all
-    // of them; any bits are an element.
+    // of them; any bits are a valid element.
     unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
 }

@@ -1,9 +1,9 @@
 //! Copying large pieces of host memory with several threads.
 //!
-//! One core copies more slowly than a device's link takes: about 10 GB/s against 55 GB/s. So a few threads of the
-//! process help, which start with the first large copy and sleep between copies. The caller copies too, and waits for
-//! pieces that were begun, never for a helper to begin: with all helpers busy, or none available, it copies
-//! everything itself.
+//! One core copies more slowly than a device's link: about 10 GB/s against 55 GB/s. So a few helper threads of the
+//! process start with the first large copy and sleep between copies. The caller copies too. It waits for pieces that
+//! were started, never for a helper to start: if all helpers are busy, or none is available, it copies everything
+//! itself.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -12,9 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-/// The most threads that copy one piece of memory, the caller among them. More take longer to wake than they save.
+/// Maximum number of threads that copy one piece of memory, including the caller. More take longer to wake than they
+/// save.
 const MOST_THREADS: usize = 4;
-/// The number of bytes that a thread takes at a time.
+/// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
 /// An active copy.
@@ -22,14 +23,14 @@ struct Job {
     target: *mut u8,
     source: *const u8,
     bytes: usize,
-    /// The next piece that no thread has begun.
+    /// The next piece that no thread has started.
     next: AtomicUsize,
     done: AtomicUsize,
 }
 
-// SAFETY: the code that makes a job promises that any thread may copy its pieces.
+// SAFETY: the code that creates a job promises that any thread may copy its pieces.
 unsafe impl Send for Job {}
-// SAFETY: as above; each piece is begun by one thread.
+// SAFETY: as above; each piece is started by one thread.
 unsafe impl Sync for Job {}
 
 impl Job {
@@ -37,7 +38,7 @@ impl Job {
         self.bytes.div_ceil(PIECE_BYTES)
     }
 
-    /// Copies pieces until all are begun.
+    /// Copies pieces until all are started.
     fn help(&self) {
         loop {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
@@ -46,23 +47,23 @@ impl Job {
             }
             let start = piece * PIECE_BYTES;
             let bytes = PIECE_BYTES.min(self.bytes - start);
-            // SAFETY: the piece is within both ranges, which the maker of the job keeps until all pieces are done, and
-            // this thread alone has begun it.
+            // SAFETY: the piece is within both ranges, which the creator of the job keeps until all pieces are done,
+            // and only this thread has started it.
             unsafe { self.target.add(start).copy_from_nonoverlapping(self.source.add(start), bytes) };
             self.done.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-/// How long a helper looks for the next copy before it sleeps. Waking takes tens of microseconds, more on virtual
-/// machines, and the chunks of a large copy follow each other within that time.
+/// Time for which a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, longer on
+/// virtual machines, and the chunks of a large copy follow each other within that time.
 const AWAKE: Duration = Duration::from_micros(150);
 
 /// The helping threads.
 struct Helpers {
     threads: usize,
     jobs: Mutex<VecDeque<Arc<Job>>>,
-    /// How many there are, for helpers that are awake.
+    /// Number of queued jobs, for helpers that are awake.
     waiting: AtomicUsize,
     more: Condvar,
 }
@@ -79,7 +80,7 @@ impl Helpers {
                 more: Condvar::new(),
             }));
             for _ in 0..wanted {
-                // Without a thread there is one helper less.
+                // If a thread cannot be created, there is one helper fewer.
                 let _ = Builder::new().name("warpsmith-copy".to_owned()).spawn(|| helpers.work());
             }
             helpers
@@ -90,7 +91,7 @@ impl Helpers {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes this number of helpers.
+    /// Queues a job for this number of helpers, and wakes them.
     fn ask(&self, job: &Arc<Job>, count: usize) {
         let count = count.min(self.threads);
         let mut jobs = self.jobs();
@@ -123,17 +124,18 @@ impl Helpers {
 /// Copies `bytes` bytes; the copy is complete when this returns.
 ///
 /// # Safety
-/// Both ranges are valid for `bytes` bytes and do not overlap; meanwhile nothing writes to them or reads the target.
+/// Both ranges are valid for `bytes` bytes and do not overlap; during the copy nothing else writes to them or reads the
+/// target.
 pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     if bytes <= 2 * PIECE_BYTES {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { target.copy_from_nonoverlapping(source, bytes) };
     }
     let job = Job { target, source, bytes, next: AtomicUsize::new(0), done: AtomicUsize::new(0) };
     let job = Arc::new(job);
     Helpers::get().ask(&job, job.pieces() - 1);
     job.help();
-    // Pieces that helpers have begun. A helper that comes later finds none and touches nothing.
+    // Waits for pieces that helpers have started. A helper that comes later finds none and touches nothing.
     while job.done.load(Ordering::Acquire) < job.pieces() {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! [`HostMemory`]: what can be moved into a copy between host and device.
+//! [`HostMemory`]: memory that can be moved into a copy between host and device.
 
 use crate::error::Result;
 use crate::memory::{DeviceCopy, PinnedBuffer, PinnedRange};
@@ -10,8 +10,8 @@ use self::sealed::Memory;
 /// [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
 /// # Safety
-/// It cannot be implemented elsewhere. The memory that the methods of the sealed trait name is the value's own, stays
-/// where it is when the value is moved, and has no elements that must be dropped.
+/// The trait cannot be implemented elsewhere. The value owns the memory that the methods of the sealed trait return.
+/// The memory stays in place when the value is moved, and has no elements that must be dropped.
 pub unsafe trait HostMemory: Memory + Send + 'static {
     /// The type of the elements.
     type Element: DeviceCopy;
@@ -22,7 +22,7 @@ pub(super) mod sealed {
 
     /// The memory without its type.
     pub trait Memory {
-        /// Whether the device reaches it: else it is copied through memory that it reaches.
+        /// True if the device can access the memory; otherwise the copy is staged through memory that it can access.
         const PINNED: bool;
         /// The number of elements.
         fn elements(&self) -> usize;
@@ -30,7 +30,7 @@ pub(super) mod sealed {
         fn source(&self) -> *const u8;
         /// The address of the first element, for writing.
         fn target(&mut self) -> *mut u8;
-        /// Keeps pinned memory from being reused until the stream has passed what is enqueued.
+        /// Prevents pinned memory from being reused before the stream has passed the enqueued work.
         fn keep(&self, stream: &Stream) -> Result<()>;
     }
 }

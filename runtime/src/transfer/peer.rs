@@ -1,15 +1,16 @@
-//! Copies between two devices: directly, or through page-locked host memory where they do not reach each other.
+//! Copies between two devices: directly, or through page-locked host memory without peer access.
 //!
-//! Two streams take part in a staged copy, one of each device: the caller's and one from the other device's pool. Two
-//! pieces of page-locked memory take turns, so one chunk leaves the source while the one before goes into the target:
+//! A staged copy uses two streams, one per device: the caller's, and one from the other device's pool. It alternates
+//! between two pieces of page-locked memory, so one chunk leaves the source while the previous one goes into the
+//! target:
 //!
 //! ```text
 //! a stream of the source's device | chunk 0 out | chunk 1 out | chunk 2 out | ...
 //! a stream of the target's device               | chunk 0 in  | chunk 1 in  | ...
 //! ```
 //!
-//! Events order the two: a chunk goes in after it came out, and out after what was in its memory before has gone in.
-//! The host enqueues all of it and waits for nothing.
+//! Events order the two streams. A chunk goes in after it came out. It comes out after the previous contents of its
+//! memory have gone in. The host enqueues all of it and does not wait.
 
 use std::sync::Arc;
 
@@ -25,22 +26,22 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
-/// The call, in errors of captures.
+/// Name of the call, in errors of captures.
 pub(super) const CALL: &str = "Stream::copy";
 
-/// How a copy gets from one buffer to another.
+/// Route of a copy from one buffer to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     /// Within the stream's device.
     Here,
-    /// Between two devices, by the devices.
+    /// Between two devices, directly (peer-to-peer).
     Direct,
-    /// Between two devices, through host memory. The source is on the stream's device if it goes outward.
+    /// Between two devices, through host memory. `outward` is true if the source is on the stream's device.
     Staged { outward: bool },
 }
 
 impl Route {
-    /// The route of a copy on a stream, or why there is none.
+    /// Returns the route of a copy on a stream, or the error if there is none.
     pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
         let own = stream.device();
         let (own_driver, own_context) = own.raw();
@@ -68,13 +69,14 @@ impl Route {
     }
 }
 
-/// Enqueues a copy by the devices.
+/// Enqueues a direct (peer-to-peer) copy.
 pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
     let (mut copied, kind) = (Ok(()), Kind::HostCopy(CALL));
     // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not overlap;
-    // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
+    // both buffers record the stream, so neither is freed before the copy has run. The stream is of one of the
+    // contexts.
     storage::enqueue([&from.part, &to.part].into_iter(), stream, kind, |driver, context| unsafe {
         copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {
             driver.copy_peer(context, target, source, bytes, stream.handle())
@@ -84,12 +86,12 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// The error to report for a call that names two devices: that one of them is lost, or the error itself.
+/// Returns the error to report for a call that names two devices: the fault of the lost device, or the error itself.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;
     }
-    // The call does not say which of the two has stopped. One that has fails in every call.
+    // The call does not say which of the two has stopped. A stopped device fails in every call.
     let lost = devices.into_iter().find_map(|device| device.memory_info().err());
     lost.unwrap_or_else(|| match stream.device().call(|_, _| Err::<(), _>(error.clone())) {
         Ok(()) => error,
@@ -97,7 +99,7 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     })
 }
 
-/// Enqueues a copy through host memory. When this fails, none of it still runs.
+/// Enqueues a copy through host memory. After a failure, none of it is still running.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     tracing::debug!(
         from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),
@@ -107,7 +109,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
         let staging = PinnedBuffer::uninit(stream.device(), CHUNK_BYTES.min(to.part.range.len() - start))?;
-        // This stream ends behind the other one.
+        // This stream finishes after the other one.
         staging.record_use(stream)?;
         lanes.push(staging);
     }
@@ -117,7 +119,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         });
     if enqueued.is_err() {
         for stream in [stream, &other] {
-            // Nothing of the stream runs afterwards.
+            // Nothing on the stream runs after this.
             stream.wait_idle();
         }
     }
@@ -134,7 +136,7 @@ fn enqueue_staged(
 ) -> Result<()> {
     let (out, into) = if outward { (stream, other) } else { (other, stream) };
     other.wait_stream(stream)?;
-    // Recorded when what is in a lane's memory has gone into the target.
+    // Recorded when the contents of a lane's memory have gone into the target.
     let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
     let total = to.part.range.len();
     for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
@@ -142,8 +144,8 @@ fn enqueue_staged(
         out.wait_event(free)?;
         let (host, device) = (staging.address(), from.address.offset(start));
         out.observed_copy(CopyDirection::DeviceToHost, device.0, host.addr() as u64, bytes, || {
-            // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This one has
-            // waited until what was in it has gone into the target. The source's range is kept by its part.
+            // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This stream
+            // has waited until the previous contents have gone into the target. The source's range is kept by its part.
             out.call(|driver, context| unsafe {
                 driver.copy_to_host(context, host.cast(), device, bytes, out.handle())
             })

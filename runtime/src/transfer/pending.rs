@@ -1,6 +1,6 @@
-//! [`Pending`]: a copy that was enqueued, with the host memory that it uses.
+//! [`Pending`]: an enqueued copy, with the host memory that it uses.
 //!
-//! The memory is returned when neither a device nor a host function can use it any more, also when the copy failed.
+//! The memory is returned when neither a device nor a host function can use it, even if the copy failed.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,15 +15,15 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// An enqueued copy. It owns the host memory until it is done. [`Pending::wait`] returns the memory, and so does
-/// awaiting the copy, without blocking the thread: `pending.await`.
+/// An enqueued copy. It owns the host memory until the copy is done. [`Pending::wait`] returns the memory, and so does
+/// `pending.await`, which does not block the thread.
 ///
-/// Dropping it lets the copy run on; the memory is kept until then.
+/// Dropping it lets the copy continue; the memory is kept until then.
 #[must_use = "`wait` returns the host memory"]
 pub struct Pending<H> {
     held: HostSide<H>,
     stream: Stream,
-    /// Recorded on the stream after the copy.
+    /// Event recorded on the stream after the copy.
     event: Event,
 }
 
@@ -37,11 +37,11 @@ pub struct CopyFailed<H> {
 
 /// Host memory during a copy.
 pub(super) enum HostSide<H> {
-    /// It is exclusive, because it was moved here.
+    /// Exclusive memory, because it was moved here.
     Own(H),
-    /// Host functions use it too.
+    /// Memory that host functions use too.
     Shared(Arc<SharedHost<H>>),
-    /// It is filled from page-locked memory when the copy is done.
+    /// Memory that is filled from page-locked memory when the copy is done.
     Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
 }
 
@@ -53,14 +53,14 @@ impl<H> SharedHost<H> {
         Arc::new(Self(Mutex::new(Some(memory))))
     }
 
-    /// The memory, to be used while the guard lives; `None` once it was taken back.
+    /// Locks the memory while the guard lives; `None` once the memory was taken back.
     pub fn lock(&self) -> MutexGuard<'_, Option<H>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<H> HostSide<H> {
-    /// The memory, of a copy that was not done. Nothing that was enqueued on a device uses it any more.
+    /// Returns the memory of a copy that did not complete. No work enqueued on a device may still use it.
     fn take(self) -> H {
         match self {
             HostSide::Own(memory) | HostSide::Behind { memory, .. } => memory,
@@ -71,7 +71,7 @@ impl<H> HostSide<H> {
         }
     }
 
-    /// The memory, of a copy that is done.
+    /// Returns the memory of a copy that is done.
     fn finish(self) -> H {
         match self {
             HostSide::Behind { mut memory, staging, fill } => {
@@ -84,7 +84,7 @@ impl<H> HostSide<H> {
 }
 
 impl<H> Pending<H> {
-    /// The copy whose result is `enqueued`, with the memory that it uses. `event` was not recorded yet.
+    /// Creates the copy from the result of enqueueing it and the memory that it uses. `event` was not recorded yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,
@@ -97,18 +97,19 @@ impl<H> Pending<H> {
         }
     }
 
-    /// Makes later work on a stream wait for the copy, and for nothing that was enqueued behind it. Buffers order their
-    /// uses by themselves; this spares the wait that would be inserted later, and is for what buffers do not see.
+    /// Makes later work on a stream wait for the copy, but not for work that was enqueued after it. Buffers order their
+    /// uses automatically. This call spares the wait that would be inserted later, and orders uses that buffers do not
+    /// track.
     ///
     /// # Errors
-    /// As [`Stream::wait_event`].
+    /// Same as [`Stream::wait_event`].
     #[track_caller]
     pub fn make_wait(&self, stream: &Stream) -> Result<()> {
         let _site = site();
         stream.wait_event(&self.event)
     }
 
-    /// Whether the copy is done.
+    /// Returns true if the copy is done.
     ///
     /// # Errors
     /// A fault of a kernel that was running.
@@ -122,7 +123,7 @@ impl<H> Pending<H> {
     /// A fault of a kernel that was running, with the memory.
     ///
     /// # Panics
-    /// In a [host function](Stream::host_function), which cannot wait; the memory is kept for the copy then.
+    /// In a [host function](Stream::host_function), which cannot wait; then the memory is kept for the copy.
     #[track_caller]
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
         let _site = site();
@@ -138,19 +139,20 @@ impl<H> Pending<H> {
 /// A future that is ready with the host memory when the copy is done: `pending.await`.
 ///
 /// It blocks no thread: see [`Reached`](crate::event::Reached). Dropping it is dropping the [`Pending`]. Only after an
-/// error does it wait, until the device no longer uses the memory, and return it with the error.
+/// error does it wait, until the device no longer uses the memory, and return the memory with the error.
 ///
 /// # Panics
-/// Its poll, in a [host function](Stream::host_function), as [`Pending::wait`]; the memory is kept for the copy then.
+/// If it is polled in a [host function](Stream::host_function), as [`Pending::wait`]; then the memory is kept for the
+/// copy.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PendingFuture<H> {
     // Dropped before the event.
     waiter: Waiter,
-    /// `None` when it has been ready.
+    /// `None` after the future was ready.
     pending: Option<Pending<H>>,
 }
 
-// Nothing is pinned in it.
+// Nothing in it is pinned.
 impl<H> Unpin for PendingFuture<H> {}
 
 impl<H> Future for PendingFuture<H> {
@@ -193,9 +195,9 @@ fn check_can_wait() {
 }
 
 impl<H> CopyFailed<H> {
-    /// Returns the memory after an error, of a copy that may still run.
+    /// Returns the memory after an error of a copy that may still be running.
     fn after(stream: &Stream, error: Error, held: HostSide<H>) -> Self {
-        // Nothing of the stream runs afterwards.
+        // Nothing on the stream runs after this.
         stream.wait_idle();
         Self { error, memory: held.take() }
     }

@@ -1,5 +1,4 @@
-//! Copies of rows that lie apart, as those of a part of a matrix do: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or
-//! [`PinnedRows`].
+//! Pitched copies of rows, such as a part of a matrix: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -23,16 +22,16 @@ use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
 
-/// Rows of page-locked memory. They own the buffer, and are a slice of all its elements (of a [`PinnedRange`], those of
-/// the range) to the program, those between the rows among them.
+/// Rows of page-locked memory, which own the buffer. The program accesses them as a slice of all elements of the buffer
+/// (or of the [`PinnedRange`]), including those between the rows.
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
     extents: Extents2,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// The buffer as `height` rows of `width` elements, one every `pitch` elements from the first. What lies between the
-    /// rows and after the last is not copied. [`PinnedRows::into_buffer`] returns the buffer.
+    /// Interprets the buffer as `height` rows of `width` elements, one every `pitch` elements from the first. Elements
+    /// between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
     /// [`Error::BadExtents`], with the buffer, as for
@@ -53,7 +52,7 @@ impl<T: DeviceCopy> PinnedRange<T> {
     /// The range as rows: see [`PinnedBuffer::into_rows`].
     ///
     /// # Errors
-    /// As [`PinnedBuffer::into_rows`], with the range.
+    /// The errors of [`PinnedBuffer::into_rows`], with the range.
     pub fn into_rows(
         self,
         width: usize,
@@ -68,22 +67,22 @@ impl<T: DeviceCopy> PinnedRange<T> {
 }
 
 impl<T: DeviceCopy> PinnedRows<T> {
-    /// Elements of a row.
+    /// Number of elements per row.
     pub fn width(&self) -> usize {
         self.extents.width() as usize
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn height(&self) -> usize {
         self.extents.height() as usize
     }
 
-    /// Elements from the beginning of a row to that of the next.
+    /// Number of elements from the start of a row to the start of the next.
     pub fn pitch(&self) -> usize {
         self.extents.pitch() as usize
     }
 
-    /// The whole buffer.
+    /// Returns the whole buffer.
     pub fn into_buffer(self) -> PinnedBuffer<T> {
         self.memory.into_buffer()
     }
@@ -114,14 +113,14 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
     }
 }
 
-/// Fails unless there are as many rows, of as many elements.
+/// Fails unless both have the same number of rows, and of elements per row.
 fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
     let of = |extents: Extents2| (extents.height() as usize, extents.width() as usize);
     let (left, right) = (of(target), of(source));
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-/// A copy between places with these extents; `None` when there is nothing to copy.
+/// Returns a copy between places with these extents; `None` if there is nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
     let pitch = |extents: Extents2| (extents.pitch() as usize).saturating_mul(size_of::<T>());
     let (row_bytes, rows) = (to.width() as usize * size_of::<T>(), to.height() as usize);
@@ -147,8 +146,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; whatever the
-    /// driver reports.
+    /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; any driver
+    /// error.
     #[track_caller]
     pub fn copy_rows<T: DeviceCopy>(
         &self,
@@ -164,19 +163,19 @@ impl Stream {
         let Some(copy) = rows_copy::<T>((places.0, to), (places.1, from)) else { return Ok(()) };
         let (source, target) = (source.elements(), target.into_elements());
         let parts = [&source.used(Access::Read), &target.used()];
-        // SAFETY: the rows are within both slices and those of one side do not overlap; the source is shared and the
-        // target exclusive, so the two do not overlap; both buffers note the stream, so neither is freed before the
+        // SAFETY: the rows are within both slices, and those of one side do not overlap. The source is shared and the
+        // target exclusive, so the two do not overlap. Both buffers record the stream, so neither is freed before the
         // copy has run.
         storage::enqueue(parts.into_iter(), self, Kind::Copy("Stream::copy_rows"), |driver, context| unsafe {
             self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
         })
     }
 
-    /// Enqueues a copy of rows from page-locked memory, which is moved into the copy, to a device. The host waits for
-    /// nothing.
+    /// Enqueues a copy of rows from page-locked memory, which is moved into the copy, to a device. The host does not
+    /// wait.
     ///
     /// # Errors
-    /// As [`Self::copy_rows`], with the memory.
+    /// The errors of [`Self::copy_rows`], with the memory.
     #[track_caller]
     pub fn copy_rows_from_host<T: DeviceCopy>(
         &self,
@@ -198,11 +197,11 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, source)
     }
 
-    /// Enqueues a copy of rows from a device to page-locked memory, which is moved into the copy. The host waits for
-    /// nothing.
+    /// Enqueues a copy of rows from a device to page-locked memory, which is moved into the copy. The host does not
+    /// wait.
     ///
     /// # Errors
-    /// As [`Self::copy_rows`], with the memory.
+    /// The errors of [`Self::copy_rows`], with the memory.
     #[track_caller]
     pub fn copy_rows_to_host<T: DeviceCopy>(
         &self,
@@ -224,7 +223,7 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, target)
     }
 
-    /// As [`Self::observed`], for a copy of rows.
+    /// Same as [`Self::observed`], for a copy of rows.
     fn observed_rows<E>(&self, copy: RowsCopy, call: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let direction = match (copy.src, copy.dst) {
             (Place::Host(_), _) => CopyDirection::HostToDevice,
@@ -238,7 +237,7 @@ impl Stream {
         self.observed_copy(direction, address(copy.src), address(copy.dst), copy.row_bytes * copy.rows, call)
     }
 
-    /// The shapes are those of the target and the source.
+    /// Enqueues a copy of rows between host and device. `shapes` are the extents of the target and the source.
     fn rows_between_host_and_device<T: DeviceCopy>(
         &self,
         side: &DeviceSide<'_>,
@@ -255,9 +254,9 @@ impl Stream {
         let enqueued = copy.map_or(Ok(()), |copy| {
             memory.memory.buffer().record_use(self)?;
             let kind = Kind::HostCopy(side.direction.call());
-            // SAFETY: the rows are within both sides and those of one side do not overlap. The host's memory is moved
-            // into the pending copy, and its block is kept for the stream also when that is dropped; the device's is
-            // borrowed, exclusively where it is written, and noted.
+            // SAFETY: the rows are within both sides, and those of one side do not overlap. The host memory is moved
+            // into the pending copy, and its block is kept for the stream even if that copy is dropped. The device
+            // memory is borrowed, exclusively if it is written, and its use is recorded.
             storage::enqueue([&side.part].into_iter(), self, kind, |driver, context| unsafe {
                 self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })

@@ -1,15 +1,15 @@
-//! Copies between a device and host memory that it does not reach, in chunks through page-locked memory.
+//! Copies between a device and host memory that it cannot access, in chunks through page-locked memory.
 //!
-//! A chunk is copied between host memory and page-locked memory by a host function, and between that and the device by
-//! the device, in the order of a stream. Two streams, each with page-locked memory of its own for a chunk, take turns,
-//! so the host copies one chunk while the device copies another:
+//! A host function copies a chunk between host memory and page-locked memory, and the device copies it between
+//! page-locked memory and device memory, in stream order. Two streams alternate, each with its own page-locked memory
+//! for a chunk, so the host copies one chunk while the device copies another:
 //!
 //! ```text
 //! the caller's stream   | chunk 0: host | device | chunk 2: host | device | ... wait for the other stream
 //! one from the pool             | chunk 1: host | device | chunk 3: host | device |
 //! ```
 //!
-//! Both come after what is before on the caller's stream, and what is enqueued there later comes after both.
+//! Both come after earlier work on the caller's stream, and work that is enqueued there later comes after both.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
-/// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice this number.
+/// Maximum number of bytes that are copied through page-locked memory at a time. A copy uses at most twice this number.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// The fewest chunks of a copy, so that the host and the device work side by side,
+/// Minimum number of chunks per copy, so that the host and the device work in parallel.
 const CHUNKS: usize = 4;
-/// unless they were smaller than this: calling a host function takes the stream some time.
+/// Minimum size of a chunk, even if there are fewer than `CHUNKS`: calling a host function takes the stream some time.
 const LEAST_CHUNK_BYTES: usize = 512 << 10;
 
-/// The bytes of a chunk of a copy.
+/// Returns the chunk size of a copy in bytes.
 fn chunk_bytes(bytes: usize) -> usize {
     bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
 }
@@ -47,13 +47,13 @@ struct Staging(*mut u8);
 // SAFETY: it is an address; each use states its own conditions.
 unsafe impl Send for Staging {}
 
-/// A stream of the device's pool that is another than this one.
+/// Returns a stream of the device's pool other than this one.
 pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
 }
 
-/// The resources of a copy of `bytes` bytes on a stream. Nothing is enqueued.
+/// Creates the resources of a copy of `bytes` bytes on a stream. Nothing is enqueued.
 pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     let device = stream.device();
     let lane = |stream: Stream| -> Result<Lane> {
@@ -68,7 +68,7 @@ pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// Enqueues a copy between shared memory and a device. When this fails, none of it still runs.
+/// Enqueues a copy between shared memory and a device. After a failure, none of it is still running.
 pub(super) fn enqueue<H: HostMemory>(
     side: &DeviceSide<'_>,
     lanes: &[Lane],
@@ -83,7 +83,7 @@ pub(super) fn enqueue<H: HostMemory>(
     );
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
-            // Nothing of the stream runs afterwards.
+            // Nothing on the stream runs after this.
             stream.wait_idle();
         }
     }
@@ -103,8 +103,8 @@ fn enqueue_chunks<H: HostMemory>(
         if side.direction == Direction::Up {
             lane.exchange(side.direction, shared, start, bytes)?;
         }
-        // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are of this
-        // stream too, whose work runs in order. The streams come after the beginning of the part.
+        // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are on this
+        // stream too, whose work runs in order. The streams come after the start of the part's use.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
         if side.direction == Direction::Down {
             lane.exchange(side.direction, shared, start, bytes)?;
@@ -129,7 +129,7 @@ impl Lane {
     }
 }
 
-/// Copies a chunk between shared memory and staging memory; nothing once the memory was taken back.
+/// Copies a chunk between shared memory and staging memory; does nothing once the memory was taken back.
 ///
 /// # Safety
 /// The chunk is within the shared memory. The staging memory is valid for its length and nothing else uses it.
@@ -143,7 +143,7 @@ unsafe fn exchange<H: HostMemory>(
     let mut memory = shared.lock();
     let Some(memory) = &mut *memory else { return };
     match direction {
-        // SAFETY: passed on from the caller; the shared memory is locked.
+        // SAFETY: guaranteed by the caller; the shared memory is locked.
         Direction::Up => unsafe { host_copy::copy(staging.0, memory.source().add(start), bytes) },
         // SAFETY: as above.
         Direction::Down => unsafe { host_copy::copy(memory.target().add(start), staging.0, bytes) },

@@ -1,9 +1,9 @@
-//! Tests that need a process of their own: for its environment, to fork, to lose a device, or to end with it.
+//! Support for tests that need their own process: for its environment, to fork, to lose a device, or to end with it.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// The enclosing test's name in the test harness.
+/// Name of the enclosing test in the test harness.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -11,8 +11,9 @@ macro_rules! this_test {
     }};
 }
 
-/// Runs the enclosing test again, in a process of its own with these environment variables. In that process it
-/// is `None` at once, and the test does its work; in this one it is what the process wrote, once that has passed.
+/// Runs the enclosing test again, in a separate process with these environment variables. In that process it returns
+/// `None` at once, and the test does its work. In the original process it returns the child's output, after the child
+/// has passed.
 ///
 /// ```ignore
 /// #[test]
@@ -28,7 +29,7 @@ macro_rules! alone {
     }};
 }
 
-/// As [`alone!`], for a test that has nothing to do once it has passed in its own process.
+/// Like [`alone!`], for a test that has nothing to do after it has passed in its own process.
 #[allow(unused_macros, reason = "each program uses some of it")]
 macro_rules! only_alone {
     ($($environment:tt)*) => {
@@ -41,20 +42,20 @@ macro_rules! only_alone {
 #[allow(unused_imports, reason = "each program uses some of it")]
 pub(crate) use {alone, only_alone, this_test};
 
-/// Without the name of the program, which comes first, and that of the function within the test.
+/// Strips the leading program name and the name of the function within the test.
 pub fn test_of(function: &str) -> &str {
     let path = function.split_once("::").and_then(|(_, path)| path.rsplit_once("::"));
     path.expect("the path of a function in a test").0
 }
 
-/// A command that runs one test of this program, also one that is ignored unless asked for.
+/// Command that runs one test of this program, even if it is ignored by default.
 pub fn command(test: &str) -> Command {
     let mut program = Command::new(std::env::current_exe().expect("the path of this program"));
     program.args(["--exact", test, "--include-ignored", "--nocapture"]);
     program
 }
 
-/// See [`alone!`].
+/// Runs a test in a separate process; see [`alone!`].
 #[track_caller]
 pub fn run(test: &str, environment: &[(&str, &OsStr)]) -> Option<String> {
     const ALONE: &str = "WARPSMITH_TEST_ALONE";

@@ -1,4 +1,4 @@
-//! Kernels that do nothing and one that waits, for GPUs and the emulated device.
+//! Kernels that do nothing, and one that waits, for GPUs and the emulated device.
 #![allow(dead_code, reason = "each program launches some of them")]
 
 use gpu_spec::image::{
@@ -8,7 +8,7 @@ use gpu_spec::param::{Pointer, PointerMut, Value};
 use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::GpuImage;
 
-/// The kernels for a GPU.
+/// PTX of the kernels.
 pub const PTX: &[u8] = b".version 7.0
 .target sm_80
 .address_size 64
@@ -60,7 +60,7 @@ const CODE: CodeForm = CodeForm {
     hash: 1,
 };
 
-// SAFETY: the records are of the PTX above, whose kernels do nothing, or wait.
+// SAFETY: the records belong to the PTX above, whose kernels do nothing, or wait.
 pub static IMAGE: GpuImage = unsafe {
     GpuImage::new(ImageSpec {
         package: PACKAGE,
@@ -89,7 +89,7 @@ macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $symbol:literal, ($($marker:ident),*)) => {
         $(#[$doc])*
         pub struct $name;
-        // SAFETY: the parameters are those of the spec, and the kernel does nothing with them, or waits.
+        // SAFETY: the parameters match the spec, and the kernel does nothing with them, or waits.
         unsafe impl Kernel for $name {
             type Params = ($($marker<u32>,)*);
             fn spec() -> &'static KernelSpec {
@@ -104,18 +104,18 @@ macro_rules! kernel {
 }
 
 kernel!(
-    /// It does nothing.
+    /// Does nothing.
     Empty, "none", ()
 );
 kernel!(
-    /// It waits for the nanoseconds that it is given; on the emulated device it does nothing.
+    /// Waits for the given number of nanoseconds; does nothing on the emulated device.
     Spin, "spin", (Value)
 );
 kernel!(
-    /// It does nothing with two buffers.
+    /// Does nothing with two buffers.
     TwoArguments, "two", (Pointer, PointerMut)
 );
 kernel!(
-    /// It does nothing with eight buffers.
+    /// Does nothing with eight buffers.
     EightArguments, "eight", (Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, PointerMut)
 );

@@ -1,5 +1,5 @@
-//! Pages in headless Chromium: what they show, what their controls do, and that they do nothing else. `browser.js` has what
-//! checks have in common; it posts the outcome.
+//! Pages in headless Chromium: checks that they show the right content, that their controls work, and that they do
+//! nothing else. `browser.js` has the common code of the checks; it posts the outcome.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The time of a check.
+/// Timeout of a check.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 

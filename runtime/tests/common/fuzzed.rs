@@ -1,14 +1,14 @@
-//! What is done with the bytes of fuzzers and of their corpora: no input may panic, hang or take much memory.
+//! Code under test for fuzzer input and its corpora: no input may panic, hang or take much memory.
 
 use warpsmith_runtime::device::visible;
 use warpsmith_runtime::snapshot::Snapshot;
 use warpsmith_runtime::{AllocatorOptions, DeviceId};
 
-/// A snapshot in a file, as a pickle or as JSON. Whatever is read is written back unchanged.
+/// Reads a snapshot file, as a pickle or as JSON. Any snapshot read is written back unchanged.
 pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::from_bytes(bytes) else { return };
     let json = snapshot.to_json();
-    // JSON has no text for numbers that are not finite.
+    // JSON cannot represent non-finite numbers.
     if snapshot.allocator_settings.garbage_collection_threshold.is_finite() {
         let again = Snapshot::from_bytes(json.as_bytes()).expect("what was written is read");
         assert_eq!(again.to_json(), json);
@@ -16,7 +16,7 @@ pub fn snapshot(bytes: &[u8]) {
     let _ = (snapshot.reserved(), snapshot.allocated());
 }
 
-/// The text of the allocator's options.
+/// Parses text of allocator options.
 pub fn allocator_options(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Ok(options) = text.parse::<AllocatorOptions>() else { return };
@@ -25,7 +25,7 @@ pub fn allocator_options(bytes: &[u8]) {
     assert_eq!(written.parse::<AllocatorOptions>().expect("what was written is read").to_string(), written);
 }
 
-/// The text of a device, or of `CUDA_VISIBLE_DEVICES`.
+/// Parses the text of a device, or of `CUDA_VISIBLE_DEVICES`.
 pub fn device_lists(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(id) = text.parse::<DeviceId>() {

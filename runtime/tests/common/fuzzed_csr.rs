@@ -1,10 +1,10 @@
-//! What is done with the bytes of a fuzzer that makes sparse matrices: no input may panic or hang.
+//! Code under test for a fuzzer of sparse matrices: no input may panic or hang.
 
 use warpsmith_libraries::sparse::{self, Csr, Product};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer};
 
-/// Offsets and columns of a sparse matrix, which is multiplied on the emulated device if it is one.
+/// Offsets and columns of a sparse matrix. If it is valid, it is multiplied on the emulated device.
 pub fn csr(bytes: &[u8]) {
     thread_local! {
         static DEVICE: Device =

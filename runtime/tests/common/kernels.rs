@@ -1,7 +1,7 @@
-//! Kernels written by hand, as `#[kernel]` writes them.
+//! Hand-written kernels, in the form that `#[kernel]` generates.
 //!
-//! Safety, for all of them: an entry reads the machine parameters that its spec lists, and `Params` lists the
-//! same; a thread writes only elements whose index is its own.
+//! Safety, for all of them: an entry reads the kernel parameters that its spec lists, and `Params` lists the same. A
+//! thread writes only elements at its own index.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use gpu_spec::param::{Pointer, PointerMut, Slice, SliceMut, Value};
 use gpu_spec::{Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_emulator::{collective, thread};
 
-/// This GPU thread's index in one dimension, and the number of all threads.
+/// One-dimensional index of this GPU thread, and the total number of threads.
 fn index() -> (usize, usize) {
     let [block, ..] = thread::block_index();
     let [dim, ..] = thread::block_dim();
@@ -59,7 +59,7 @@ macro_rules! kernel {
 }
 
 kernel!(
-    /// `y = a * x + y`, one element a thread, grid stride.
+    /// Computes `y = a * x + y`, one element per thread, in a grid-stride loop.
     Axpy, "axpy__f32", (Value<f32>, Slice<f32>, SliceMut<f32>),
     [
         param::<f32>("a", ParamKind::Value),
@@ -80,7 +80,7 @@ unsafe fn axpy(args: *const *const c_void) {
 }
 
 kernel!(
-    /// `y = 31 * y + 17 * x + a`, wrapping: a result that depends on the order of all that was done before.
+    /// Computes `y = 31 * y + 17 * x + a`, wrapping: the result depends on the order of all earlier operations.
     Mix, "mix__u32", (Value<u32>, Slice<u32>, SliceMut<u32>),
     [
         param::<u32>("a", ParamKind::Value),
@@ -100,7 +100,7 @@ unsafe fn mix(args: *const *const c_void) {
     }
 }
 
-/// What [`Mix`] makes of an element.
+/// Result of [`Mix`] for one element.
 pub fn mixed(a: u32, x: u32, y: u32) -> u32 {
     y.wrapping_mul(31).wrapping_add(x.wrapping_mul(17)).wrapping_add(a)
 }
@@ -119,7 +119,7 @@ unsafe fn iota(args: *const *const c_void) {
     }
 }
 
-/// A value whose size and alignment are odd.
+/// A value with unusual size and alignment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(32))]
 pub struct Wide {
@@ -127,7 +127,7 @@ pub struct Wide {
 }
 
 kernel!(
-    /// Writes the bytes of a value between a small one and another.
+    /// Writes the bytes of a value passed between a small value and another one.
     Values, "values", (Value<u8>, Value<Wide>, Value<u16>, SliceMut<u8>),
     [
         param::<u8>("a", ParamKind::Value),
@@ -185,7 +185,7 @@ unsafe fn panic_at(args: *const *const c_void) {
 }
 
 kernel!(
-    /// Half of the first warp waits at a barrier, the other half for the whole warp.
+    /// Deadlocks: half of the first warp waits at a barrier, the other half for the whole warp.
     Deadlock, "deadlock", (), [], deadlock
 );
 unsafe impl SafeKernel for Deadlock {}
@@ -217,7 +217,7 @@ unsafe fn shared_sum(args: *const *const c_void) {
 }
 
 kernel!(
-    /// Promises blocks of at most 100 threads and asks for compute capability 9.0.
+    /// Declares blocks of at most 100 threads and requires compute capability 9.0.
     Bounded, "bounded", (SliceMut<u32>,), [param::<u32>("out", ParamKind::SliceMut)], block_size, bounds 100, arch 90
 );
 unsafe impl SafeKernel for Bounded {}

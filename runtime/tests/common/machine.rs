@@ -1,4 +1,4 @@
-//! An emulated driver with streams and memory, used through the driver's own calls.
+//! An emulated driver with streams and memory, used directly through driver calls.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::ffi::c_void;
@@ -23,14 +23,14 @@ const fn kernel(
     KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry)
 }
 
-/// `log[log[0] + 1] = id`, and counts `log[0]`.
+/// Appends to a log: `log[log[0] + 1] = id`, and increments `log[0]`.
 static APPEND: KernelSpec = kernel(
     "append",
     &[param("log", ParamKind::SliceMut, "DisjointMut<u32>"), param("id", ParamKind::Value, "u32")],
     append,
 );
 
-/// Does nothing with a slice to read and one of atomics.
+/// Takes a slice to read and one of atomics, and does nothing.
 static LOOK: KernelSpec = kernel(
     "look",
     &[param("data", ParamKind::Slice, "&[u32]"), param("counts", ParamKind::Slice, "&[Atomic<u32>]")],
@@ -38,9 +38,9 @@ static LOOK: KernelSpec = kernel(
 );
 
 /// # Safety
-/// `args` is as [`APPEND`] says, and nothing else uses the log.
+/// `args` matches [`APPEND`], and nothing else uses the log.
 unsafe fn append(args: *const *const c_void) {
-    // SAFETY: the caller vouches for the arguments; the log is longer than the launches are many.
+    // SAFETY: the caller promises valid arguments; the log has more entries than there are launches.
     unsafe {
         let log = (*args).cast::<*mut u32>().read();
         let id = (*args.add(2)).cast::<u32>().read();
@@ -58,7 +58,7 @@ pub struct Machine {
     pub streams: Vec<StreamHandle>,
 }
 
-/// A driver without worker threads that looks for races.
+/// Builder of a driver without worker threads that checks for races.
 pub fn stepped(schedule: Schedule) -> EmulatedDriverBuilder {
     EmulatedDriver::builder().memory(1 << 30).stepped(schedule).check_races()
 }
@@ -74,23 +74,23 @@ impl Machine {
         Self { driver, context, streams }
     }
 
-    /// Device memory, filled with `0xFF`.
+    /// Allocates device memory, filled with `0xFF`.
     pub fn memory(&self, bytes: usize) -> DevicePtr {
         self.driver.memory_allocate(self.context, bytes).unwrap()
     }
 
     pub fn free(&self, ptr: DevicePtr) -> warpsmith_runtime::driver::Result<()> {
-        // SAFETY: tests do not use it afterwards; the driver refuses while enqueued work does.
+        // SAFETY: tests do not use it afterwards; the driver refuses while enqueued work uses it.
         unsafe { self.driver.memory_free(self.context, ptr) }
     }
 
-    /// Page-locked memory, filled with `0xFF`.
+    /// Allocates page-locked memory, filled with `0xFF`.
     pub fn pinned(&self, bytes: usize) -> *mut c_void {
         self.driver.pinned_allocate(self.context, bytes).unwrap()
     }
 
     pub fn set(&self, stream: usize, dst: DevicePtr, value: u8, bytes: usize) {
-        // SAFETY: memory of tests lives as long as the driver, or is freed when its work has run.
+        // SAFETY: memory of tests lives as long as the driver, or is freed after its work has run.
         unsafe { self.driver.memset(self.context, dst, value, bytes, self.streams[stream]) }.unwrap();
     }
 
@@ -120,7 +120,7 @@ impl Machine {
         self.driver.stream_wait_event(self.context, self.streams[stream], event).unwrap();
     }
 
-    /// Makes later work on `stream` wait for what is enqueued on `other`.
+    /// Makes later work on `stream` wait for the work enqueued on `other`.
     pub fn order(&self, other: usize, stream: usize) {
         self.wait(stream, self.record(other));
     }
@@ -137,11 +137,11 @@ impl Machine {
         let module = ModuleHandle(0);
         let function = self.driver.module_function(self.context, module, kernel).unwrap();
         let config = LaunchConfig::new([1; 3], [1; 3], 0);
-        // SAFETY: the callers below pass what the kernels take; the memory lives as for `set`.
+        // SAFETY: the callers below pass matching arguments; the memory lives as for `set`.
         unsafe { self.driver.launch(self.context, function, &config, args, self.streams[stream]) }.unwrap();
     }
 
-    /// Adds an id to a log, as a single task.
+    /// Appends an ID to a log, as a single task.
     pub fn append(&self, stream: usize, log: DevicePtr, id: u32) {
         let (log, len) = (log.0, 1000u64);
         let args = [(&raw const log).cast(), (&raw const len).cast(), (&raw const id).cast()];
@@ -159,7 +159,7 @@ impl Machine {
         self.launch(stream, &LOOK, &args);
     }
 
-    /// A log of up to 999 ids.
+    /// Creates a log of up to 999 IDs.
     pub fn log(&self) -> DevicePtr {
         let log = self.memory(4000);
         self.set(0, log, 0, 4000);
@@ -167,7 +167,7 @@ impl Machine {
         log
     }
 
-    /// The ids of a log in the order in which they came. No work may be running.
+    /// IDs of a log in order of arrival. No work may be running.
     pub fn ids(&self, log: DevicePtr) -> Vec<u32> {
         let words: Vec<u32> = self
             .bytes(log, 4000)
@@ -177,14 +177,14 @@ impl Machine {
         words[1..=words[0] as usize].to_vec()
     }
 
-    /// What is in device memory now, which is memory of the process. No work may be running.
+    /// Current contents of device memory, which is memory of the process. No work may be running.
     pub fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
         let start: *const u8 = std::ptr::with_exposed_provenance(ptr.0 as usize);
         // SAFETY: a live block of this size, filled when it was allocated; nothing runs.
         unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec()
     }
 
-    /// The same of page-locked memory.
+    /// Current contents of page-locked memory. No work may be running.
     pub fn pinned_bytes(&self, ptr: *mut c_void, bytes: usize) -> Vec<u8> {
         self.bytes(DevicePtr(ptr.expose_provenance() as u64), bytes)
     }

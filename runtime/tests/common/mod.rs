@@ -1,4 +1,4 @@
-//! Devices of their own for tests, random data, and kernels.
+//! Per-test devices, random data, and kernels.
 #![allow(dead_code, unused_imports, reason = "each test uses some of it")]
 
 mod kernels;
@@ -13,7 +13,7 @@ pub use self::kernels::*;
 
 pub static IMAGE: GpuImage = GpuImage::without_code("test-kernels", "0.0.0", "hand-written");
 
-/// A driver of its own, so that tests do not disturb each other.
+/// Creates a separate driver, so that tests do not disturb each other.
 pub fn driver(devices: u32) -> Arc<EmulatedDriver> {
     EmulatedDriver::builder().devices(devices).memory(1 << 30).build()
 }
@@ -24,27 +24,27 @@ pub fn device() -> (Arc<EmulatedDriver>, Device) {
     (driver, device)
 }
 
-/// Devices of one driver.
+/// Creates devices of one driver.
 pub fn devices<const N: usize>() -> (Arc<EmulatedDriver>, [Device; N]) {
     let driver = driver(N as u32);
     let devices = std::array::from_fn(|ordinal| Device::with_driver(driver.clone(), ordinal as u32).unwrap());
     (driver, devices)
 }
 
-/// A device with a stream.
+/// Creates a device with a stream.
 pub fn rig() -> (Arc<EmulatedDriver>, Device, Stream) {
     let (driver, device, [stream]) = streams_rig();
     (driver, device, stream)
 }
 
-/// A device with several streams.
+/// Creates a device with several streams.
 pub fn streams_rig<const N: usize>() -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
     let (driver, device) = device();
     let streams = std::array::from_fn(|_| Stream::new(&device).unwrap());
     (driver, device, streams)
 }
 
-/// A device with a stream and a kernel.
+/// Creates a device with a stream and a kernel.
 pub fn kernel_rig<K: Kernel>() -> (Arc<EmulatedDriver>, Device, Stream, TypedKernel<K>) {
     let (driver, device, stream) = rig();
     let kernel = module(&device).kernel().unwrap();
@@ -55,17 +55,17 @@ pub fn module(device: &Device) -> Module {
     device.load(&IMAGE).unwrap()
 }
 
-/// Random numbers that differ from run to run. The seed is in the output of a test that fails.
+/// Random numbers that differ from run to run. A failing test prints the seed.
 pub fn random() -> fastrand::Rng {
     let seed = fastrand::u64(..);
     println!("seed {seed:#x}");
     fastrand::Rng::with_seed(seed)
 }
 
-/// `n` floats between -128 and 128.
+/// Returns `n` random floats between -128 and 128.
 pub fn floats(random: &mut fastrand::Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| random.f32() * 256.0 - 128.0).collect()
 }
 
-/// Numbers of elements at which loops go wrong.
+/// Element counts that are edge cases for loops.
 pub const ODD_SIZES: [usize; 12] = [0, 1, 2, 31, 32, 33, 255, 256, 257, 1023, 1025, 65537];

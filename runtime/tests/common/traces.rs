@@ -1,7 +1,7 @@
-//! Traces of allocations: what a program allocated and freed, in order.
+//! Allocation traces: a program's allocations and frees, in order.
 //!
-//! An id is live from its `Alloc` to its `Free`, and is never live twice at once. The same seed gives the same trace on every
-//! machine.
+//! An ID is live from its `Alloc` to its `Free`, and is never live twice at the same time. The same seed gives the same
+//! trace on every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Event {
     /// A request of `bytes`; `id` names the block until it is freed.
     Alloc { id: u32, bytes: u64 },
-    /// The block `id` is freed.
+    /// A free of block `id`.
     Free { id: u32 },
 }
 
@@ -21,7 +21,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The largest sum of requested bytes that is live at one time.
+    /// Peak of the live requested bytes.
     pub fn peak_live(&self) -> u64 {
         let (mut live, mut sum, mut peak) = (BTreeMap::new(), 0, 0);
         for event in &self.events {
@@ -38,8 +38,8 @@ impl Trace {
     }
 }
 
-/// Reads a recorded trace: a line `+bytes` is a request, numbered from 0, and `-n` the free of number `n`. Ids are
-/// the numbers.
+/// Reads a recorded trace: a line `+bytes` is a request, numbered from 0, and `-n` the free of number `n`. The numbers
+/// are the IDs.
 pub fn recorded(text: &str) -> Option<Trace> {
     let mut events = Vec::new();
     let mut number = 0;
@@ -56,11 +56,11 @@ pub fn recorded(text: &str) -> Option<Trace> {
     Some(Trace { events })
 }
 
-/// The rule of RMM's benchmark of random allocations: `n` requests in `2 n` steps, every power of two up to `max_bytes`
-/// equally likely.
+/// Generates a trace by the rule of RMM's random allocation benchmark: `n` requests in `2 n` steps, with every power of
+/// two up to `max_bytes` equally likely.
 ///
-/// A step allocates with a probability of 73 %, when fewer than `n` requests were made and the live bytes stay
-/// below `limit`; else it frees a live block at random. Blocks that are live after the last step stay live.
+/// A step allocates with a probability of 73 %, if fewer than `n` requests were made and the live bytes stay below
+/// `limit`. Otherwise it frees a random live block. Blocks that are live after the last step stay live.
 pub fn rmm_random(seed: u64, n: usize, max_bytes: u64, limit: u64) -> Trace {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut events, mut spare, mut ids) = (Vec::new(), BTreeSet::new(), 0..);

@@ -1,4 +1,4 @@
-//! What the tests of copies share.
+//! Shared code of the copy tests.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::{Device, HostMemory, PinnedBuffer, PinnedRange};
 
-/// Lengths in bytes at which copies in chunks go wrong, and those on both sides of the bound for small pieces.
+/// Lengths in bytes that are edge cases for chunked copies, including both sides of the limit for small pieces.
 pub const LENGTHS: [usize; 9] = [
     0,
     1,

@@ -1,4 +1,4 @@
-//! The device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. One that is not there fails the
+//! Device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. A missing device fails the
 //! test.
 
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::emulated::EmulatedDriver;
 
-/// The device under test, which all tests of the process share.
+/// Device under test, shared by all tests of the process.
 pub fn shared_device() -> Device {
     let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// The device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
+/// Device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
 /// not pass where it cannot run; see `CONTRIBUTING.md`.
 #[allow(dead_code, reason = "each program uses some of it")]
 pub fn gpu() -> Device {
@@ -22,14 +22,14 @@ pub fn gpu() -> Device {
     device
 }
 
-/// The device under test with allocators, stream pools, handles and caches of its own. An emulated one has a driver of
-/// its own too, so that tests can run at once.
+/// Device under test with separate allocators, stream pools, handles and caches. An emulated device also has a separate
+/// driver, so that tests can run concurrently.
 pub fn device() -> Device {
     let shared = shared_device();
     let driver: Arc<dyn Driver> = if shared.is_emulated() {
         EmulatedDriver::from_environment()
     } else {
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         Arc::clone(unsafe { shared.driver() }.0)
     };
     Device::with_driver(driver, shared.id().ordinal()).unwrap()

@@ -1,4 +1,4 @@
-//! `WARPSMITH_ADAPTIVE_LAUNCH=1`.
+//! Tests of `WARPSMITH_ADAPTIVE_LAUNCH=1`.
 
 use crate::alone::only_alone;
 use crate::common::*;

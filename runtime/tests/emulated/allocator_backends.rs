@@ -1,4 +1,4 @@
-//! Without a cache: every request goes to the driver, or to the driver's own pool.
+//! Tests without a cache: every request goes to the driver, or to the driver's own pool.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use warpsmith_runtime::{DeviceBuffer, MemoryPool, Stream};
 
 const DRIVERS_POOL: &str = "backend:cudaMallocAsync";
 
-/// Every request goes to the driver.
+/// Options with which every request goes to the driver.
 const UNCACHED: &str = "caching:False";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests that cannot be right: each is refused with an error that says why, and harms nothing.
+//! Tests of invalid requests: each is refused with an error that names the reason, and has no other effect.
 
 use crate::alone::only_alone;
 use crate::support::allocator::*;

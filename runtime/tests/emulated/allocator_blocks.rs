@@ -1,9 +1,10 @@
-//! How requests become blocks: rounding, the two kinds of blocks, which block is taken, splitting and merging.
+//! Tests of the mapping from requests to blocks: rounding, the two kinds of blocks, block selection, splitting and
+//! merging.
 
 use crate::support::allocator::*;
 use warpsmith_runtime::emulated::Call;
 
-/// Options, requests that are held together, the sizes of their blocks, segments, and MiB reserved.
+/// Options, concurrently live requests, the sizes of their blocks, number of segments, and MiB reserved.
 type Requests = (&'static str, &'static [usize], &'static [usize], u64, usize);
 
 #[test]
@@ -12,12 +13,12 @@ fn requests_share_segments_by_their_size() {
         ("", &[1, 511, 512, 513, 1000], &[512, 512, 512, 1024, 1024], 1, 2),
         ("", &[MIB, MIB], &[MIB, MIB], 1, 2),
         ("", &[MIB, MIB, 1], &[MIB, MIB, 512], 2, 4),
-        // The rest of a small block is split off from 512 bytes on.
+        // The remainder of a small block is split off if it is at least 512 bytes.
         ("", &[MIB, MIB - 512, 100], &[MIB, MIB - 512, 512], 1, 2),
-        // Up to 1 MiB is small.
+        // Requests up to 1 MiB are small.
         ("", &[MIB, MIB + 1], &[MIB, MIB + 512], 2, 22),
         ("", &[10 * MIB - 512, 9 * MIB], &[10 * MIB - 512, 9 * MIB], 1, 20),
-        // From 10 MiB on a segment is made for the request, in steps of 2 MiB.
+        // A request of 10 MiB or more gets its own segment, in steps of 2 MiB.
         ("", &[10 * MIB], &[10 * MIB], 1, 10),
         ("", &[10 * MIB + 1], &[10 * MIB + 512], 1, 12),
         ("", &[33 * MIB], &[34 * MIB], 1, 34),
@@ -57,23 +58,24 @@ fn requests_share_segments_by_their_size() {
     }
 }
 
-/// Options, bytes of segments that are free, a request, and which serves it with a block of which size; `None` for a new one.
+/// Options, sizes of free segments in bytes, a request, and the index and size of the block that serves it; `None` for
+/// a new one.
 type Free = (&'static str, &'static [usize], usize, Option<(usize, usize)>);
 
 #[test]
 fn the_smallest_free_block_that_fits_serves() {
     const OVERSIZE: &str = "max_split_size_mb:20";
     const REQUESTS: [Free; 14] = [
-        // Of equals the one at the lowest address.
+        // Among equal sizes, the one at the lowest address is chosen.
         ("", &[30 * MIB, 12 * MIB, 16 * MIB, 16 * MIB, 20 * MIB], 15 * MIB, Some((2, 16 * MIB))),
-        // The rest of a large block is split off if it is over 1 MiB.
+        // The remainder of a large block is split off if it exceeds 1 MiB.
         ("", &[12 * MIB], 11 * MIB, Some((0, 12 * MIB))),
         ("", &[12 * MIB], 11 * MIB - 512, Some((0, 11 * MIB - 512))),
         // Segments never merge, and the two kinds of blocks do not mix.
         ("", &[20 * MIB, 20 * MIB], 40 * MIB, None),
         ("", &[20 * MIB], 512, None),
         ("", &[512], MIB + 512, None),
-        // Oversize blocks are never split, nor spent on requests below the limit or on much smaller ones.
+        // Oversize blocks are never split, and never used for requests below the limit or for much smaller ones.
         (OVERSIZE, &[36 * MIB], 20 * MIB, Some((0, 36 * MIB))),
         (OVERSIZE, &[20 * MIB], 20 * MIB - 512, None),
         (OVERSIZE, &[20 * MIB], 20 * MIB, Some((0, 20 * MIB))),

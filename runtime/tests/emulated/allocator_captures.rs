@@ -1,4 +1,4 @@
-//! Captures: requests for a captured stream go to the graph's pool, and nothing waits or records meanwhile.
+//! Tests of captures: requests on a captured stream go to the graph's pool, and nothing waits or records meanwhile.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -124,7 +124,7 @@ fn a_block_of_one_stream_is_reused_within() {
 fn a_stream_may_go_while_a_block_waits() {
     let (_, device) = device_with(128 * MIB, "");
     let (done, finished) = mpsc::channel();
-    // In a thread of its own: what is asserted is that it comes to an end.
+    // Runs in a separate thread: the assertion is that it ends.
     std::thread::spawn(move || {
         let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
         let pool = MemoryPool::for_graph(&device).unwrap();

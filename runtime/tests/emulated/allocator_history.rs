@@ -1,4 +1,4 @@
-//! The history: which events it keeps, in which order, and where they came from.
+//! Tests of the history: recorded events, their order, and their origin.
 
 use crate::support::allocator::*;
 use warpsmith_runtime::snapshot::TraceAction::{

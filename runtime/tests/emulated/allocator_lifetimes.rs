@@ -1,4 +1,5 @@
-//! Buffers, streams, pools and devices that go in every order, and programs that end with all of them alive.
+//! Tests of dropping buffers, streams, pools and devices in every order, and of programs that end with all of them
+//! alive.
 
 use std::sync::OnceLock;
 
@@ -48,7 +49,7 @@ enum Thing {
     Buffer(DeviceBuffer<u32>),
 }
 
-/// Requests for memory less those that gave it back.
+/// Number of memory requests minus the number of releases.
 fn given(driver: &warpsmith_runtime::emulated::EmulatedDriver) -> i64 {
     let calls = |call| driver.calls(call) as i64;
     calls(Call::MemoryAllocate) - calls(Call::MemoryFree) + calls(Call::PhysicalCreate)

@@ -1,4 +1,4 @@
-//! Random programs against a model of what a caching allocator must do.
+//! Tests of random programs against a model of a caching allocator.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -10,14 +10,14 @@ use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer};
 const STEPS: usize = 250;
 const OPERATIONS: usize = 20_000;
 
-/// Random decisions, for ever.
+/// Endless random decisions.
 impl Choices for fastrand::Rng {
     fn below(&mut self, bound: u64) -> u64 {
         self.u64(..bound)
     }
 }
 
-/// Runs the program of one seed, and says which it was if it fails.
+/// Runs the program of one seed, and prints the seed if it fails.
 fn program(seed: u64) -> usize {
     catch_unwind(AssertUnwindSafe(|| run(&mut fastrand::Rng::with_seed(seed), STEPS))).unwrap_or_else(
         |failed| {

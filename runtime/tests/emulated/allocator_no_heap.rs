@@ -1,4 +1,4 @@
-//! A request that is served from what is cached, and freeing it, allocates nothing on the host's heap.
+//! Tests that a request served from the cache, and its free, allocate nothing on the host heap.
 
 use crate::heap::allocations;
 use warpsmith_runtime::emulated::{EmulatedDriver, Schedule};
@@ -34,7 +34,7 @@ fn a_warm_random_live_set_allocates_nothing() {
     for options in OPTIONS {
         let device = device(options);
         let stream = Stream::new(&device).unwrap();
-        // Memory for whatever comes, and more blocks at once than will be needed.
+        // Memory for all requests, and more concurrently live blocks than will be needed.
         let buffer = |bytes| DeviceBuffer::<u8>::uninit(&stream, bytes).unwrap();
         drop((0..2000).map(|_| buffer(512)).chain((0..700).map(|_| buffer(1 << 20))).collect::<Vec<_>>());
         drop(buffer(8 << 30));

@@ -1,7 +1,7 @@
-//! Where blocks lie: as PyTorch puts them, and close together.
+//! Tests of block placement: as in PyTorch, and densely packed.
 //!
-//! The fingerprints and ratios of [`CASES`] and [`TRACES`] are those of a plain simulation of PyTorch's allocator, which was
-//! compared with this one address by address when they were recorded.
+//! The fingerprints and ratios of [`CASES`] and [`TRACES`] come from a plain simulation of PyTorch's allocator, which
+//! was compared with this one address by address when they were recorded.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -15,10 +15,11 @@ use warpsmith_runtime::{Device, DevicePtr, Stream};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Much more than any trace has, so that memory is never out.
+/// Far more than any trace needs, so that memory never runs out.
 const CAPACITY: u64 = 512 * GIB;
 
-/// Options, and the fingerprints of the recorded trace: on one stream, and on three of which each uses blocks of others.
+/// Options, and the fingerprints of the recorded trace: on one stream, and on three streams that also use each other's
+/// blocks.
 const CASES: [(&str, [u64; 2]); 8] = [
     ("", [0x1d5f_3d6f_ec9e_eeff, 0x6105_f82f_fd59_e320]),
     ("max_split_size_mb:64", [0xe8df_2815_36c4_81a4, 0x207f_e1ec_18c9_8792]),
@@ -35,7 +36,7 @@ const CASES: [(&str, [u64; 2]); 8] = [
 
 struct Replay {
     driver: Arc<EmulatedDriver>,
-    /// Where the driver's blocks and reservations begin, in their order.
+    /// Start addresses of the driver's blocks and reservations, in order.
     starts: Vec<u64>,
     device: Device,
     streams: Vec<Stream>,
@@ -54,30 +55,30 @@ impl Replay {
         self.device.memory().allocate_raw(&self.streams[stream], bytes as usize).unwrap()
     }
 
-    /// In which of all blocks and reservations there ever were an address that was just allocated lies, and how far from
-    /// its start. What makes the driver give a new one lies at its start.
+    /// Index of the block or reservation (among all ever made) that contains a newly allocated address, and the offset
+    /// in it. An allocation that makes the driver provide a new one lies at its start.
     fn place(&mut self, address: u64) -> (u64, u64) {
         let made = self.driver.calls(Call::MemoryAllocate) + self.driver.calls(Call::VirtualReserve);
         if self.starts.len() < made as usize {
             self.starts.push(address);
         }
-        // The driver gives no address twice, and later ones are higher.
+        // The driver never reuses an address, and later addresses are higher.
         let number = self.starts.partition_point(|start| *start <= address);
         (number as u64, address - self.starts[number - 1])
     }
 
     fn free(&self, ptr: DevicePtr) {
-        // SAFETY: nothing is behind the address, and every other stream that uses it was recorded.
+        // SAFETY: the address has no memory, and every other stream that uses it was recorded.
         unsafe { self.device.memory().free_raw(ptr) }.unwrap();
     }
 
-    /// Work that never ends by itself, so that no pages are moved.
+    /// Enqueues work that never ends on its own, so that no pages are moved.
     fn busy(&self) {
         self.streams.iter().for_each(uses::busy);
     }
 }
 
-/// A fingerprint of where the blocks of the trace lie. With several streams, each fourth block is used by another one, and
+/// Fingerprint of the trace's block addresses. With several streams, each fourth block is used by another one, and at
 /// each thousandth event the host waits for all.
 fn fingerprint(trace: &Trace, options: &str, streams: usize) -> u64 {
     let mut replay = Replay::new(options, streams);
@@ -119,7 +120,7 @@ fn fingerprint(trace: &Trace, options: &str, streams: usize) -> u64 {
     places.finish()
 }
 
-/// The FNV-1a hash, which is the same everywhere.
+/// FNV-1a hash, which is the same on every machine.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -146,7 +147,7 @@ fn every_block_is_where_pytorch_puts_it() {
     }
 }
 
-/// The most that is reserved, by the most that is in use.
+/// Ratio of peak reserved to peak allocated memory.
 fn ratio(trace: &Trace, options: &str) -> f64 {
     let replay = Replay::new(options, 1);
     let mut live = BTreeMap::new();
@@ -164,7 +165,7 @@ fn ratio(trace: &Trace, options: &str) -> f64 {
 #[test]
 fn little_more_is_reserved_than_is_used() {
     let random = |max| rmm_random(1, 10_000, max, 16_000 * MIB);
-    // With PyTorch's ratio of native segments.
+    // With PyTorch's ratio for native segments.
     let traces =
         [(random(64 * MIB), 1.034), (random(GIB), 1.173), (random(4 * GIB), 1.318), (training(), 1.026)];
     for (trace, pytorch) in traces {

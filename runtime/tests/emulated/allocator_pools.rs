@@ -1,4 +1,4 @@
-//! Private pools: which requests go to them, what stays in them, and what becomes of their memory.
+//! Tests of private pools: the requests they serve, the memory they keep, and its release.
 
 use crate::support::allocator::*;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};

@@ -1,4 +1,4 @@
-//! What is tried, in which order, when no free block fits: callbacks, the driver, freeing, waiting, the error.
+//! Tests of the fallback order when no free block fits: callbacks, the driver, freeing, waiting, the error.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use crate::support::allocator::*;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{DeviceBuffer, OutOfMemory, Stream};
 
-/// Calls of the driver for memory: allocations, frees.
+/// Driver calls for memory: allocations, frees.
 fn calls(driver: &EmulatedDriver) -> (u64, u64) {
     (driver.calls(Call::MemoryAllocate), driver.calls(Call::MemoryFree))
 }
@@ -228,7 +228,7 @@ fn the_report_names_other_processes() {
     assert_eq!(processes, [(std::process::id(), 5), (4_000_001, 60 * MIB as u64)]);
 }
 
-/// Makes the clock of garbage collection go on: `times` requests that hit.
+/// Advances the clock of garbage collection by `times` requests that hit.
 fn pass_time(stream: &Stream, times: usize) {
     for _ in 0..times {
         allocate_and_free(stream, 10 * MIB);
@@ -237,7 +237,7 @@ fn pass_time(stream: &Stream, times: usize) {
 
 #[test]
 fn unused_segments_above_the_threshold_are_freed() {
-    // Half of the device, and half of the half that the program may have, with the threshold at 100 MiB.
+    // Half of the device, and half of the program's half, with the threshold at 100 MiB.
     for (memory, options) in [
         (200, "garbage_collection_threshold:0.5"),
         (400, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),

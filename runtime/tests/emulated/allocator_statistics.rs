@@ -1,4 +1,4 @@
-//! The figures: what is counted when, peaks and resets, and that they agree with a snapshot.
+//! Tests of the statistics: counting, peaks and resets, and agreement with a snapshot.
 
 use crate::support::allocator::*;
 use warpsmith_runtime::emulated::Call;

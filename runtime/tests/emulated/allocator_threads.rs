@@ -1,5 +1,5 @@
-//! The allocator under several threads: nothing is allocated twice, nothing is lost, and streams that are served
-//! from what is cached share no lock.
+//! Tests of the allocator with several threads: nothing is allocated twice or lost, and streams served from the cache
+//! share no lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,12 @@ fn unbacked(bytes: u64, options: &str) -> (std::sync::Arc<EmulatedDriver>, Devic
     (driver, device)
 }
 
-/// What all threads of a test share.
+/// State shared by all threads of a test.
 struct Shared<'a> {
     device: &'a Device,
     /// Buffers that any thread may take and drop.
     passed: Mutex<Vec<DeviceBuffer<u8>>>,
-    /// The ranges that are in use, by their start.
+    /// Ranges in use, by start address.
     claims: Mutex<BTreeMap<u64, u64>>,
     allocated: AtomicU64,
 }
@@ -47,7 +47,7 @@ impl Shared<'_> {
     }
 
     fn free(&self, buffer: DeviceBuffer<u8>) {
-        // Before the buffer: the next owner of its memory may come at once.
+        // Removed before the buffer is dropped: the next owner of its memory may get it at once.
         self.claims.lock().unwrap().remove(&buffer.as_device_ptr().0);
         drop(buffer);
     }
@@ -218,7 +218,7 @@ fn cached_requests_take_no_shared_lock() {
                         warm.wait();
                         start.wait();
                         (0..10_000).for_each(pair);
-                        // The stream takes a shared lock when it goes.
+                        // The stream takes a shared lock when it is dropped.
                         stream
                     })
                 })

@@ -1,4 +1,4 @@
-//! Events, streams and copies awaited, by an executor of the test's own.
+//! Tests of awaiting events, streams and copies, with the test's own executor.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture;
@@ -24,7 +24,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Awaits one future. Fails when nothing wakes it for a minute.
+/// Awaits one future. Fails if nothing wakes it for a minute.
 #[track_caller]
 pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     let mut future = pin!(future.into_future());
@@ -68,7 +68,7 @@ impl Wake for Count {
     }
 }
 
-/// Polls until the future does not have itself polled again.
+/// Polls until the future no longer requests another poll.
 pub fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
     let task = Waker::from(Arc::clone(waker));
     loop {
@@ -104,7 +104,7 @@ impl Executor {
         self.tasks.push(Some(Box::pin(task)));
     }
 
-    /// Polls what is ready until nothing is.
+    /// Polls ready futures until none is ready.
     fn poll_ready(&mut self) {
         loop {
             let Some(index) = self.ready.0.lock().unwrap().pop_front() else { return };
@@ -187,13 +187,13 @@ fn a_future_is_woken_before_its_likely_end() {
     let waker = Arc::new(Count::default());
     poll_until_registered(completed.as_mut(), &waker);
     waker.wait_for_more_than(waker.calls());
-    // It did not end then, so it is registered again.
+    // It has not completed, so it is registered again.
     poll_until_registered(completed.as_mut(), &waker);
     drop(hold);
     block_on(completed).unwrap();
 }
 
-/// Threads that wake futures.
+/// Number of threads that wake futures.
 fn waking_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 1 };
     let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -240,7 +240,7 @@ fn a_slow_stream_delays_no_other() {
     let (_, _, [slow, fast]) = streams_rig();
     let (go, wait) = mpsc::channel::<()>();
     slow.host_function(move || _ = wait.recv()).unwrap();
-    // Recorded anew, on the slow stream, while it is awaited.
+    // Recorded again, on the slow stream, while it is awaited.
     let event = fast.record_event().unwrap();
     let (again, waker) = (slow.completed(), Arc::new(Count::default()));
     let mut again = pin!(again);
@@ -274,7 +274,7 @@ fn a_fault_wakes_every_future_of_the_device() {
         let (errors, completed, event) = (Arc::clone(&errors), stream.completed(), stream.record_event());
         let pending = stream.copy_to_host(&x, vec![0; 64]).unwrap();
         executor.spawn(async move {
-            // Those of other streams may have been done before.
+            // Events of other streams may have completed earlier.
             let results = [completed.await, (&event.unwrap()).await, event_of(pending).await];
             errors.lock().unwrap().extend(results.into_iter().filter_map(Result::err));
         });
@@ -299,7 +299,7 @@ fn a_fault_wakes_every_future_of_the_device() {
     assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
 }
 
-/// The result of a copy without its memory, which is returned whole also when it failed.
+/// Result of a copy without its memory, which is returned in full even if the copy failed.
 async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Error> {
     match pending.await {
         Ok(memory) => {
@@ -327,7 +327,7 @@ fn a_failed_query_is_the_futures_error() {
     assert!(error.to_string().contains("ordered by the test"), "{error}");
     driver.fail_call(Call::EventRecord, 0);
     assert!(block_on(stream.completed()).unwrap_err().to_string().contains("ordered by the test"));
-    // One that the thread meets is not the future's.
+    // An event that the thread encounters is not the future's.
     let mut reached = pin!((&event).into_future());
     let count = Arc::new(Count::default());
     poll_until_registered(reached.as_mut(), &count);

@@ -1,4 +1,4 @@
-//! `CUDA_LAUNCH_BLOCKING=1`: a launch waits for its kernel and reports its fault by itself.
+//! Tests of `CUDA_LAUNCH_BLOCKING=1`: a launch waits for its kernel and reports its fault itself.
 
 use crate::alone::only_alone;
 use crate::common::*;

@@ -1,4 +1,4 @@
-//! Kernels, whose launches an active capture cannot order with its own.
+//! Tests of kernels whose launches an active capture cannot order with its own.
 
 use crate::common::*;
 use warpsmith_runtime::{DeviceBuffer, Graph, Launch, Stream};

@@ -1,5 +1,5 @@
-//! Broadcast, scatter and gather on one to three devices: what they give, in which order, in how many driver calls, and
-//! what they refuse.
+//! Tests of broadcast, scatter and gather on one to three devices: results, order, number of driver calls, and
+//! refusals.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use warpsmith_runtime::transfer::collective::{
 };
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Stream};
 
-/// Devices of one driver, and a stream of each.
+/// Devices of one driver, with one stream each.
 struct Rig {
     driver: Arc<EmulatedDriver>,
     devices: Vec<Device>,
@@ -31,9 +31,9 @@ impl Rig {
         Self { driver, devices, streams, what }
     }
 
-    /// Fails unless nothing is left once the caller has dropped its buffers.
+    /// Fails unless nothing is left after the caller has dropped its buffers.
     fn finish(self) {
-        // What waited for streams of other devices is free after the second round.
+        // Memory that waited for streams of other devices is free after the second round.
         for device in self.devices.iter().chain(&self.devices) {
             device.synchronize().unwrap();
             device.memory().empty_cache().unwrap();
@@ -51,12 +51,12 @@ fn builder() -> EmulatedDriverBuilder {
     EmulatedDriver::builder().memory(1 << 30)
 }
 
-/// One, two and three devices, that reach each other and that do not.
+/// One, two and three devices, with and without peer access.
 fn rigs() -> impl Iterator<Item = Rig> {
     (1..=3).flat_map(|devices| [true, false].map(|access| Rig::new(builder(), devices, access)))
 }
 
-/// Calls that enqueue a copy or allocate device memory.
+/// Number of calls that enqueue a copy or allocate device memory.
 fn copies(driver: &EmulatedDriver) -> u64 {
     let calls =
         [Call::CopyPeer, Call::CopyDevice, Call::CopyToHost, Call::CopyToDevice, Call::MemoryAllocate];
@@ -70,7 +70,7 @@ fn lens(buffers: &[DeviceBuffer<u8>]) -> Vec<usize> {
 #[test]
 fn broadcast_copies_to_every_stream_without_waiting() {
     for rig in rigs() {
-        // Two copies for each device, also for that of the source.
+        // Two copies for each device, including the source's device.
         let streams: Vec<_> = rig.streams.iter().chain(&rig.streams).cloned().collect();
         for length in [0, 1, 1000, 2 * CHUNK_BYTES + 7] {
             let what = format!("{}, {length}", rig.what);
@@ -238,7 +238,7 @@ fn chunk_lengths_that_do_not_fit_are_refused() {
         "{error}"
     );
     assert_eq!(copies(&rig.driver), 0);
-    // Zero-sized elements, of which there can be this number.
+    // A buffer of zero-sized elements can have this number of elements.
     let nothing = DeviceBuffer::<()>::uninit(&rig.streams[0], usize::MAX).unwrap();
     let error = scatter(&nothing, &rig.streams, Some(&[usize::MAX, 1])).unwrap_err();
     assert!(matches!(error, Error::BadChunks { .. }), "{error}");
@@ -278,7 +278,7 @@ fn any_call_may_fail_and_the_next_works() {
             let met = rig.driver.calls(call) - before > after;
             failures += u32::from(result.is_err());
             drop(result);
-            // An order that was not met is now, once.
+            // An injected failure that has not occurred yet occurs now, once.
             let gathered = round().or_else(|_| round()).unwrap();
             let found = gathered.to_host().or_else(|_| gathered.to_host()).unwrap();
             assert_same(&found, &bytes, &format!("{} {after}, {}", call.name(), rig.what));
@@ -297,7 +297,7 @@ fn a_coalesced_broadcast_gives_every_device_all() {
     for rig in rigs() {
         let sizes = [3, 0, 300, 256, 1, 5000, 20, 0, 70];
         let bytes: Vec<_> = (0u8..).zip(sizes).map(|(seed, size)| pattern(size, seed)).collect();
-        // Sources of different devices too.
+        // Also sources of different devices.
         let streams = rig.streams.iter().cycle();
         let sources: Vec<_> = bytes
             .iter()
@@ -317,7 +317,7 @@ fn a_coalesced_broadcast_gives_every_device_all() {
                     assert!(slice.device() == device && slice.as_device_ptr().0 % 256 == 0, "{what}");
                     assert_same(&slice.to_host().unwrap(), bytes, &what);
                 }
-                // Writing one leaves the others as they are.
+                // Writing one result does not affect the others.
                 for (index, mut slice) in result.slices_mut().into_iter().enumerate() {
                     let number = [index as u8 + 100];
                     slice.copy_from_host(&number.repeat(slice.len())).unwrap();
@@ -332,7 +332,7 @@ fn a_coalesced_broadcast_gives_every_device_all() {
     }
 }
 
-/// 50 buffers to 2 devices: the copies between devices, page-locked memory and waits that coalescing is to save.
+/// 50 buffers to 2 devices: the copies between devices, page-locked memory and waits that coalescing saves.
 #[test]
 fn coalescing_saves_the_driver_calls_it_is_for() {
     for access in [true, false] {
@@ -352,10 +352,10 @@ fn coalescing_saves_the_driver_calls_it_is_for() {
                 .map(|call| rig.driver.calls(call))
         };
         let (each, coalesced) = (calls(false), calls(true));
-        // A staged copy is one out and one in, with two waits more.
+        // A staged copy is one copy out and one in, with two additional waits.
         let staged = if access { 0 } else { 2 };
         let of_each = [if access { 100 } else { 0 }, 0, 50 * staged, 50 * staged, 2 + 100 * staged];
-        // Two waits more order the memory of the buffer that the sources were put into.
+        // Two additional waits order the memory of the buffer into which the sources were packed.
         let of_all = [if access { 2 } else { 0 }, 50, staged, staged, 2 + 2 + 2 * staged];
         assert_eq!((each, coalesced), (of_each, of_all), "access: {access}");
     }
@@ -364,7 +364,7 @@ fn coalescing_saves_the_driver_calls_it_is_for() {
 #[test]
 fn buffers_coalesce_up_to_the_limit() {
     let rig = Rig::new(builder(), 2, true);
-    // With the limit: the first two, the third, the large one, the last two, which begin at 0 and 256.
+    // Groups with the limit: the first two, the third, the large one, and the last two, which begin at 0 and 256.
     let sources =
         [256, 256, 256, 5000, 1, 256].map(|len| DeviceBuffer::<u8>::zeros(&rig.streams[0], len).unwrap());
     for (limit, expected) in
@@ -402,7 +402,7 @@ fn buffers_that_are_there_are_filled_whole_or_not() {
         assert_same(&whole.slice(1..).to_host().unwrap(), &bytes, &rig.what);
         assert_eq!(whole.slice(..1).to_host().unwrap(), [0]);
 
-        // What does not fit is refused before the first copy.
+        // Sources that do not fit are refused before the first copy.
         rig.driver.reset_calls();
         let short = [parts.as_mut_slice(), rest.as_mut_slice()];
         assert!(matches!(broadcast_into(&source, short), Err(Error::LengthMismatch { .. })));
@@ -538,7 +538,7 @@ fn combined_lists_have_equal_places_and_zeros_between() {
         };
         for buffer_bytes in [0, 600, COALESCE_BYTES] {
             let what = format!("{}, in {buffer_bytes}", rig.what);
-            // The last list's, with all that lies between its buffers.
+            // The result of the last list, with all bytes between its buffers.
             let mut between = 0;
             let result: Result<_, Error> = combine_coalesced(&slices(), buffer_bytes, |group| {
                 assert!(group.iter().zip(&rig.devices).all(|(slice, device)| slice.device() == device));
@@ -558,7 +558,7 @@ fn combined_lists_have_equal_places_and_zeros_between() {
             };
             assert_eq!(between, zeros + gaps, "{what}");
         }
-        // Whatever differs is refused before the first copy.
+        // Any mismatch is refused before the first copy.
         rig.driver.reset_calls();
         let never =
             |_: &[DeviceSlice<'_, u8>]| -> Result<DeviceBuffer<u8>, Error> { panic!("nothing to combine") };

@@ -1,4 +1,4 @@
-//! The corpora of the fuzz targets, among them files that did harm once.
+//! Tests with the corpora of the fuzz targets, which include inputs that once caused failures.
 
 #[path = "../common/fuzzed.rs"]
 mod fuzzed;

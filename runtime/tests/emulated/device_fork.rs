@@ -1,4 +1,4 @@
-//! Devices in a process that was forked: those opened before cannot be used there, and nothing waits for them.
+//! Tests of devices in a forked process: devices opened earlier cannot be used there, and nothing waits for them.
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,10 +15,10 @@ use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceId, Error, Launch, MappedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
 };
 
-/// Seconds after which a child that waits for something counts as hung: the system ends it.
+/// Seconds after which a waiting child counts as hung, and the system ends it.
 const HUNG: u32 = 60;
 
-/// Whether this process is a copy.
+/// True if this process is a forked copy.
 static COPY: AtomicBool = AtomicBool::new(false);
 
 /// Writes panics of a copy to the standard error stream, without the locks that print macros take.
@@ -37,12 +37,12 @@ fn tell_panics_of_copies() {
     });
 }
 
-/// Runs `work` in a copy of this process and fails unless it comes to its end there. The copy has only the thread that
-/// forked, and ends without the test harness. What `work` takes out of variables, this process keeps.
+/// Runs `work` in a forked copy of this process and fails unless it completes there. The copy has only the thread that
+/// forked, and ends without the test harness. Values that `work` takes out of variables stay in this process.
 #[track_caller]
 fn in_a_copy(work: impl FnOnce()) {
     tell_panics_of_copies();
-    // SAFETY: the copy runs `work`, which uses what the crate says can be used there, and ends at once.
+    // SAFETY: the copy runs `work`, which uses only operations that the crate permits there, and ends at once.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
@@ -50,11 +50,11 @@ fn in_a_copy(work: impl FnOnce()) {
         // SAFETY: a plain system call.
         unsafe { libc::alarm(HUNG) };
         let done = catch_unwind(AssertUnwindSafe(work));
-        // SAFETY: nothing is left to be done in the copy.
+        // SAFETY: nothing remains to be done in the copy.
         unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: the child is this process's, and the pointer is to a local variable.
+    // SAFETY: the child belongs to this process, and the pointer is to a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(!libc::WIFSIGNALED(status), "the copy hung or was stopped by signal {}", libc::WTERMSIG(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "the copy failed");
@@ -76,7 +76,7 @@ fn no_calls(driver: &EmulatedDriver) {
     }
 }
 
-/// What a kernel writes.
+/// Output of a kernel.
 fn numbers(device: &Device) -> Result<Vec<u32>> {
     let stream = Stream::new(device)?;
     let mut out = DeviceBuffer::uninit(&stream, 5)?;
@@ -175,7 +175,7 @@ fn drops_in_the_copy_call_no_driver() {
     let loaded = module(&device);
     let current = device.guard();
     stream.synchronize().unwrap();
-    // Work that never runs in the copy, on a worker thread that is not there.
+    // Work that never runs in the copy, because its worker thread does not exist there.
     let hold = driver.hold();
     buffer.as_mut_slice().memset(0).unwrap();
     buffer.record_stream(&second).unwrap();
@@ -218,7 +218,7 @@ fn foreign_owners_survive_drops_in_the_copy() {
     driver.reset_calls();
     let mut foreign = Some(foreign);
     in_a_copy(|| {
-        // SAFETY: nothing is behind the address in the copy, and the call fails before it looks.
+        // SAFETY: the address has no memory in the copy, and the call fails before it accesses it.
         forked(unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 5, ()) });
         forked(MappedBuffer::register(&stream, vec![1u32; 5]));
         forked(mapped.lock());
@@ -262,7 +262,7 @@ fn a_held_lock_does_not_block_the_copy() {
     buffer.as_mut_slice().memset(0).unwrap();
     let waits = driver.calls(Call::StreamSynchronize);
     std::thread::scope(|scope| {
-        // Waits for the stream, with the lock of the memory that belongs to it.
+        // Waits for the stream, holding the lock of its memory.
         scope.spawn(|| device.memory().empty_cache().unwrap());
         let mut buffer = Some(buffer);
         // Declared last, so that a failed check ends it before this process waits for the lock.
@@ -284,7 +284,7 @@ fn a_fork_during_use_leaves_a_working_copy() {
     only_alone!();
     let (_driver, device, stream) = rig();
     let stop = AtomicBool::new(false);
-    /// Ends the threads also when a check fails.
+    /// Stops the threads even if a check fails.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -320,7 +320,7 @@ fn a_fork_during_use_leaves_a_working_copy() {
 #[test]
 fn a_copy_made_early_opens_its_own_device() {
     only_alone!();
-    // Neither question uses a device.
+    // Neither query uses a device.
     assert!(!Device::list().is_empty());
     assert!(Device::emulated_count() > 0);
     Device::is_available();

@@ -1,4 +1,4 @@
-//! The current device, what devices are, whether there are any, and peer access.
+//! Tests of the current device, device properties, availability of devices, and peer access.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

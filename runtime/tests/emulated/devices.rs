@@ -1,4 +1,4 @@
-//! Finding, opening and naming devices.
+//! Tests of finding, opening and naming devices.
 
 use crate::common::*;
 use warpsmith_runtime::driver::cuda::CudaDriver;
@@ -66,7 +66,7 @@ fn opening_twice_gives_one_device() {
     assert_eq!((properties.capability, properties.shared_memory_per_block), ((0, 0), 48 << 10));
 }
 
-/// What is used with another device names what it was used with, and what to do.
+/// Objects used with another device name both devices and the remedy.
 #[test]
 fn things_of_another_device_name_the_remedy() {
     let (_, [here, there]) = devices::<2>();

@@ -1,4 +1,4 @@
-//! Events: queries in each state, where they come from, and the waits they save.
+//! Tests of events: queries in each state, their origin, and the waits they save.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Kernels that fail, drivers that fail, and what is left afterwards.
+//! Tests of failing kernels and failing drivers, and of the state afterwards.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ fn an_unknown_kernels_fault_names_candidates() {
 fn a_fault_names_configuration_and_stream() {
     let (_, device, [quiet, stream]) = streams_rig();
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
-    // Of the same kernel, but too small to have that block.
+    // Launches of the same kernel, but too small to have that block.
     kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
     kernel.launch(&stream, Launch::grid_block((5, 1, 2), 32).shared(256), (100u32,)).unwrap();
     let error = stream.synchronize().unwrap_err();
@@ -161,7 +161,7 @@ fn two_threads_both_learn_of_one_fault() {
     }
 }
 
-/// A little program that uses every part: it fails with an error or gives the right result.
+/// A small program that uses every part: it fails with an error or gives the right result.
 fn program(device: &Device) -> Result<()> {
     let [first, second] = [Stream::new(device)?, Stream::new(device)?];
     let kernel = device.load(&IMAGE)?.kernel::<Axpy>()?;
@@ -206,7 +206,7 @@ fn any_call_may_fail_and_programs_go_on() {
                     continue;
                 }
             };
-            // The ordered failure comes in one of the runs, if the call is made; it harms no other.
+            // The injected failure occurs in one of the runs, if the call is made; it affects no other run.
             let errors: Vec<Error> = (0..7).filter_map(|_| program(&device).err()).collect();
             assert!(errors.len() <= 1, "{}: {errors:?}", call.name());
             for error in &errors {
@@ -233,7 +233,7 @@ fn any_call_may_fail_and_programs_go_on() {
                 assert_eq!(driver.calls(create), driver.calls(destroy) + failed_create, "{}", call.name());
             }
             if !came {
-                // The call is not made so often.
+                // The call is not made that often.
                 break;
             }
         }

@@ -1,4 +1,5 @@
-//! The first call that returns an error after a fault reports the fault itself, whatever else found it before.
+//! Tests that the first call that returns an error after a fault reports the fault itself, even if something else found
+//! it earlier.
 
 use std::future::IntoFuture;
 use std::sync::Barrier;
@@ -15,10 +16,10 @@ use warpsmith_runtime::{
     PinnedBuffer, Result, Stream, TypedKernel,
 };
 
-/// Runs of each test: what finds a fault first differs from run to run.
+/// Number of runs per test: the first finder of a fault differs from run to run.
 const RUNS: usize = 50;
 
-/// What a program has when a kernel of it panics.
+/// Objects of a program whose kernel panics.
 struct Program {
     device: Device,
     stream: Stream,
@@ -30,7 +31,7 @@ struct Program {
     exec: GraphExec,
     event: Event,
     pending: Option<Pending<Vec<u32>>>,
-    /// Each was used on both streams, so that its drop records an event.
+    /// Buffers used on both streams, so that their drop records an event.
     spare: Vec<DeviceBuffer<u8>>,
 }
 
@@ -66,14 +67,14 @@ impl Program {
         })
     }
 
-    /// Enqueues the kernel, and work behind it that uses everything.
+    /// Enqueues the kernel, followed by work that uses everything.
     fn panic(&mut self) -> Result<()> {
         self.exec.launch(&self.stream)?;
         self.stream.copy(&self.buffer, self.mapped.as_mut_slice())?;
         self.kernel.launch(&self.stream, Launch::grid_block(1, 32), (7u32,))
     }
 
-    /// Drops something until that has found the fault.
+    /// Drops objects until a drop has found the fault.
     fn find_by_drops(&mut self) {
         for round in 0..16 {
             std::thread::sleep(Duration::from_micros(50 << round));
@@ -85,7 +86,7 @@ impl Program {
         panic!("no drop has found the fault");
     }
 
-    /// Enqueues work behind the kernel. It may find the fault, which is then reported here.
+    /// Enqueues work after the kernel. It may find the fault, which is then reported here.
     fn follow(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
         self.pending = Some(self.stream.copy_to_host(&self.buffer, vec![0; 64])?);
@@ -93,7 +94,7 @@ impl Program {
     }
 }
 
-/// Calls until there is an error.
+/// Calls repeatedly until there is an error.
 fn until_error<T>(mut call: impl FnMut() -> Result<T>) -> Error {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
@@ -107,7 +108,7 @@ fn until_error<T>(mut call: impl FnMut() -> Result<T>) -> Error {
 
 type Call = (&'static str, fn(&mut Program) -> Error);
 
-/// Calls that wait for nothing on the stream, so they may find no fault by themselves.
+/// Calls that do not wait for the stream, so they may not find a fault themselves.
 const PASSIVE: &[&str] = &[
     "uninit",
     "synchronize another",
@@ -119,7 +120,7 @@ const PASSIVE: &[&str] = &[
     "MemoryPool::new",
     "PinnedBuffer",
 ];
-/// Calls that are made in more runs.
+/// Calls that are made in additional runs.
 const USUAL: &[&str] = &["to_host", "synchronize", "completed", "copy_to_host, wait"];
 
 const CALLS: &[Call] = &[
@@ -204,7 +205,7 @@ fn whatever_a_program_calls_first() {
     }
 }
 
-/// What was enqueued before the fault was found reports it where the program looks first.
+/// Work enqueued before the fault was found reports it where the program looks first.
 #[test]
 fn what_was_enqueued_before_reports_it() {
     for run in 0..RUNS {
@@ -222,7 +223,7 @@ fn what_was_enqueued_before_reports_it() {
     }
 }
 
-/// Drops of everything find the fault, and have no result.
+/// Drops find the fault, and have no result.
 #[test]
 fn drops_are_no_reports() {
     for _ in 0..RUNS {

@@ -1,4 +1,4 @@
-//! Memory that other code allocated as a buffer: ordered like any other, and freed behind its last use.
+//! Tests of buffers in memory that other code allocated: ordered like any other, and freed after their last use.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,10 +14,10 @@ use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, Graph, GraphErro
 
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// Whether memory could be freed, and on which thread.
+/// Result of freeing memory, and the thread that freed it.
 type Freed = (Result<(), String>, ThreadId);
 
-/// Memory as another library has it, which frees it when it is dropped and says whether that worked, and where.
+/// Memory of another library, which frees it on drop and reports the result and the thread.
 struct Theirs {
     driver: Arc<EmulatedDriver>,
     context: Context,
@@ -46,7 +46,7 @@ impl Rig {
         Self { driver, device, freed: channel() }
     }
 
-    /// A buffer of memory of another library's, set to zero bytes.
+    /// Creates a zeroed buffer in memory of another library.
     fn buffer(&self, stream: &Stream, len: usize) -> DeviceBuffer<u32> {
         // SAFETY: the context is the device's, which is alive.
         let context = unsafe { self.device.driver() }.1;
@@ -63,7 +63,7 @@ impl Rig {
         self.freed.1.try_recv().is_ok()
     }
 
-    /// Waits until it is freed.
+    /// Waits until the memory is freed.
     #[track_caller]
     fn wait_freed(&self) -> ThreadId {
         let (freed, thread) = self.freed.1.recv_timeout(SECONDS).expect("freed");
@@ -193,7 +193,7 @@ fn without_a_host_function_the_drop_waits() {
     assert_eq!(rig.wait_freed(), std::thread::current().id());
     assert!(rig.device.take_drop_error().is_none());
 
-    // Nothing says when the use ends: the memory is kept.
+    // Nothing reports the end of the use: the memory is kept.
     let buffer = rig.buffer(&stream, 100);
     rig.driver.fail_call(Call::HostFunction, 0);
     rig.driver.fail_call(Call::StreamSynchronize, 0);
@@ -257,7 +257,7 @@ fn addresses_that_cannot_be_used_are_refused() {
     let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let theirs = DeviceBuffer::<u32>::zeros(&Stream::new(&peer).unwrap(), 100).unwrap();
     let ptr = own.as_device_ptr();
-    // SAFETY: none of them becomes a buffer, but that of no elements.
+    // SAFETY: none of them becomes a buffer, except the one without elements.
     unsafe {
         let of = |ptr, len| DeviceBuffer::<u32>::from_raw(&stream, ptr, len, ());
         let text = |ptr, len| of(ptr, len).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What is called before each launch of a graph.
+//! Tests of hooks that run before each launch of a graph.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,12 @@ use warpsmith_runtime::error::{Error, GraphError};
 use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-/// A stream of a device that no other test has: what one captures keeps others from waiting for the device.
+/// Stream of a separate device: a capture on it would keep other tests from waiting for the device.
 fn stream() -> Stream {
     Stream::new(&Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap()).unwrap()
 }
 
-/// A graph that copies a byte to `y`; before each launch the byte becomes what `next` gives.
+/// Graph that copies a byte to `y`; before each launch the byte is set to the value of `next`.
 fn graph(
     stream: &Stream,
     y: &mut DeviceBuffer<u8>,
@@ -28,7 +28,7 @@ fn graph(
     .unwrap()
 }
 
-/// Counts from 1, shared by all holders.
+/// Counts from 1; the counter is shared by all holders.
 fn counter() -> (Arc<AtomicU32>, impl Fn() -> Result<u8, Error> + Send + Sync + Clone + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
@@ -52,7 +52,7 @@ fn every_copy_of_a_graph_calls_it_once() {
         exec.launch(&stream).unwrap();
         assert_eq!((y.to_host().unwrap(), count.load(Ordering::Relaxed)), (vec![launch], u32::from(launch)));
     }
-    // It goes with the last of them.
+    // It is dropped with the last of them.
     let holders = Arc::strong_count(&count);
     drop(execs);
     stream.synchronize().unwrap();
@@ -119,7 +119,7 @@ fn launches_of_two_threads_see_their_own_values() {
     let (count, next) = counter();
     let graph = graph(&main, &mut y, next);
     let execs = [graph.instantiate().unwrap(), graph.instantiate().unwrap()];
-    // What a launch left is read on its own stream right behind it, so that a value that two saw would be found.
+    // The output of a launch is read on its own stream directly after it, so that a value seen twice would be detected.
     let seen = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for exec in &execs {

@@ -1,4 +1,5 @@
-//! How long graphs keep what their launches need: when launches fail, when the device is lost, and on many streams.
+//! Tests of how long graphs keep the resources of their launches: after failed launches, on a lost device, and on many
+//! streams.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -10,7 +11,7 @@ use crate::support::pinned::{eventually, panicked};
 use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Stream};
 
-/// A graph that calls a function.
+/// Graph that calls a function.
 fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> GraphExec {
     let mut graph = Graph::new(device).unwrap();
     graph.add_host_function(function, &[]).unwrap();
@@ -118,7 +119,7 @@ fn a_cache_captures_on_its_own_stream() {
     for _ in 0..64 {
         assert_ne!(Stream::from_pool(&device).unwrap(), captured[0], "a stream that others are given");
     }
-    // A capture that fails leaves the stream as it was.
+    // A failed capture leaves the stream unchanged.
     let failed = cache.launch(&stream, 3, &[], |_| Err(Error::NoElapsedTime("any error")));
     assert!(matches!(failed, Err(Error::NoElapsedTime(_))));
     cache.launch(&stream, 3, &[], |on| on.copy(&x, &mut y)).unwrap();

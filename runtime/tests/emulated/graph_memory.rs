@@ -1,4 +1,5 @@
-//! Memory of graphs: what is allocated in a capture stays as long as the graph, and goes when nothing runs any more.
+//! Tests of graph memory: memory allocated in a capture lives as long as the graph, and is released when nothing uses
+//! it any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn buffers_dropped_in_a_capture_share_memory() {
     assert_eq!(driver.live_allocations(0), before + 1, "one segment for all ten");
     let exec = graph.instantiate().unwrap();
     drop(graph);
-    // What runs otherwise does not get that memory.
+    // Other work does not get that memory.
     let mut others: Vec<DeviceBuffer<u8>> =
         (0..4).map(|_| DeviceBuffer::zeros(&stream, 1 << 20).unwrap()).collect();
     exec.launch(&stream).unwrap();
@@ -128,7 +129,7 @@ fn what_runs_keeps_everything_when_it_is_dropped() {
     assert!(device.take_drop_error().is_none());
 }
 
-/// A device that runs in steps and looks for races.
+/// A stepped device that checks for races.
 fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
     let schedule = Schedule::Random(seed);
     let driver = EmulatedDriver::builder().memory(1 << 28).stepped(schedule).check_races().build();

@@ -1,4 +1,4 @@
-//! What cannot be captured, and graphs that are used wrongly: clear errors, and streams that work afterwards.
+//! Tests of calls that cannot be captured, and of misused graphs: clear errors, and streams that work afterwards.
 
 use crate::common::*;
 use warpsmith_runtime::emulated::Call;
@@ -7,7 +7,7 @@ use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, DeviceId, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
 };
 
-/// A stream, a buffer of four bytes with the value 1, and another buffer.
+/// Creates a stream, a buffer of four bytes with the value 1, and another buffer.
 fn set_up(device: &Device) -> (Stream, DeviceBuffer<u8>, DeviceBuffer<u8>) {
     let stream = Stream::new(device).unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1u8; 4]).unwrap();
@@ -182,7 +182,7 @@ fn a_launch_into_a_capture_is_refused() {
 
 #[test]
 fn work_of_another_thread_cannot_slip_in() {
-    // Whatever the race does, no graph may be launched with work that was not noted.
+    // Whatever the outcome of the race, no graph may be launched with unrecorded work.
     for _ in 0..200 {
         let (_, device) = device();
         let (stream, x, mut y) = set_up(&device);

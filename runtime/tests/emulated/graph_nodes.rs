@@ -1,4 +1,4 @@
-//! Graphs that are built node by node, changed in place, and kept in a cache.
+//! Tests of graphs that are built node by node, updated in place, and cached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -136,7 +136,7 @@ fn parts_of_a_graph_run_by_condition() {
         let mut body = Graph::new(&device).unwrap();
         body.add_memset(&mut x, 8, &[]).unwrap();
         graph.add_if(&condition, &body).unwrap();
-        // Copied: what comes later is not part of it.
+        // The body is copied: later changes are not part of it.
         body.add_memset(&mut x, 9, &[]).unwrap();
         drop(body);
         let exec = graph.instantiate().unwrap();
@@ -159,7 +159,7 @@ fn parts_of_a_graph_run_by_condition() {
         assert_eq!(x.to_host().unwrap(), [expected; 4], "condition {initial}");
     }
     for (initial, expected) in [(0, 2), (1, 1)] {
-        // One graph can be the body of many, and those captured have memory of their own.
+        // One graph can be the body of many nodes, and captured graphs have their own memory.
         let capturing = Stream::new(&device).unwrap();
         let [then, otherwise] = [1, 2].map(|value| {
             Graph::capture(&capturing, || {
@@ -210,7 +210,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
     let added = outer.add_if(&condition, &calling).and_then(|_| outer.instantiate());
     assert!(added.is_err(), "a body that calls a function on the host");
 
-    // When the driver fails half way, the graph still knows of every buffer that it may use.
+    // If the driver fails half way, the graph still knows every buffer that it may use.
     let mut body = Graph::new(&device).unwrap();
     body.add_memset(&mut x, 8, &[]).unwrap();
     for call in [Call::GraphAddConditional, Call::GraphAdd] {
@@ -251,7 +251,7 @@ fn a_cache_captures_each_key_shape_and_address() {
     run(&mut cache, "a", 2, 16); // another address
     run(&mut cache, "a", 1, 16);
     assert_eq!((cache.stats().hits, cache.stats().misses, cache.len()), (2, 2, 2));
-    run(&mut cache, "a", 1, 8); // another length: one makes room, that of buffer 2
+    run(&mut cache, "a", 1, 8); // another length: one entry is evicted, that of buffer 2
     assert_eq!((cache.stats().evictions, cache.len()), (1, 2));
     run(&mut cache, "a", 1, 16);
     assert_eq!((cache.stats().hits, cache.stats().misses), (3, 3));

@@ -1,4 +1,4 @@
-//! Captured graphs: what they do when they are launched, and how their launches are ordered with everything else.
+//! Tests of captured graphs: the effects of their launches, and their order relative to everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -82,11 +82,11 @@ fn eager_work_elsewhere_goes_on_during_a_capture() {
     let (_, _, [captured, other]) = streams_rig();
     let mut x = DeviceBuffer::from_host(&captured, &[1u32, 2]).unwrap();
     let mut y = DeviceBuffer::zeros(&other, 2).unwrap();
-    captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the stream that is captured
+    captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the captured stream
     let mut z = DeviceBuffer::<u32>::zeros(&captured, 2).unwrap();
     let capture = Capture::begin(&captured, CaptureMode::ThreadLocal).unwrap();
     captured.memset(&mut z, 1).unwrap();
-    // Work on another stream waits for what came before the capture, and does not become part of it.
+    // Work on another stream waits for the work before the capture, and does not become part of it.
     other.copy(&x, &mut y).unwrap();
     assert!(!other.is_capturing());
     other.synchronize().unwrap();
@@ -102,7 +102,7 @@ fn waits_of_a_capture_order_nothing_outside() {
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let mut x = DeviceBuffer::<u32>::zeros(&main, 4).unwrap();
-    main.memset(&mut x, 1).unwrap(); // runs some time
+    main.memset(&mut x, 1).unwrap(); // runs for some time
     let mut y = DeviceBuffer::<u32>::zeros(&side, 4).unwrap();
     Graph::capture(&main, || {
         side.wait_stream(&main)?; // in the graph only
@@ -110,7 +110,7 @@ fn waits_of_a_capture_order_nothing_outside() {
         main.wait_stream(&side)
     })
     .unwrap();
-    side.copy(&x, &mut y).unwrap(); // must wait for the work on `main`, which the capture did not
+    side.copy(&x, &mut y).unwrap(); // must wait for the work on `main`, which the capture did not do
     assert_eq!(y.to_host().unwrap(), [0x0101_0101; 4]);
     assert!(driver.take_races().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Counts the allocations of each thread on the host's heap.
+//! Counts the heap allocations of each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,11 +13,11 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that ends has no counter any more.
+    // A thread that is ending no longer has a counter.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: the system's allocator does everything; counting touches an integer of the thread alone.
+// SAFETY: the system's allocator does everything; counting changes only a thread-local integer.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How many allocations `work` makes on this thread.
+/// Number of allocations that `work` makes on this thread.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();

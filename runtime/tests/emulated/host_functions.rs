@@ -1,5 +1,5 @@
-//! What a host function drops or asks for never gives memory away that is still in use, and never hangs: host functions
-//! cannot use devices, so what needs one is dropped by another thread.
+//! Tests that drops and requests in a host function never release memory in use, and never hang. Host functions cannot
+//! use devices, so another thread drops items that need one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,14 +12,14 @@ use warpsmith_runtime::{DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;
 
-/// Makes a stream stand still until something is sent, or the result is dropped.
+/// Blocks a stream until a message is sent, or the result is dropped.
 fn stand_still(stream: &Stream) -> mpsc::Sender<()> {
     let (go, wait) = mpsc::channel::<()>();
     stream.host_function(move || _ = wait.recv()).unwrap();
     go
 }
 
-/// Drops something in a host function, and waits until that has returned.
+/// Drops an item in a host function, and waits until that has returned.
 fn drop_there(stream: &Stream, item: impl Send + 'static) {
     stream.host_function(move || drop(item)).unwrap();
     stream.synchronize().unwrap();
@@ -131,7 +131,7 @@ fn the_last_handles_may_be_dropped_there() {
 #[test]
 fn a_lost_devices_adopted_stream_is_awaited() {
     let (driver, device) = device();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
     // SAFETY: it lives as long as the driver.
     let stream = unsafe { Stream::adopt(&device, handle) }.unwrap();

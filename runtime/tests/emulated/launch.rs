@@ -1,4 +1,4 @@
-//! Typed and raw launches on the emulated device: shapes, arguments, and every refusal.
+//! Tests of typed and raw launches on the emulated device: shapes, arguments, and every refusal.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -59,13 +59,13 @@ fn unsafe_and_raw_launches_run() {
 
     let to = DeviceBuffer::<u32>::zeros(&stream, 77).unwrap();
     let (from_ptr, to_ptr) = (from.as_device_ptr(), to.as_device_ptr());
-    // SAFETY: both buffers have at least 33 elements, and live until the stream is waited for.
+    // SAFETY: both buffers have at least 33 elements, and live until the stream has been waited for.
     unsafe { kernel.launch_unsafe(&stream, Launch::auto(77), (from_ptr, to_ptr, 33u64)) }.unwrap();
     let config = LaunchConfig::new([1, 1, 1], [77, 1, 1], 0);
     let (from_ptr, to_ptr, len) = (from_ptr.offset(33 * 4), to_ptr.offset(33 * 4), 44u64);
     let args = [&raw const from_ptr as *const c_void, (&raw const to_ptr).cast(), (&raw const len).cast()];
     let function = kernel.function();
-    // SAFETY: the arguments are of the kernel's types; 44 elements are left behind the first 33.
+    // SAFETY: the arguments have the kernel's types; 44 elements are left after the first 33.
     unsafe { function.launch_raw(&stream, config, &args) }.unwrap();
     stream.synchronize().unwrap();
     assert_eq!(to.to_host().unwrap(), data);

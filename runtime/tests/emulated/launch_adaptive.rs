@@ -1,4 +1,4 @@
-//! The adaptive launcher on the emulated device: what it does with a program's launches, and what it must not do.
+//! Tests of the adaptive launcher on the emulated device: its handling of a program's launches, and its limits.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +39,7 @@ impl Program {
         kernel.function().explain(launch).unwrap().source
     }
 
-    /// Launches until it is settled. The waits in between are the program's own, as every program has some.
+    /// Launches until the launcher has settled. The waits in between are the program's own, as in any program.
     fn settle(&mut self, launch: Launch) -> usize {
         for launches in 1..=200 {
             self.launch(launch).unwrap();
@@ -139,7 +139,7 @@ fn launches_that_leave_nothing_open_are_left_alone() {
     program.check();
 }
 
-/// A policy that knows a winner for each kernel.
+/// A policy with a known winner for each kernel.
 struct Fixed([(&'static str, u32); 2]);
 
 impl LaunchPolicy for Fixed {

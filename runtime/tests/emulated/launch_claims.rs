@@ -1,6 +1,7 @@
-//! Every way to say a launch, for kernels of every claim: none is accepted whose threads could have the same index.
+//! Tests of every way to specify a launch, for kernels of every claim: a launch whose threads could have the same index
+//! is never accepted.
 //!
-//! The kernels are written by hand; for them the same holds as for those of `common`.
+//! The kernels are hand-written, under the same conditions as those of `common`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
 
 use std::ffi::c_void;
@@ -13,7 +14,7 @@ use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
 use warpsmith_runtime::{Device, Graph, Launch, LaunchConfig, Stream};
 
-/// The largest launch that the tests run.
+/// Maximum launch size in threads that the tests run.
 const MOST_RUN: u64 = 1 << 14;
 
 unsafe fn nothing(_: *const *const c_void) {}
@@ -64,7 +65,7 @@ kernels! {
     PlaneDependent: Plane, dependent: true;
 }
 
-/// Whether threads have indices of their own, of 32 bits each, in as many dimensions as the claims have.
+/// Returns true if threads have distinct indices, of 32 bits each, in as many dimensions as the claims have.
 fn are_apart(claims: Claims, config: &LaunchConfig) -> bool {
     let sides = [0, 1, 2].map(|axis| u128::from(config.grid[axis]) * u128::from(config.block[axis]));
     let are_short = |axes: usize| sides[..axes].iter().all(|side| *side <= 1 << 32);
@@ -76,7 +77,7 @@ fn are_apart(claims: Claims, config: &LaunchConfig) -> bool {
     }
 }
 
-/// A policy that knows a winner for every launch.
+/// A policy with a known winner for every launch.
 struct Fixed(Winner);
 
 impl LaunchPolicy for Fixed {
@@ -109,7 +110,7 @@ impl Rig {
             let config = found.as_ref().ok().copied().flatten();
             if let Some(config) = &config {
                 assert!(are_apart(claims, config), "{what}: accepted as {config}");
-                // The exact configuration goes through the whole check.
+                // The exact configuration passes the whole check.
                 let checked = function.configure(Launch::from(*config));
                 assert_eq!(
                     checked.unwrap_or_else(|error| panic!("{what}: {error}")),
@@ -117,7 +118,7 @@ impl Rig {
                     "{what}"
                 );
             }
-            // Again, from what is remembered.
+            // Repeated, from the cached result.
             assert_eq!(function.configure(*launch).ok(), found.as_ref().ok().copied(), "{what}");
             let prepared = kernel.prepare(*launch);
             assert_eq!(
@@ -126,14 +127,14 @@ impl Rig {
             );
             assert_eq!(function.explain(*launch).is_ok(), found.is_ok(), "{what}");
 
-            // As a node, which cannot be one of no threads.
+            // Also as a node, which cannot have zero threads.
             let mut graph = Graph::new(&self.device).unwrap();
             let small = kernel.function().spec().block.unwrap_or([32, 1, 1]);
             let small = graph.add_kernel(&kernel, Launch::grid_block(2, small), (), &[]).unwrap();
             let mut exec = graph.instantiate().unwrap();
             let is_node = graph.add_kernel(&kernel, *launch, (), &[]).is_ok();
             assert_eq!(is_node, config.is_some(), "{what}");
-            // A node keeps what it has besides grid, block and shared memory.
+            // A node keeps its attributes other than grid, block and shared memory.
             let set = exec.set_kernel(&small, &kernel, *launch, ());
             assert!(config.is_some() || set.is_err(), "{what}");
 
@@ -191,7 +192,7 @@ fn modified(launches: Vec<(String, Launch)>) -> Vec<(String, Launch)> {
     all
 }
 
-/// Launches of these sizes, by every function that makes one.
+/// Launches of these sizes, by every constructor function.
 fn launches_of(x: usize, y: usize, z: usize, block: u32) -> Vec<(String, Launch)> {
     let exact = [x, y, z].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
     let config = LaunchConfig::new(exact, [block, 1, 1], 0);
@@ -224,7 +225,7 @@ fn rig() -> Rig {
 fn no_way_to_launch_skips_the_check_of_claims() {
     let rig = rig();
     for (index, x) in SIDES.into_iter().enumerate() {
-        // Each with some of the others beside it.
+        // Each size is combined with some of the others.
         let (y, z) = (SIDES[(index * 7 + 1) % SIDES.len()], SIDES[(index * 4 + 3) % SIDES.len()]);
         for block in [64, 1024] {
             check_all(&rig, &launches_of(x, 1, 1, block));
@@ -245,7 +246,7 @@ fn no_random_launch_skips_the_check_of_claims() {
     }
 }
 
-/// As the store of tuned launches and the adaptive launcher register them.
+/// As registered by the store of tuned launches and by the adaptive launcher.
 #[test]
 fn no_known_winner_skips_the_check_of_claims() {
     let rig = rig();
@@ -261,7 +262,7 @@ fn no_known_winner_skips_the_check_of_claims() {
     }
 }
 
-/// The case that a line of any length was taken for.
+/// Regression case: a linear launch of more than 2^32 threads, for a plane kernel.
 #[test]
 fn a_long_line_of_a_plane_is_refused() {
     let rig = rig();

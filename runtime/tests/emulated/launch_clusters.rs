@@ -1,4 +1,4 @@
-//! Clusters: what is rounded, what is refused, and how many fit.
+//! Tests of clusters: rounding, refusals, and the number of resident clusters.
 
 use crate::common::*;
 use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError};

@@ -1,6 +1,7 @@
-//! Kernels that require lengths which agree: every way to launch one compares them, and launches nothing otherwise.
+//! Tests of kernels that require equal lengths: every way to launch one compares them, and launches nothing on a
+//! mismatch.
 //!
-//! The kernel is written by hand; for it the same holds as for those of `common`.
+//! The kernel is hand-written, under the same conditions as those of `common`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
 
 use std::ffi::c_void;
@@ -11,7 +12,7 @@ use gpu_spec::{Kernel, KernelSpec, Length, ParamKind, ParamSpec, SafeKernel, Wro
 use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, Graph, Launch, LaunchConfig, LaunchError};
 
-/// `#[kernel(same_len(x, y, launch))] fn same(x: &[u32], y: DisjointMut<u32>) {}`.
+/// Kernel `#[kernel(same_len(x, y, launch))] fn same(x: &[u32], y: DisjointMut<u32>) {}`.
 struct Same;
 
 unsafe fn nothing(_: *const *const c_void) {}
@@ -42,7 +43,7 @@ unsafe impl Kernel for Same {
 }
 unsafe impl SafeKernel for Same {}
 
-/// Nothing was launched, because of lengths that the error names.
+/// Asserts that nothing was launched, because of lengths that the error names.
 fn refused<T>(result: Result<T, Error>, words: [&str; 2]) {
     let error = result.err().expect("the lengths differ");
     assert!(matches!(error, Error::Launch(LaunchError::WrongLengths { .. })), "{error}");

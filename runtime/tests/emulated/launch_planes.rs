@@ -1,6 +1,6 @@
-//! Launches in two and three dimensions: views of buffers as arguments, extents that are covered, required shapes.
+//! Tests of launches in two and three dimensions: views of buffers as arguments, covered extents, required shapes.
 //!
-//! The kernels are written by hand; for them the same holds as for those of `common`.
+//! The kernels are hand-written, under the same conditions as those of `common`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
 
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ unsafe fn value<T: Copy>(args: *const *const c_void, index: usize) -> T {
     unsafe { (*args.add(index)).cast::<T>().read() }
 }
 
-/// The thread's indices in the launch.
+/// Index of the thread in the launch.
 fn place() -> [u32; 3] {
     let (block, dim, own) = (thread::block_index(), thread::block_dim(), thread::thread_index());
     [0, 1, 2].map(|axis| block[axis] * dim[axis] + own[axis])
@@ -79,7 +79,7 @@ kernel!(
 
 unsafe fn nothing(_: *const *const c_void) {}
 
-/// `to = value + from + x + 1000 y`.
+/// Computes `to = value + from + x + 1000 y`.
 unsafe fn add_plane(args: *const *const c_void) {
     unsafe {
         let (from, to): (Extents2, Extents2) = (value(args, 2), value(args, 4));
@@ -92,7 +92,7 @@ unsafe fn add_plane(args: *const *const c_void) {
     }
 }
 
-/// `to = 1 + x + 100 y + 10000 z`.
+/// Computes `to = 1 + x + 100 y + 10000 z`.
 unsafe fn volume(args: *const *const c_void) {
     unsafe {
         let (to, [x, y, z]) = (value::<Extents3>(args, 1), place());
@@ -103,7 +103,7 @@ unsafe fn volume(args: *const *const c_void) {
     }
 }
 
-/// A view of `len` elements that cannot be made says all of this.
+/// Asserts that an invalid view of `len` elements is refused with an error that contains all of these words.
 fn refused<T>(result: Result<T, Error>, words: &[&str]) {
     let error = result.err().expect("it is refused");
     assert!(matches!(error, Error::BadExtents { .. }), "{error}");
@@ -254,7 +254,7 @@ fn extents_over_the_grid_are_refused() {
     assert!(matches!(negative, Error::Launch(LaunchError::EmptyLaunch { what: "grid", .. })), "{negative}");
 }
 
-/// What a launch becomes, or its error's text.
+/// Configuration of a launch, or the text of its error.
 fn configured<K: Kernel>(device: &Device, launch: Launch) -> Result<LaunchConfig, String> {
     let kernel = module(device).kernel::<K>().unwrap();
     kernel.function().configure(launch).map(Option::unwrap).map_err(|error| error.to_string())

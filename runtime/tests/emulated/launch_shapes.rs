@@ -1,4 +1,4 @@
-//! Shapes that are chosen, prepared launches, and requests besides a grid of blocks.
+//! Tests of automatically chosen shapes, prepared launches, and launch options beyond the grid and block.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::launch::{Limiter, Source};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
-/// The multiprocessors of the emulated device, of 2048 threads each.
+/// Number of SMs of the emulated device, with 2048 threads each.
 fn multiprocessors(device: &Device) -> u64 {
     u64::from(device.properties().multiprocessors)
 }
@@ -80,7 +80,7 @@ fn prepared_unsafe_and_raw_launches_run() {
     unsafe { prepared.launch_unsafe(&stream, (&from, &mut to, 20u64)) }.unwrap();
     let (from_ptr, to_ptr, len) = (from.as_device_ptr(), to.as_device_ptr().offset(30 * 4), 20u64);
     let args = [&raw const from_ptr as *const c_void, (&raw const to_ptr).cast(), (&raw const len).cast()];
-    // SAFETY: the arguments are of the kernel's types; 20 elements are left behind the first 30.
+    // SAFETY: the arguments have the kernel's types; 20 elements are left after the first 30.
     unsafe { prepared.prepared().launch_raw(&stream, &args) }.unwrap();
     // SAFETY: it is refused.
     let error = unsafe { prepared.prepared().launch_raw(&stream, &args[1..]) }.unwrap_err();
@@ -174,7 +174,7 @@ fn the_potential_block_fills_the_device() {
     let function = module(&device).kernel::<Iota>().unwrap().function().clone();
     let best = function.potential_block(|_| 0).unwrap();
     assert_eq!((best.block, u64::from(best.grid)), (1024, 2 * multiprocessors(&device)));
-    // With 227 KiB a multiprocessor, blocks of up to 384 threads at 604 bytes each are all that fits.
+    // With 227 KiB per SM, blocks of up to 384 threads fit at 604 bytes per thread.
     let best = function.potential_block(|block| block * 604).unwrap();
     assert_eq!((best.block, best.shared_bytes), (384, 384 * 604));
     let error = function.potential_block(|_| 1 << 20).unwrap_err();

@@ -1,4 +1,4 @@
-//! Code that is loaded at run time, on an emulated driver that takes any code for a module of given kernels.
+//! Tests of code loaded at run time, on an emulated driver that accepts any code as a module of given kernels.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,19 +20,19 @@ fn open(builder: EmulatedDriverBuilder) -> (Arc<EmulatedDriver>, Device) {
 }
 
 fn load(device: &Device) -> Code {
-    // SAFETY: the driver takes any text.
+    // SAFETY: the driver accepts any text.
     unsafe { device.load_code(PTX) }.unwrap()
 }
 
-/// `y = 31 * y + 17 * x + a` with a kernel of loaded code.
+/// Computes `y = 31 * y + 17 * x + a` with a kernel of loaded code.
 fn mix(kernel: &Function, stream: &Stream, a: u32, x: &DeviceBuffer<u32>, y: &mut DeviceBuffer<u32>) {
     let len = x.len();
     let args = RawArguments::new().value(a).read(x.as_slice()).value(len).write(y.as_mut_slice()).value(len);
-    // SAFETY: these are the machine parameters of `Mix`.
+    // SAFETY: these are the kernel parameters of `Mix`.
     unsafe { kernel.launch_unchecked(stream, Launch::linear(len, 64), &args) }.unwrap();
 }
 
-/// Waits until the driver has unloaded this number of modules. Modules are unloaded on a thread of the runtime's own.
+/// Waits until the driver has unloaded this number of modules. A thread of the runtime unloads modules.
 fn wait_for_unloads(driver: &EmulatedDriver, expected: u64) {
     let start = Instant::now();
     while driver.calls(Call::ModuleUnload) < expected && start.elapsed() < Duration::from_secs(10) {
@@ -107,7 +107,7 @@ fn raw_pointer_launches_keep_the_module_too() {
         (&raw const len).cast(),
     ];
     let config = kernel.configure(Launch::linear(64, 64)).unwrap().unwrap();
-    // SAFETY: these are the machine parameters of `Mix`; both buffers are of this stream.
+    // SAFETY: these are the kernel parameters of `Mix`; both buffers belong to this stream.
     unsafe { kernel.launch_raw(&stream, config, &args) }.unwrap();
     drop(kernel);
     std::thread::sleep(Duration::from_millis(20));
@@ -182,7 +182,7 @@ fn code_that_is_not_loaded_says_why() {
     assert!(matches!(error, Error::Load(LoadError::File { .. })), "{error}");
     assert!(error.to_string().contains("cannot read no/such\\nfile.ptx"), "{error}");
     driver.fail_call(Call::ModuleLoad, 0);
-    // SAFETY: the driver takes any text.
+    // SAFETY: the driver accepts any text.
     let error = unsafe { device.load_code(PTX) }.unwrap_err();
     assert!(matches!(error, Error::Load(LoadError::Rejected { .. })), "{error}");
     let error = load(&device).kernel("sgemm").unwrap_err();
@@ -228,7 +228,7 @@ fn arguments_that_do_not_fit_are_refused() {
         };
         assert!(error.to_string().contains("`mix__u32`: 32768 bytes"), "{error}");
     }
-    // What a kernel takes is known of those in Rust.
+    // The parameters of Rust kernels are known.
     let null = DevicePtr::NULL;
     let error = launch(&rust, RawArguments::new().value(1u32));
     assert!(
@@ -288,7 +288,7 @@ fn globals_have_address_and_size() {
 #[test]
 fn linked_code_is_loaded() {
     let (driver, device) = open(EmulatedDriver::builder());
-    // SAFETY: the driver takes any text.
+    // SAFETY: the driver accepts any text.
     let link = |parts: &[&str]| unsafe { device.link_code(parts) };
     let cubin = link(&[PTX, PTX]).unwrap();
     // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! The parts of the stream pools that threads share, under every interleaving (`loom`): handles are counted right,
-//! the owner lives exactly as long as it or handles are there, and each slot is made once.
+//! Tests of the shared parts of the stream pools under every interleaving (`loom`): handles are counted correctly, the
+//! owner lives exactly as long as it or its handles exist, and each slot is created once.
 //!
 //! Here the modules are compiled against loom's atomics and locks instead of the standard library's.
 
@@ -22,10 +22,10 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use slots::RoundRobin;
 
-/// A device: owns a kept stream, and is owned by the holders of handles of either.
+/// A device: it owns a kept stream, and the holders of handles to either own it.
 struct Owner {
     count: HandleCount,
-    /// Written when the owner is dropped: no thread may touch it at that time.
+    /// Set to false when the owner is dropped: no thread may access it at that time.
     alive: UnsafeCell<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Drop for Owner {
     }
 }
 
-/// A handle of the kept stream.
+/// A handle to the kept stream.
 struct Handle(*const Owner);
 
 // SAFETY: it is a counted pointer.
@@ -112,7 +112,7 @@ fn a_moved_handle_keeps_the_owner() {
         let moved = handle.clone();
         let other = thread::spawn(move || moved.use_it());
         drop(handle);
-        // The owner goes while the other thread may still use it.
+        // The owner is dropped while the other thread may still use it.
         drop(owner);
         other.join().unwrap();
     });

@@ -1,5 +1,5 @@
-//! Devices, memory, streams, events, graphs, launches and transfers on emulated devices. Each test has a driver of its
-//! own, and one that needs a process of its own runs itself again: [`alone!`](alone).
+//! Tests of devices, memory, streams, events, graphs, launches and transfers on emulated devices. Each test has its own
+//! driver. A test that needs its own process runs itself again: [`alone!`](alone).
 
 mod adaptive_environment;
 mod allocator_backends;

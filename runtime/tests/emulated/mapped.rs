@@ -1,4 +1,4 @@
-//! Memory of the host that kernels use without a copy: page-locked buffers, and registered memory of the program.
+//! Tests of host memory that kernels use without a copy: page-locked buffers, and registered memory of the program.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Buffers, slices and copies on the emulated device.
+//! Tests of buffers, slices and copies on the emulated device.
 
 use crate::common::*;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};

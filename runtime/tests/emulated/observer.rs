@@ -1,4 +1,4 @@
-//! The observer seam: what observers see, and that they can do no harm.
+//! Tests of the observer API: the events that observers see, and that observers cannot do harm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,7 +15,7 @@ use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, Error, Event, Graph, Launch, LaunchConfig, PinnedBuffer, Stream,
 };
 
-/// An operation that has ended.
+/// A finished operation.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     id: u64,
@@ -68,7 +68,7 @@ impl What {
     }
 }
 
-/// Keeps what one device does. Other tests of the program have other devices.
+/// Records the operations of one device. Other tests of the program have other devices.
 #[derive(Clone)]
 struct Recorder {
     device: Arc<Mutex<Option<Device>>>,
@@ -89,7 +89,7 @@ impl Recorder {
         self.device.lock().unwrap().as_ref() == Some(device)
     }
 
-    /// What has ended since the last call.
+    /// Takes the operations finished since the last call.
     fn take(&self) -> Vec<Seen> {
         assert_eq!(self.begun.lock().unwrap().len(), 0, "everything that began has ended");
         std::mem::take(&mut *self.seen.lock().unwrap())
@@ -180,7 +180,7 @@ fn each_operation_is_reported_with_what_it_does() {
         "{whats:?}"
     );
 
-    // SAFETY: it uses nothing.
+    // SAFETY: it uses no memory.
     unsafe { stream.enqueue_host(&[x.as_slice().used(Access::Read)], || ()) }.unwrap();
     let whats = recorder.whats();
     assert!(
@@ -232,7 +232,7 @@ fn captured_work_is_marked_and_graph_launches_reported() {
     assert_eq!(recorder.whats(), [What::Graph]);
 }
 
-/// Keeps what launches of graphs on a device say of their nodes.
+/// Records the nodes that graph launches on a device report.
 struct Launched(Device, Arc<Mutex<Vec<GraphNode>>>);
 
 impl Observer for Launched {
@@ -279,7 +279,7 @@ fn launches_of_graphs_say_where_nodes_come_from() {
     ];
     assert_eq!(launch(&graph), known);
     assert_eq!(launch(&graph.try_clone().unwrap()).len(), known.len());
-    // Where the driver does not answer, one node stands for all of a child.
+    // If the driver does not answer, one node stands for all nodes of a child.
     driver.fail_call(Call::GraphNode, 0);
     graph.add_child(&Graph::capture(&stream, || stream.memset(&mut y, 2)).unwrap(), &[]).unwrap();
     known.extend([(0, nothing, Some(31)), (2, GraphWork::Unknown, None)]);
@@ -366,7 +366,7 @@ fn every_device_and_every_observer_is_served() {
     assert_eq!(both[0].whats(), [What::HostFunction], "the other one was not");
 }
 
-/// Calls something in its callbacks.
+/// Calls a function in its callbacks.
 struct Calls<F>(Device, F);
 
 impl<F: Fn() + Send + Sync> Observer for Calls<F> {
@@ -388,7 +388,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
     let (_, device, [stream, other]) = streams_rig();
     let shared = Arc::new(DeviceBuffer::from_host(&stream, &[1u32; 64]).unwrap());
     let mut target = DeviceBuffer::<u32>::zeros(&stream, 64).unwrap();
-    // Buffers that graphs know have locks which are held while work is enqueued.
+    // Buffers known to graphs have locks that are held while work is enqueued.
     let graph = Graph::capture(&stream, || stream.copy(&*shared, &mut target)).unwrap();
     let event = Arc::new(Event::new(&device).unwrap());
     let (sender, errors) = mpsc::channel();
@@ -496,7 +496,7 @@ fn observers_come_and_go_while_threads_launch() {
     assert_eq!(recorder.whats(), [What::HostFunction]);
 }
 
-/// Calls that enqueue or wait for several operations have the line of their caller.
+/// Calls that enqueue or wait for several operations report the line of their caller.
 #[test]
 fn calls_of_several_operations_have_the_callers_line() {
     use std::cell::RefCell;

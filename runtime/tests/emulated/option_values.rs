@@ -1,4 +1,4 @@
-//! Values of allocator options as text: what is read, and what is refused and why.
+//! Tests of allocator options as text: accepted values, and refused ones with the reason.
 
 use crate::common::device;
 use warpsmith_runtime::memory::options::Reserve;
@@ -10,7 +10,7 @@ fn parse(text: &str) -> AllocatorOptions {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Asserts that each text is refused, for the option and the value and with the reason given.
+/// Asserts that each text is refused, with the option, the value and the given reason.
 #[track_caller]
 fn assert_refused(option: &str, cases: &[(&str, &str)]) {
     for (value, reason) in cases {

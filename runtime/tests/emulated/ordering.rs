@@ -1,7 +1,7 @@
-//! Nothing races: buffers used on several streams, from several threads, and dropped while in use.
+//! Tests that nothing races: buffers used on several streams, from several threads, and dropped while in use.
 //!
-//! The emulated driver runs streams independently, slows them down at random, and refuses to free memory that
-//! enqueued work names, so a missing wait shows.
+//! The emulated driver runs streams independently, delays them at random, and refuses to free memory that enqueued work
+//! names, so a missing wait is detected.
 
 use std::time::Duration;
 

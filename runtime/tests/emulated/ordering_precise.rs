@@ -1,5 +1,5 @@
-//! No wait is inserted that is not needed: reads do not wait for reads, ranges not for other ranges, nothing for what
-//! is known to be done. And none is missing that is.
+//! Tests that the inserted waits are exactly those needed. Reads do not wait for reads, ranges do not wait for other
+//! ranges, and nothing waits for work known to be complete.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn streams<const N: usize>(device: &Device) -> [Stream; N] {
     std::array::from_fn(|_| Stream::from_pool(device).unwrap())
 }
 
-/// The waits that were inserted since the last count.
+/// Number of waits inserted since the last count.
 fn waits(driver: &EmulatedDriver) -> u64 {
     let waits = driver.calls(Call::StreamWaitEvent);
     assert_eq!(driver.calls(Call::EventRecord), waits, "one record a wait");
@@ -180,8 +180,8 @@ fn without_order_later_work_still_comes_after() {
     let hold = driver.hold();
     kernel.launch(&home, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
     driver.reset_calls();
-    // SAFETY: both kernels add to each element of `y` what is there, and the emulated streams are held until the host
-    // has put them in order below.
+    // SAFETY: both kernels add to each element of `y`, and the emulated streams are held until the host has ordered
+    // them below.
     let ordered = unsafe { y.as_mut_slice().assume_ordered() };
     let event = home.record_event().unwrap();
     other.wait_event(&event).unwrap();

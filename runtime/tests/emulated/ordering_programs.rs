@@ -1,13 +1,13 @@
-//! Random programs on several streams give what they give one step after the other, whatever order the streams run
-//! in; and each wait that was inserted is needed: without it a race is found, and some order of the streams gives
+//! Random programs on several streams: the result equals that of sequential execution, in whatever order the streams
+//! run. Each inserted wait is needed: without it, the race check finds a race, and some order of the streams gives
 //! another result.
 //!
-//! Some programs have graphs too, which are captured on several streams, with buffers made and dropped within, and
-//! launched on any stream between other work on the same buffers, and dropped while they run.
+//! Some programs also have graphs. They are captured on several streams, with buffers created and dropped inside. They
+//! are launched on any stream between other work on the same buffers, and dropped while they run.
 //!
-//! The emulated driver runs in steps here: streams advance in an order drawn from a seed, or one of them as late as
-//! possible, so that a run says the same each time. `WARPSMITH_PROGRAMS` sets the number of programs; ten
-//! thousand take two minutes.
+//! The emulated driver is stepped here: streams advance in an order drawn from a seed, or one of them as late as
+//! possible, so that runs are reproducible. `WARPSMITH_PROGRAMS` sets the number of programs; ten thousand take two
+//! minutes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ fn programs() -> u64 {
     std::env::var("WARPSMITH_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }
 
-/// What a program does besides using buffers.
+/// Operations of a program other than the use of buffers.
 #[derive(Clone, Copy, PartialEq)]
 enum Explicit {
-    /// Orders streams by events, waits on the host, asks.
+    /// Stream order by events, host waits, queries.
     Mixed,
-    /// As above, and captures, launches and drops graphs.
+    /// As above, plus capturing, launching and dropping graphs.
     Graphs,
-    /// Nothing: every wait is one that was inserted.
+    /// None: every wait is an inserted one.
     None,
 }
 
-/// A step of work on buffers, by their numbers.
+/// A step of work on buffers, named by index.
 #[derive(Debug, Clone)]
 enum Work {
     Mix {
@@ -57,7 +57,7 @@ enum Work {
         y: usize,
         range: Range<usize>,
     },
-    /// Through a buffer that is made and dropped. In a capture the second half may be on the other stream.
+    /// Work through a temporary buffer. In a capture the second half may be on the other stream.
     Detour {
         x: usize,
         y: usize,
@@ -66,7 +66,7 @@ enum Work {
 }
 
 impl Work {
-    /// The buffers of which it uses any bytes.
+    /// Buffers of which the step uses any bytes.
     fn buffers(&self) -> Vec<usize> {
         match self {
             Work::Mix { range, .. } | Work::Copy { range, .. } | Work::Zero { range, .. }
@@ -122,14 +122,14 @@ impl Work {
     }
 }
 
-/// A graph, what it does, and the buffers it uses with their generations.
+/// A graph, its work, and the buffers it uses with their generations.
 struct Made {
     exec: GraphExec,
     work: Vec<Work>,
     uses: Vec<(usize, u64)>,
 }
 
-/// A program on a device, and what it should come to.
+/// A program on a device, and its expected results.
 struct Program {
     random: fastrand::Rng,
     explicit: Explicit,
@@ -139,25 +139,25 @@ struct Program {
     buffers: Vec<DeviceBuffer<u32>>,
     model: Vec<Vec<u32>>,
     uploads: Vec<Pending<PinnedBuffer<u32>>>,
-    /// Downloads, with what should arrive.
+    /// Downloads, with the expected data.
     downloads: Vec<(Pending<PinnedBuffer<u32>>, Vec<u32>)>,
-    /// How often each buffer was replaced.
+    /// Number of times that each buffer was replaced.
     generations: [u64; BUFFERS],
     graphs: Vec<Made>,
     ran: Ran,
 }
 
-/// What came of a program.
+/// Outcome of a program.
 struct Ran {
-    /// Whether all that the host saw was as it should be.
+    /// True if all data seen by the host was correct.
     right: bool,
-    /// Launches of graphs, and those that were refused.
+    /// Number of graph launches, and of refused ones.
     launches: u64,
     refused: u64,
 }
 
 impl Program {
-    /// `late` is the stream that runs as late as possible, if one does.
+    /// Creates a program. `late` is the stream that runs as late as possible, if any.
     fn new(driver: &Arc<EmulatedDriver>, seed: u64, explicit: Explicit, late: Option<usize>) -> Self {
         let device = Device::with_driver(driver.clone(), 0).unwrap();
         let streams: [Stream; STREAMS] = std::array::from_fn(|_| Stream::new(&device).unwrap());
@@ -165,7 +165,7 @@ impl Program {
             driver.set_schedule(Schedule::Starve(streams[late].handle()));
         }
         let random = fastrand::Rng::with_seed(seed);
-        // Every buffer's memory was used before, by work of its stream that nothing has waited for.
+        // Every buffer's memory was used earlier, by work of its stream that nothing has waited for.
         for stream in &streams {
             drop(DeviceBuffer::<u8>::zeros(stream, 64 << 10).unwrap());
         }
@@ -205,7 +205,7 @@ impl Program {
         (0..len).map(|_| self.random.u64(..) as u32).collect()
     }
 
-    /// A new buffer whose content a stream has yet to bring, or that the host has waited for.
+    /// Creates a buffer whose contents a stream has yet to write, or that the host has waited for.
     fn made(&mut self) -> (DeviceBuffer<u32>, Vec<u32>) {
         let stream = self.stream();
         let data = self.data(LEN);
@@ -213,8 +213,7 @@ impl Program {
         if self.below(4) == 0 {
             buffer.copy_from_host(&data).unwrap();
         } else {
-            // On another stream than its own, a new buffer waits for what may have used its memory before, whether or not
-            // something has.
+            // On a stream other than its own, a new buffer waits for possible earlier uses of its memory.
             let other = self.stream();
             let stream = if self.explicit == Explicit::None { &stream } else { &other };
             let source = PinnedBuffer::from_slice(&self.device, &data).unwrap();
@@ -223,7 +222,7 @@ impl Program {
         (buffer, data)
     }
 
-    /// Mostly all elements.
+    /// Random range: mostly all elements.
     fn range(&mut self) -> Range<usize> {
         let (a, b) = (self.below(LEN + 1), self.below(LEN + 1));
         if self.below(3) == 0 { a.min(b)..a.max(b) } else { 0..LEN }
@@ -245,7 +244,7 @@ impl Program {
         self.ran.right &= found == expected;
     }
 
-    /// Captures a few steps on a stream, and mostly on another too.
+    /// Captures a few steps on a stream, and mostly on another one too.
     fn capture(&mut self) -> (Graph, Vec<Work>) {
         let count = 1 + self.below(5);
         let work: Vec<Work> = (0..count).map(|_| self.work()).collect();
@@ -307,7 +306,7 @@ impl Program {
                 self.downloads.push((pending, self.model[target][range].to_vec()));
             }
             4 => {
-                // Both halves at once, each on a stream of its own.
+                // Both halves concurrently, on separate streams.
                 let (a, x) = (self.random.u64(..) as u32, (target + 1) % BUFFERS);
                 for (stream, range) in [(&stream, 0..range.start), (&other, range.start..LEN)] {
                     self.enqueue(&Work::Mix { a, x, y: target, range }, stream, stream);
@@ -372,7 +371,7 @@ impl Program {
         }
     }
 
-    /// Runs all steps and looks at what is left.
+    /// Runs all steps and checks the final state.
     fn run(mut self) -> Ran {
         for _ in 0..STEPS {
             self.step();
@@ -395,7 +394,7 @@ fn stepped(schedule: Schedule) -> Arc<EmulatedDriver> {
     EmulatedDriver::builder().memory(1 << 28).stepped(schedule).check_races().build()
 }
 
-/// Runs programs in random order. The numbers of launches of graphs, and of those that were refused.
+/// Runs programs in random order. Returns the numbers of graph launches and of refused launches.
 fn equal_sequential_ones(programs: u64, explicit: Explicit) -> (u64, u64) {
     let (mut launches, mut refused) = (0, 0);
     for seed in 0..programs {
@@ -435,8 +434,8 @@ fn any_late_stream_gives_the_same_results() {
     }
 }
 
-/// Runs a program of which one wait is left out: whether the race check finds it, and whether the result is another
-/// when one of the streams is late.
+/// Runs a program with one wait omitted. Returns whether the race check finds it, and whether the result differs when
+/// one of the streams is late.
 fn without(seed: u64, wait: u64) -> (bool, bool) {
     let mut race = false;
     let mut wrong = false;

@@ -1,4 +1,4 @@
-//! Access between devices is enabled once for each pair and direction, by the copy that first needs it.
+//! Tests that peer access is enabled once per pair and direction, by the first copy that needs it.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn after_a_failure_it_is_tried_again() {
         copy(&first, &second).unwrap_err();
     }
     copy(&first, &second).unwrap();
-    // Failed, done, failed, done: the direction that was done is not done again.
+    // Failed, done, failed, done: the completed direction is not enabled again.
     assert_eq!(driver.calls(Call::PeerEnable), 4);
 }
 

@@ -1,4 +1,4 @@
-//! Page-locked host memory on the emulated device: when it is reused, how much there is.
+//! Tests of page-locked host memory on the emulated device: its reuse and its amount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -338,9 +338,9 @@ fn elements_are_aligned_and_keep_their_values() {
     #[derive(Clone, Copy)]
     #[repr(align(256))]
     struct Wide(#[allow(dead_code, reason = "bytes to align")] [u8; 256]);
-    // SAFETY: an array of bytes and no padding.
+    // SAFETY: an array of bytes without padding.
     unsafe impl bytemuck::Zeroable for Wide {}
-    // SAFETY: as above, any bits are a value.
+    // SAFETY: as above, any bit pattern is valid.
     unsafe impl bytemuck::Pod for Wide {}
     let (_, device) = device();
     let mut random = random();

@@ -1,4 +1,4 @@
-//! Page-locked host memory when calls fail, devices are lost or go, and many threads use it.
+//! Tests of page-locked host memory when calls fail, devices are lost or dropped, and many threads use it.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn a_block_the_driver_keeps_stays_cached() {
     assert_eq!((driver.live_pinned(), statistics(&device).allocated_bytes.current), (0, 0));
 }
 
-/// A little program that uses every part: it fails with an error or does what it should.
+/// A small program that uses every part: it fails with an error or succeeds.
 fn program(device: &Device) -> Result<(), Error> {
     let streams = [Stream::new(device)?, Stream::new(device)?];
     let targets =
@@ -53,11 +53,11 @@ fn program(device: &Device) -> Result<(), Error> {
         let mut buffer = PinnedBuffer::<u8>::zeroed(device, bytes)?;
         assert!(buffer.iter().all(|byte| *byte == 0));
         buffer.fill(bytes as u8);
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         let (driver, context) = unsafe { device.driver() };
         for (stream, target) in streams.iter().zip(&targets) {
             buffer.record_use(stream)?;
-            // SAFETY: the use was noted, and the target waits for its own stream.
+            // SAFETY: the use was recorded, and the target waits for its own stream.
             unsafe {
                 let source: *const c_void = buffer.as_ptr().cast();
                 driver.copy_to_device(context, target.as_device_ptr(), source, bytes, stream.handle())?;

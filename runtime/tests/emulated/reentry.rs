@@ -1,4 +1,4 @@
-//! Functions of the program that the runtime calls, and that call the runtime again: nothing waits for itself.
+//! Tests of callbacks of the program that call the runtime again: nothing waits for itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
@@ -9,7 +9,7 @@ use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::launch::policy::{LaunchPolicy, OpenLaunch, Winner};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, GraphExec, Launch, Stream};
 
-/// Runs `work` on a thread. Fails when it does not end within a minute.
+/// Runs `work` on a thread. Fails if it does not end within a minute.
 fn ends(work: impl FnOnce() + Send + 'static) {
     let (sender, done) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -32,7 +32,7 @@ fn an_extension_may_be_made_of_others() {
         let (_, device) = device();
         device.extension(Inner::default).0.store(6, Ordering::Relaxed);
         let made = device.extension(|| {
-            // Of its own type too: the first stays.
+            // Also for its own type: the first value stays.
             let own = device.extension(|| Outer(1));
             Outer(own.0 + device.extension(Inner::default).0.load(Ordering::Relaxed))
         });
@@ -77,10 +77,10 @@ fn threads_that_make_one_extension_get_the_same() {
     }
 }
 
-/// What hooks do with executables of graphs.
+/// Action of a hook on executable graphs.
 type Action = Box<dyn Fn(&Stream) -> Result<(), Error> + Send + Sync>;
 
-/// A graph that copies a byte, with a function that does what is set later.
+/// Graph that copies a byte, with a hook whose action is set later.
 fn hooked(stream: &Stream) -> (Graph, Arc<Mutex<Option<Action>>>) {
     let action: Arc<Mutex<Option<Action>>> = Arc::default();
     let own = Arc::clone(&action);
@@ -89,7 +89,7 @@ fn hooked(stream: &Stream) -> (Graph, Arc<Mutex<Option<Action>>>) {
         stream.copy(&x, &mut y)?;
         stream.keep_in_capture(|| Arc::new((x, y)));
         stream.on_graph_launch(move |stream| {
-            // Not with the lock, which would be the test's own way to wait for itself.
+            // The lock is not held during the action, because the test itself would deadlock.
             let action = own.lock().unwrap().take();
             action.map_or(Ok(()), |action| action(stream))
         })
@@ -198,7 +198,7 @@ fn what_an_update_replaced_is_dropped_without_locks() {
         stream.synchronize().unwrap();
         let own = Arc::new(own);
         *exec.lock().unwrap() = Arc::downgrade(&own);
-        // The launch on another stream finds that those of before are done.
+        // The launch on another stream detects that the earlier launches have finished.
         own.launch(&other).unwrap();
         other.synchronize().unwrap();
         assert!(dropped.load(Ordering::Relaxed));
@@ -316,7 +316,7 @@ fn callbacks_of_the_allocator_may_allocate() {
                 let Some(device) = device.upgrade() else { return };
                 let stream = Stream::from_pool(&device).unwrap();
                 drop(DeviceBuffer::<u8>::uninit(&stream, 5 << 20).unwrap());
-                // Too much, as what it is called for.
+                // Too much memory, so that the callback is called.
                 DeviceBuffer::<u8>::uninit(&stream, 2 << 30).unwrap_err();
                 device.memory().statistics();
                 counted.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A lost device of the process: its handles say so, and when they are gone it can be opened anew.
+//! Tests of a lost device of the process: its handles report it, and after they are dropped it can be opened again.
 
 use crate::alone::only_alone;
 use crate::common::*;

@@ -1,4 +1,4 @@
-//! What is written reads back, and hostile files do no harm.
+//! Tests that written snapshots can be read back, and that hostile files do no harm.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use warpsmith_runtime::snapshot::{
     AllocatorSettings, Block, BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// A snapshot as Python 3 pickles it, with shared frames and keys that this version does not know.
+/// Snapshot as pickled by Python 3, with shared frames and keys unknown to this version.
 const FROM_PYTHON: &str = "\
     800495c1030000000000007d94288c087365676d656e7473945d947d94288c06646576696365944b008c0761646472657373\
     948a0600000000127f8c0a746f74616c5f73697a65944a000020008c0e616c6c6f63617465645f73697a65944d00048c0b61\
@@ -82,7 +82,7 @@ fn sample() -> Snapshot {
     }
 }
 
-/// A file that goes when the test ends.
+/// A file that is removed when the test ends.
 struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
@@ -185,7 +185,7 @@ fn json_has_the_keys_of_pytorch() {
     );
 }
 
-/// The viewer in JavaScript knows a part of the opcodes, and makes no plain number of more than eight bytes.
+/// The JavaScript viewer knows a part of the opcodes, and makes no plain number from more than eight bytes.
 #[test]
 fn a_pickle_uses_only_what_viewers_know() {
     let bytes = pickle(&sample());
@@ -235,12 +235,12 @@ fn a_pickle_from_python_is_read() {
     assert_eq!(snapshot.allocator_settings.roundup_power2_divisions["2"], 4);
 }
 
-/// `{"segments": […]}` around what makes a list, as a pickle.
+/// Pickle of `{"segments": […]}` around code that builds a list.
 fn pickled_segments(list: &[u8]) -> Vec<u8> {
     [b"\x80\x04}\x8c\x08segments", list, b"s."].concat()
 }
 
-/// The other keys that a segment must have.
+/// Other keys that a segment must have.
 const SIZES: &[u8] = b"\x8c\x07addressK\x00s\x8c\x0eallocated_sizeK\x00s\x8c\x0bactive_sizeK\x00s";
 
 #[test]
@@ -413,17 +413,17 @@ fn damaged_files_never_panic() {
     assert!(refused > 1000, "only {refused} of 9000 were refused");
 }
 
-/// A text in a pickle.
+/// Text in a pickle.
 fn text(text: &str) -> Vec<u8> {
     [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// A list with `times` uses of one item.
+/// List with `times` uses of one item.
 fn repeated(item: &[u8], memo: u8, times: usize) -> Vec<u8> {
     [b"](", item, &[0x94], &[b'h', memo].repeat(times - 1), b"e\x94"].concat()
 }
 
-/// A snapshot of `times`³ frames, which are all the same.
+/// Snapshot of `times`³ identical frames.
 fn bomb(times: usize) -> Vec<u8> {
     let frame = [&b"}"[..], &text("filename"), &text("f"), b"s", &text("line"), b"K\x01s", &text("name")];
     let frames = repeated(&[&frame.concat()[..], &text("n"), b"s"].concat(), 0, times);
@@ -450,7 +450,7 @@ fn shared_values_unfold_to_a_limit() {
     assert!(content.len() < 7000);
     let error = read(&content).unwrap_err();
     assert!(error.contains("shared values unfold to more than 16 MiB"), "{error}");
-    // A long text that is shared costs as often as it is used.
+    // A long shared text costs as often as it is used.
     let long = text(&"x".repeat(64 << 10));
     let keys = [text("segments"), text("device_traces"), text("frames")];
     let frame = |name: &[u8]| {

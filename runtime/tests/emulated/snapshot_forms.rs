@@ -1,4 +1,4 @@
-//! Snapshots in the forms of other versions of PyTorch, of Python and of its viewer.
+//! Tests of snapshots in the formats of other versions of PyTorch, of Python and of its viewer.
 
 use std::io::Write;
 
@@ -10,12 +10,12 @@ fn read(text: &str) -> Snapshot {
 
 const BASE: u64 = 0x7f00_0020_0000;
 
-/// A segment of 4096 bytes with these blocks, and what else is said of it.
+/// Segment of 4096 bytes with these blocks and additional keys.
 fn segment(more: &str, blocks: &str) -> String {
     format!(r#"{{"device":0,"address":{BASE},"total_size":4096,"stream":0{more},"blocks":[{blocks}]}}"#)
 }
 
-/// `torch.cuda.memory_snapshot()` of 1.12: a list, blocks without addresses and requests.
+/// Format of `torch.cuda.memory_snapshot()` in 1.12: a list, blocks without addresses and requests.
 #[test]
 fn a_list_of_segments_is_a_snapshot() {
     let sums = r#","allocated_size":1024,"active_size":1536,"segment_type":"small""#;
@@ -33,7 +33,7 @@ fn a_list_of_segments_is_a_snapshot() {
     assert_eq!(read("[]"), Snapshot::default());
 }
 
-/// 1.13 and 2.0: the requests of a block are its history, the last one first.
+/// Format of 1.13 and 2.0: the requests of a block are its history, the last one first.
 #[test]
 fn the_history_of_a_block_is_its_request() {
     let history = r#""history":[{"addr":1,"real_size":1000,"frames":[{"filename":"new.py","line":2,"name":"g"}],"cpp_frames":[]},{"addr":1,"real_size":7,"frames":[]}]"#;
@@ -58,7 +58,7 @@ fn the_history_of_a_block_is_its_request() {
     );
 }
 
-/// As `_memory_viz.py` makes it of a profile: no sums, blocks of sizes alone, entries of frees without a time.
+/// Format of `_memory_viz.py` for a profile: no sums, blocks with only sizes, free entries without a time.
 #[test]
 fn sums_are_those_of_the_blocks() {
     let blocks = r#"{"size":100,"state":"inactive"},{"size":50,"requested_size":50,"state":"active_allocated","frames":[]},{"size":30,"state":"active_pending_free","requested_size":29}"#;
@@ -126,7 +126,7 @@ fn unknown_lines_streams_and_names_are_read() {
     assert_eq!(read(both).device_traces[0][0].addr, 6);
 }
 
-/// Lists of something else are no snapshots.
+/// Lists of other items are not snapshots.
 #[test]
 fn other_lists_are_refused() {
     for text in [r#"[{"ph":"X","name":"a"}]"#, r#"[{}]"#, "[1]", r#"["a"]"#, r#"[[{"a":1}]]"#, "[null]"] {
@@ -135,9 +135,9 @@ fn other_lists_are_refused() {
     }
 }
 
-/// What Python wrote of a list of one segment by each protocol: `{"address": 4096, "total_size": 64, "stream": -1, "blocks":
-/// [{"size": 64, "state": "active_allocated", "frames": [{"filename": "ü\udc80€.py", "line": -1, "name": "it's\n"}],
-/// "requested_size": 2**40, "share": 0.5, "is": True}]}`.
+/// Python's pickles of a list of one segment by each protocol: `{"address": 4096, "total_size": 64, "stream": -1,
+/// "blocks": [{"size": 64, "state": "active_allocated", "frames": [{"filename": "ü\udc80€.py", "line": -1, "name":
+/// "it's\n"}], "requested_size": 2**40, "share": 0.5, "is": True}]}`.
 const PROTOCOLS: [&[u8]; 6] = [
     include_bytes!("pickles/protocol-0"),
     include_bytes!("pickles/protocol-1"),
@@ -160,13 +160,13 @@ fn check_protocol(bytes: &[u8]) {
 #[test]
 fn pickles_of_every_protocol_are_read() {
     PROTOCOLS.into_iter().for_each(check_protocol);
-    // The same with OrderedDict and defaultdict in the place of dicts, by protocols 0, 2 and 4.
+    // The same with OrderedDict and defaultdict instead of dicts, by protocols 0, 2 and 4.
     check_protocol(include_bytes!("pickles/ordered-0"));
     check_protocol(include_bytes!("pickles/ordered-2"));
     check_protocol(include_bytes!("pickles/ordered-4"));
 }
 
-/// As Python 2 wrote them: texts of bytes, in quotes by protocol 0, and pairs as the argument of an OrderedDict.
+/// Pickles of Python 2: byte strings, quoted in protocol 0, and pairs as the argument of an OrderedDict.
 #[test]
 fn pickles_of_python_2_are_read() {
     let plain = b"(lp0\n(dp1\nS'total_size'\np2\nI64\nsS'address'\nL4096L\nsS\"segment_type\"\nS'small'\nsS'is_expandable'\nI01\nsS'blocks'\n(lp3\n(dS'size'\nI64\nsS'state'\nS'in\\x61ctive'\nsas(l.";
@@ -180,7 +180,7 @@ fn pickles_of_python_2_are_read() {
     assert_eq!(Snapshot::from_bytes(ordered).map(|snapshot| snapshot.segments.len()), Ok(0));
 }
 
-/// No other name is followed.
+/// No other global name is accepted.
 #[test]
 fn a_pickle_names_containers_alone() {
     for names in [
@@ -204,7 +204,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 fn compressed_snapshots_are_read() {
     for bytes in PROTOCOLS {
         check_protocol(&packed(bytes));
-        // In members of a few bytes.
+        // Compressed in members of a few bytes each.
         check_protocol(&bytes.chunks(50).flat_map(packed).collect::<Vec<u8>>());
     }
     let json = read(&format!("[{}]", segment("", ""))).to_json();
@@ -216,7 +216,7 @@ fn compressed_snapshots_are_read() {
     }
 }
 
-/// Small files that stand for large ones.
+/// Small files that expand to large ones.
 #[test]
 fn compressed_bombs_are_refused() {
     let blank = packed(&vec![b' '; 1 << 20]).repeat(100);

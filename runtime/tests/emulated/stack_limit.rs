@@ -1,4 +1,4 @@
-//! The stack limit of a device, and kernels that need more stack than it allows, on the emulated driver.
+//! Tests of a device's stack limit, and of kernels that need more stack than it allows, on the emulated driver.
 
 use crate::common::*;
 use gpu_spec::image::{
@@ -9,10 +9,10 @@ use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::error::code;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Graph, Launch, StackError, Stream};
 
-/// `Iota`, which declares a stack of 40 000 bytes.
+/// `Iota` with a declared stack of 40 000 bytes.
 struct Declared;
 
-// SAFETY: everything but the declared stack is that of `Iota`.
+// SAFETY: everything except the declared stack is that of `Iota`.
 unsafe impl Kernel for Declared {
     type Params = <Iota as Kernel>::Params;
 
@@ -27,10 +27,10 @@ unsafe impl Kernel for Declared {
         })
     }
 }
-// SAFETY: as `Iota`.
+// SAFETY: as for `Iota`.
 unsafe impl gpu_spec::SafeKernel for Declared {}
 
-/// An image in which the stack of `Iota` is not known.
+/// Image in which the stack of `Iota` is unknown.
 fn unknown_stack() -> &'static GpuImage {
     let form = CodeForm {
         arch: 80,

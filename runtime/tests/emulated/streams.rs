@@ -1,4 +1,5 @@
-//! Streams: pools, priorities, the current stream, adopted streams, host functions, and what a thread may do with them.
+//! Tests of streams: pools, priorities, the current stream, adopted streams, host functions, and permitted uses by
+//! threads.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -163,10 +164,11 @@ fn a_stream_waits_for_streams_of_any_device() {
 #[test]
 fn a_destroyed_adopted_stream_is_an_error() {
     let (driver, device) = device();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let context = unsafe { device.driver() }.1;
     let raw = driver.stream_create(context, 0).unwrap();
-    // SAFETY: of this context; that it is destroyed too early is what is tested, on the emulated device.
+    // SAFETY: the stream belongs to this context; its early destruction is the subject of the test, on the emulated
+    // device.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     // SAFETY: as above.

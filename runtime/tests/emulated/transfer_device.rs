@@ -1,4 +1,4 @@
-//! Copies, fills and copies of rows on a device: what is copied, in which order, and what is refused.
+//! Tests of copies, fills and pitched copies on a device: contents, order, and refusals.
 
 use crate::common::*;
 use crate::support::pinned::panicked;
@@ -141,7 +141,7 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 fn rows_are_copied_between_strides() {
     let (driver, _, [home, other]) = streams_rig();
     let matrix = numbered(&home, 20);
-    // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the target's last row has no gap behind it.
+    // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the destination's last row has no gap after it.
     let rows = matrix.as_2d(5, 4).unwrap().part(.., 1..4);
     assert_eq!((rows.height(), rows.width(), rows.pitch()), (4, 3, 5));
     let mut target = DeviceBuffer::from_host(&home, &[99u32; 15]).unwrap();
@@ -239,7 +239,7 @@ fn rows_of_unequal_shapes_are_refused() {
     let failed = stream.copy_rows_to_host(far.as_2d_pitched(2, 4, 3).unwrap(), host()).unwrap_err();
     assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
     assert_eq!(driver.calls(Call::CopyRows), 0);
-    // Nothing to copy is no error.
+    // An empty copy is not an error.
     for (width, height) in [(0, 4), (3, 0)] {
         let none = source.as_2d_pitched(width, height, 3).unwrap();
         stream.copy_rows(none, target.as_2d_pitched_mut(width, height, 3).unwrap()).unwrap();

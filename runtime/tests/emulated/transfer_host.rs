@@ -1,5 +1,5 @@
-//! Copies between host memory and a device return at once, copy what they should when they should, and give the host
-//! memory back whatever happens.
+//! Tests that copies between host memory and a device return at once, copy the right data at the right time, and always
+//! return the host memory.
 
 use std::ops::Deref;
 use std::sync::mpsc;
@@ -190,7 +190,7 @@ fn a_pool_stream_alternates_with_another() {
     let stream = Stream::from_pool(&device).unwrap();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, CHUNK_BYTES + 1).unwrap();
     driver.reset_calls();
-    // As often as there are streams in the pool, so that the turn comes to this one.
+    // As many rounds as there are streams in the pool, so that this stream gets its turn.
     for round in 1..=32 {
         drop(stream.copy_from_host(vec![1; CHUNK_BYTES + 1], &mut buffer).unwrap());
         assert_eq!(driver.calls(Call::StreamWaitEvent), 2 * round);
@@ -293,7 +293,7 @@ fn mismatched_copies_return_the_memory() {
     each_kind!(bad_input(&driver, &here, &there));
 }
 
-/// One failing call after the other, until the copy succeeds in spite of the order.
+/// Fails one call after the other, until the copy succeeds although a failure is pending.
 fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
     let calls = [
         Call::PinnedAllocate,
@@ -320,14 +320,14 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
             } else {
                 stream.copy_from_host(memory, &mut buffer)
             };
-            // A failure to free staging memory is no failure of the copy.
+            // A failure to free staging memory is not a failure of the copy.
             let done = match result {
                 Ok(pending) => {
                     assert_eq!(pending.wait().unwrap().len(), length, "{what}");
                     driver.calls(call) - before <= after
                 }
                 Err(CopyFailed { error, memory }) => {
-                    // Of other memory, the staging memory's event may be there.
+                    // For other kinds of memory, the staging memory's event may be pending.
                     let pinned = H::NAME.starts_with("Pinned");
                     assert!(!pinned || stream.query().unwrap(), "{what}: nothing uses the memory");
                     let text = error.to_string();
@@ -339,7 +339,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
                 }
             };
             assert!(!device.is_lost(), "{what}");
-            // The order may not have been met: then it is now, once.
+            // The injected failure may be pending: it occurs now, once.
             let mut again = || -> Result<Vec<u8>> {
                 let _ = stream.copy_from_host(bytes.clone(), &mut buffer)?.wait()?;
                 buffer.to_host()
@@ -376,7 +376,7 @@ fn a_failed_copy_returns_memory_when_done() {
     stream.synchronize().unwrap();
     let source = PinnedBuffer::from_slice(&device, &[6u8; 100]).unwrap();
     let hold = driver.hold();
-    // The copy is enqueued, the event behind it fails.
+    // The copy is enqueued, and the event after it fails.
     driver.fail_call(Call::EventRecord, 0);
     std::thread::scope(|scope| {
         let (back, came) = mpsc::channel();
@@ -467,7 +467,7 @@ fn a_lost_device_returns_the_memory() {
 
 #[test]
 fn a_lost_device_is_waited_for_too() {
-    // Lost by another stream's fault, of which the program learns first: the memory is returned when its copy is over.
+    // Lost by another stream's fault, which the program sees first: the memory is returned when its copy has finished.
     let (driver, device, [stream, other]) = streams_rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();

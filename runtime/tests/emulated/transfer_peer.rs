@@ -1,4 +1,5 @@
-//! Copies between devices: directly and through host memory, on streams of either device, ordered with all others.
+//! Tests of copies between devices: directly and through host memory, on streams of either device, ordered with all
+//! others.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn two(access: bool) -> (Arc<EmulatedDriver>, [Device; 2]) {
 fn clean(driver: &EmulatedDriver, devices: &[Device; 2], what: &str) {
     for (ordinal, device) in devices.iter().enumerate() {
         device.synchronize().unwrap();
-        // What waited for the other device's streams is free now.
+        // Memory that waited for the other device's streams is free now.
         device.memory().empty_cache().unwrap();
         device.pinned_memory().empty_cache().unwrap();
         assert_eq!(driver.live_allocations(ordinal as u32), 0, "{what}");
@@ -106,7 +107,7 @@ fn memory_is_reused_only_behind_the_copy() {
             stream.copy(&source, &mut target).unwrap();
             kept.copy_from(&target).unwrap();
             drop((source, target));
-            // Whatever memory these get, of those or new, they are filled behind the copy.
+            // Whether these get that memory or new memory, they are filled after the copy.
             let mut others = homes.each_ref().map(|home| DeviceBuffer::<u8>::uninit(home, length).unwrap());
             for (other, home) in others.iter_mut().zip(&homes) {
                 home.memset(other, 0xAA).unwrap();
@@ -149,9 +150,10 @@ fn a_staged_copy_overlaps_both_directions() {
         devices.iter().for_each(|device| device.synchronize().unwrap());
         driver.reset_calls();
         streams[on].copy(&source, &mut target).unwrap();
-        // One in for each chunk; one out for each but the first two, for the chunk two before, whose memory it takes. At
-        // the ends one for the last work on the other device's buffer, one for the other stream to begin, and one for
-        // this stream to end if it does not see the last chunk come in by itself.
+        // Each chunk has one wait for its copy in. Each copy out except the first two waits for the chunk two before,
+        // whose memory it reuses. Up to three more waits occur at the ends. One is for the last work on the other
+        // device's buffer, and one for the other stream to start. One is for this stream to end, unless it sees the
+        // last chunk come in itself.
         assert_eq!(driver.calls(Call::StreamWaitEvent), ends + chunks as u64 + chunks as u64 - 2, "on {on}");
         assert_eq!((driver.calls(Call::CopyToHost), driver.calls(Call::CopyToDevice)), (7, 7));
     }
@@ -190,7 +192,7 @@ fn any_call_may_fail_and_copies_go_on() {
                 assert!(error.to_string().contains(call.name()), "{what}: {error}");
                 failures[usize::from(access)] += 1;
             }
-            // An order that was not met is now, once.
+            // An injected failure that has not occurred yet occurs now, once.
             let mut again = || {
                 copying.copy(&source, &mut target)?;
                 target.to_host()
@@ -216,7 +218,7 @@ fn the_lost_device_reports_its_own_fault() {
             let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
             let source = DeviceBuffer::from_host(&streams[0], &pattern(CHUNK_BYTES * 3, 1)).unwrap();
             let mut target = DeviceBuffer::<u8>::zeros(&streams[1], CHUNK_BYTES * 3).unwrap();
-            // So that no wait meets the fault before the copy does.
+            // This ensures that no wait encounters the fault before the copy does.
             streams.iter().for_each(|stream| stream.synchronize().unwrap());
             streams[on].copy(&source, &mut target).unwrap();
             driver.poison(lost, panicked());

@@ -1,10 +1,10 @@
-//! What `CUDA_VISIBLE_DEVICES` makes visible.
+//! Tests of the devices that `CUDA_VISIBLE_DEVICES` makes visible.
 
 use warpsmith_runtime::device::visible::read;
 
 #[test]
 fn lists_are_read_as_cuda_reads_them() {
-    // Two GPUs whose identities begin alike, one apart, and two parts of it.
+    // Two GPUs whose UUIDs begin alike, one different GPU, and two MIG instances of it.
     let machine = ["GPU-aa11-0", "GPU-aa12-1", "GPU-bb00-2", "MIG-cc10", "MIG-cc20"].map(str::to_owned);
     let cases: &[(&str, &[usize], Option<usize>)] = &[
         ("", &[], None),
@@ -27,7 +27,7 @@ fn lists_are_read_as_cuda_reads_them() {
         ("NoDevFiles", &[], Some(0)),
         (" GPU-aa11", &[], Some(0)),
         ("--1", &[], Some(0)),
-        // A negative one hides what follows, which is no mistake.
+        // A negative index hides the entries after it, which is not a mistake.
         ("-1", &[], None),
         ("2,-1,0", &[2], None),
         ("0,-99999999999999999999999", &[0], None),
@@ -35,13 +35,13 @@ fn lists_are_read_as_cuda_reads_them() {
         ("0,1,0", &[], Some(2)),
         ("GPU-aa11,GPU-bb,GPU-aa11-0", &[], Some(2)),
         ("0,-1,0", &[0], None),
-        // Identities may be cut short while one device has them.
+        // UUIDs may be abbreviated while they are unique.
         ("GPU-bb00-2", &[2], None),
         ("GPU-b,GPU-aa12", &[2, 1], None),
         ("GPU-bb,GPU-aa1,GPU-aa12", &[2], Some(1)),
         ("GPU-", &[], Some(0)),
         ("GPU-BB", &[], Some(0)),
-        // The first decides what the others are.
+        // The first entry decides the kind of the others.
         ("GPU-bb,0", &[2], Some(1)),
         ("GPU-bb, GPU-aa11", &[2], Some(1)),
         ("GPU-bb,", &[2], Some(1)),

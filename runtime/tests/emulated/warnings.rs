@@ -1,4 +1,4 @@
-//! What happens silently or must be polled for is an event of `tracing` too.
+//! Tests that silent or polled conditions are also `tracing` events.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,12 +9,12 @@ use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 
-/// The levels and texts of events.
+/// Levels and texts of events.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Log {
-    /// Those of what `work` does on this thread.
+    /// Events of `work` on this thread.
     pub fn of(work: impl FnOnce()) -> Vec<(Level, String)> {
         let log = Self::default();
         tracing::subscriber::with_default(log.clone(), work);

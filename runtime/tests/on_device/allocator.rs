@@ -1,9 +1,9 @@
-//! The allocators on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device
-//! that is not there fails the tests.
+//! Tests of the allocators on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set.
+//! A missing device fails the tests.
 //!
-//! Every test has an allocator of its own on the device's context, whatever the environment says, but for the
-//! variable that turns caching off: with it the same tests run without a cache, so that tools which watch memory
-//! see every buffer by itself.
+//! Every test has a separate allocator on the device's context, regardless of the environment, except for the variable
+//! that disables caching. With it the same tests run without a cache, so that tools which monitor memory see every
+//! buffer separately.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn caching_off() -> bool {
     std::env::var_os("WARPSMITH_NO_MEMORY_CACHING").is_some()
 }
 
-/// The device under test with an allocator of its own.
+/// Device under test with a separate allocator.
 fn device_with(options: &str) -> Device {
     let device = device();
     let options: AllocatorOptions = options.parse().unwrap();
@@ -28,15 +28,15 @@ fn device_with(options: &str) -> Device {
     device
 }
 
-/// Buffers of several streams that are copied into each other, dropped while they are in use and made anew, beside
-/// a model on the host.
+/// Copies buffers of several streams into each other, drops them while in use and recreates them, in parallel with a
+/// model on the host.
 fn random_program(device: &Device, steps: usize) {
     let seed = fastrand::u64(..);
     println!("seed {seed:#x}");
     let mut random = fastrand::Rng::with_seed(seed);
     let streams = [(); 4].map(|()| Stream::new(device).unwrap());
     let lengths = [1000, 40_000, 300_000, 1_500_000];
-    // A buffer, and what all its elements are.
+    // A buffer, and the value of all its elements.
     let mut buffers: Vec<(DeviceBuffer<u32>, u32)> = Vec::new();
     for step in 0..steps {
         match random.usize(..10) {
@@ -59,7 +59,7 @@ fn random_program(device: &Device, steps: usize) {
                 assert!(buffer.to_host().unwrap().iter().all(|element| element == value), "step {step}");
             }
             _ if buffers.len() > 1 => {
-                // Into a new buffer on some stream, so that its memory is often what another has just freed.
+                // Into a new buffer on some stream, whose memory is often what another one has just freed.
                 let (source, value) = &buffers[random.usize(..buffers.len())];
                 let stream = &streams[random.usize(..4)];
                 let mut copy = DeviceBuffer::uninit(stream, source.len()).unwrap();
@@ -172,7 +172,7 @@ fn pinned_memory_is_not_reused_during_copies() {
     let _turn = turn();
     let device = device_with("");
     let stream = Stream::new(&device).unwrap();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { device.driver() };
     let length = 8 * MIB;
     let target = DeviceBuffer::<u8>::uninit(&stream, length * 4).unwrap();
@@ -181,8 +181,8 @@ fn pinned_memory_is_not_reused_during_copies() {
             let value = round * 4 + part;
             let pinned = PinnedBuffer::from_slice(&device, &vec![value; length]).unwrap();
             let address = DevicePtr(target.as_device_ptr().0 + u64::from(part) * length as u64);
-            // SAFETY: both ranges are valid; `target` lives until the stream was waited for, and `record_use` keeps
-            // the pinned memory until the copy has run.
+            // SAFETY: both ranges are valid; `target` lives until the stream has been waited for, and `record_use`
+            // keeps the pinned memory until the copy has run.
             unsafe {
                 driver
                     .copy_to_device(context, address, pinned.as_ptr().cast(), length, stream.handle())
@@ -222,13 +222,13 @@ fn private_pools_hold_their_own_memory() {
     assert_eq!(outside.to_host().unwrap(), [1; 100]);
 }
 
-/// With one device there, that device is the only peer: it may use its own memory in any case.
+/// With only one device, that device is the only peer: it may use its own memory in any case.
 #[test]
 fn a_peer_uses_old_and_new_memory() {
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         let (driver, context) = unsafe { device.driver() };
         let other = (device.id().ordinal() + 1) % driver.device_count().unwrap();
         let peer = Device::with_driver(Arc::clone(driver), other).unwrap();
@@ -238,12 +238,12 @@ fn a_peer_uses_old_and_new_memory() {
         let after = DeviceBuffer::from_host(&stream, &vec![2u8; 50 * MIB]).unwrap();
         stream.synchronize().unwrap();
         let on_peer = Stream::new(&peer).unwrap();
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         let (_, peer_context) = unsafe { peer.driver() };
         assert!(other != device.id().ordinal() || context == peer_context);
         let copy = DeviceBuffer::<u8>::uninit(&on_peer, 3 * MIB).unwrap();
         let (from, middle, to) = (before.as_device_ptr(), copy.as_device_ptr(), after.as_device_ptr());
-        // SAFETY: the ranges are valid until the stream was waited for, and the peer may use the device's memory.
+        // SAFETY: the ranges are valid until the stream has been waited for, and the peer may use the device's memory.
         unsafe {
             driver.copy_device(peer_context, middle, from, 3 * MIB, on_peer.handle()).unwrap();
             driver.copy_device(peer_context, to, middle, 3 * MIB, on_peer.handle()).unwrap();
@@ -261,7 +261,7 @@ fn other_threads_allocate_while_one_captures() {
     let _turn = turn();
     let device = device_with("");
     if device.is_emulated() {
-        // The emulated driver captures nothing; what it refuses then is in `allocator_bad_input`.
+        // The emulated driver captures nothing here; its refusals in captures are tested in `allocator_bad_input`.
         let stream = Stream::new(&device).unwrap();
         let pool = MemoryPool::for_graph(&device).unwrap();
         let _capture = pool.capture(&stream).unwrap();
@@ -274,7 +274,7 @@ fn other_threads_allocate_while_one_captures() {
     let other = Stream::new(&device).unwrap();
     let raw = stream.handle().0 as sys::CUstream;
     stream.synchronize().unwrap();
-    // SAFETY: the stream is alive, its context is current since it was waited for, and the capture is ended below.
+    // SAFETY: the stream is alive, its context is current since the wait, and the capture is ended below.
     let begun =
         unsafe { sys::cuStreamBeginCapture_v2(raw, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     assert_eq!(begun, sys::CUresult::CUDA_SUCCESS);

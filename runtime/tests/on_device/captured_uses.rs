@@ -1,12 +1,12 @@
-//! Buffers that an active capture uses: what would return an old value, or overwrite one that captured work is to read, is an
-//! error.
+//! Tests of buffers that an active capture uses: a call that would return an old value, or overwrite one that captured
+//! work will read, is an error.
 
 use crate::turn;
 use crate::under_test::shared_device;
 use warpsmith_runtime::graph::{Capture, CaptureMode, HostBuffer};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, Graph, GraphError, PinnedBuffer, Stream};
 
-/// A device with the stream that is captured, and the home of the buffers.
+/// A device with the captured stream, and the home stream of the buffers.
 struct Rig {
     device: Device,
     captured: Stream,
@@ -25,7 +25,7 @@ impl Rig {
     }
 }
 
-/// The call is refused with an error that names it.
+/// Asserts that the call is refused with an error that names it.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, call: &str) {
     let error = result.err().unwrap_or_else(|| panic!("{call} was not refused"));
@@ -56,7 +56,7 @@ fn no_host_read_returns_what_captured_work_overwrites() {
         let (from, to) = (y.as_2d(8, 8)?, beside.as_2d_mut(8, 8)?);
         refused(home.copy_rows(from, to), "Stream::copy_rows");
         refused(exec.launch(home), "GraphExec::launch");
-        // What is not written there is as it was, and so is all that was enqueued before.
+        // Elements not written there are unchanged, and so is all work enqueued earlier.
         assert_eq!(y.slice(32..).to_host()?, [1; 32]);
         assert_eq!(beside.to_host()?, [2; 64]);
         home.synchronize()?;
@@ -80,7 +80,7 @@ fn no_write_of_the_host_overtakes_captured_reads() {
     let (mut x, mut y, three) = (rig.buffer(1), rig.buffer(2), rig.buffer(3));
     let other = Stream::from_pool(device).unwrap();
     let graph = Graph::capture(captured, || {
-        // Before the captured read, as step by step.
+        // Before the captured read, as in stepwise execution.
         x.copy_from_host(&[4; 64])?;
         captured.copy(x.slice(..32), y.slice_mut(..32))?;
         refused(x.copy_from_host(&[5; 64]), "DeviceBuffer::copy_from_host");
@@ -144,7 +144,7 @@ fn other_threads_know_of_global_captures() {
         if mode == CaptureMode::Global {
             refused(elsewhere(&y), "DeviceBuffer::to_host");
         } else {
-            // Such a capture is of one thread.
+            // Such a capture belongs to one thread.
             assert_eq!(elsewhere(&y).unwrap(), [1; 64], "{mode:?}");
         }
         // A capture that is dropped has used nothing.
@@ -165,7 +165,7 @@ fn streams_that_take_part_are_of_the_captures_order() {
         side.copy(&y, &mut z)?;
         captured.wait_stream(&side)?;
         refused(z.to_host(), "DeviceBuffer::to_host");
-        // The home stream too: then reading there is refused as on any captured stream.
+        // Also the home stream: reading there is then refused as on any captured stream.
         home.wait_stream(captured)?;
         let error = y.to_host().unwrap_err();
         assert!(error.to_string().starts_with("DeviceBuffer::to_host cannot be captured"), "{error}");

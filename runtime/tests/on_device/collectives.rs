@@ -1,7 +1,8 @@
-//! Collectives over all devices of the kind under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set.
-//! A missing device fails the tests, and `WARPSMITH_TEST_DEVICES=N` makes them fail unless there are at least `N`.
+//! Tests of collectives over all devices of the kind under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it
+//! is not set. A missing device fails the tests, and `WARPSMITH_TEST_DEVICES=N` makes them fail unless there are at
+//! least `N`.
 //!
-//! With one device there are three streams on it; emulated devices are three, that reach each other and that do not.
+//! With one device, three streams on it are used. There are three emulated devices, with and without peer access.
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use warpsmith_runtime::transfer::collective::{
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-/// All devices of each driver to be tested, with allocators of their own, and streams of all of them.
+/// All devices of each driver under test, with separate allocators, and streams of all of them.
 fn rigs() -> Vec<(Vec<Device>, Vec<Stream>)> {
     let shared = shared_device();
     let builder = || EmulatedDriver::builder().devices(3).memory(1 << 30);
     let drivers: Vec<Arc<dyn Driver>> = if shared.is_emulated() {
         vec![builder().build(), builder().without_peer_access().build()]
     } else {
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         vec![Arc::clone(unsafe { shared.driver() }.0)]
     };
     let least = std::env::var("WARPSMITH_TEST_DEVICES")
@@ -64,8 +65,8 @@ fn a_broadcast_reaches_every_device_from_every_device() {
     }
 }
 
-/// A buffer is scattered, changed on every device, and gathered on the next one, round after round without a wait of
-/// the host; every copy must wait for the work before it on another device.
+/// Scatters a buffer, changes it on every device, and gathers it on the next one, round after round without a host
+/// wait. Every copy must wait for the preceding work on another device.
 #[test]
 fn scatter_work_and_gather_repeat() {
     for (devices, streams) in rigs() {
@@ -75,7 +76,7 @@ fn scatter_work_and_gather_repeat() {
         let chunk_len = length.div_ceil(streams.len());
         for round in 0..12usize {
             let mut chunks = scatter(&all, &streams, None).unwrap();
-            // What the source's memory becomes is not to be seen.
+            // Later contents of the source's memory must not be visible.
             all.stream().clone().memset(&mut all, 0xEE).unwrap();
             for (index, (chunk, stream)) in chunks.iter_mut().zip(&streams).enumerate() {
                 let (at, value) = (round * 50 + index, (round * 16 + index) as u8);

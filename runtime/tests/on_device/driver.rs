@@ -1,8 +1,8 @@
-//! Driver calls that have nothing above them to test them, on the device under test: `WARPSMITH_TEST_DEVICE`, the
-//! emulated one when it is not set. A device that is not there fails the tests.
+//! Tests of driver calls that no layer above tests, on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated
+//! device if it is not set. A missing device fails the tests.
 //!
-//! Safety, everywhere here: memory of copies is alive until the stream was waited for, and handles are used until
-//! they are destroyed.
+//! Safety, everywhere in this file: memory of copies lives until the stream has been waited for, and handles are not
+//! used after they are destroyed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::mpsc::channel;
@@ -118,7 +118,7 @@ fn rows_are_copied_and_what_lies_between_stays() {
     let refused = unsafe { rig.driver().copy_rows(rig.context(), overlapping, rig.stream) };
     assert_eq!(code(refused), Some(INVALID_VALUE));
 
-    // Pitches beyond what copy engines take; one row needs none.
+    // Pitches beyond the limit of copy engines; a single row needs none.
     let mut out = [0u8; 3];
     let (to_host, far) = (Place::Host(out.as_mut_ptr().cast()), 1 << 33);
     rig.copy_rows(RowsCopy { rows: 1, ..rows(to_host, 3, Place::Device(second.offset(8)), far) });

@@ -1,11 +1,11 @@
-//! The driver's calls about captures and graphs, on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one
-//! when it is not set. A device that is not there fails the tests.
+//! Tests of driver calls for captures and graphs, on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated
+//! device if it is not set. A missing device fails the tests.
 //!
-//! There is no kernel image here: kernels in graphs, and conditions that kernels set, are tested on the emulated
-//! driver alone (`driver/graph_kernels.rs`).
+//! There is no kernel image here: kernels in graphs, and conditions set by kernels, are tested only on the emulated
+//! driver (`driver/graph_kernels.rs`).
 //!
-//! Safety, everywhere here: memory that graphs name and functions that they call are kept until the stream was waited
-//! for, and handles are used until they are destroyed.
+//! Safety, everywhere in this file: memory that graphs name and functions that they call are kept until the stream has
+//! been waited for, and handles are not used after they are destroyed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -220,7 +220,7 @@ fn a_capture_ends_on_its_stream_and_thread() {
     rig.order(rig.stream, rig.other);
     let ended = rig.driver().capture_end(rig.context(), rig.other);
     assert_eq!(code(ended), Some(UNMATCHED));
-    // Whether that ended it or invalidated it: no graph comes of it, and the streams are free afterwards.
+    // Whether that ended or invalidated the capture: no graph results, and the streams are free afterwards.
     assert!(rig.end().is_err());
     rig.runs_again();
 
@@ -371,7 +371,7 @@ fn executables_take_new_parameters_and_no_new_form() {
     rig.destroy(other);
     rig.launch(exec);
     assert_eq!(rig.read(b, 8), [3, 3, 3, 3, 2, 2, 2, 2]);
-    // Nodes keep the names they had in the graph that it was made of.
+    // Nodes keep the names they had in the original graph.
     unsafe { driver.graph_exec_set(context, exec, fill, set(a, 4, 8)) }.unwrap();
     rig.launch(exec);
     assert_eq!(rig.read(b, 8), [4; 8]);
@@ -420,7 +420,7 @@ fn launches_of_one_executable_are_sequential() {
     let count = Arc::new(AtomicU32::new(0));
     let inner = Arc::clone(&count);
     let function = GraphFunction::new(move || {
-        // Loses counts if two run at once.
+        // Loses counts if two run concurrently.
         let before = inner.load(Ordering::Relaxed);
         (0..100).for_each(|_| std::thread::yield_now());
         inner.store(before + 1, Ordering::Relaxed);
@@ -446,7 +446,7 @@ fn an_executable_is_not_launched_into_a_capture() {
     rig.begin(CaptureMode::ThreadLocal);
     let launched = unsafe { rig.driver().graph_launch(rig.context(), exec, rig.stream) };
     assert_eq!(code(launched), Some(UNSUPPORTED));
-    // Whether that has invalidated the capture or not, nothing of the graph is in it.
+    // Whether that has invalidated the capture or not, it contains no part of the graph.
     let _ = rig.end().map(|graph| rig.destroy(graph));
     rig.runs_again();
     rig.launch(exec);

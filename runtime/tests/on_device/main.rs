@@ -1,5 +1,5 @@
-//! What a GPU must do as the emulated device does, on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one
-//! when it is not set. A device that is not there fails the tests.
+//! Tests that a GPU must pass like the emulated device, on the device under test: `WARPSMITH_TEST_DEVICE`, or the
+//! emulated device if it is not set. A missing device fails the tests.
 
 mod activity_on_gpu;
 mod allocator;
@@ -20,8 +20,8 @@ mod under_test;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// For tests that must not run at once, not even with others on the device: those that capture, that block a stream, or
-/// that look at how much memory the whole device has free.
+/// Lock for tests that must not run concurrently with others on the device: tests that capture, block a stream, or
+/// query the free memory of the whole device.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
-//! [`Rig`]: the device under test with two streams, used through the driver's calls.
+//! [`Rig`]: the device under test with two streams, used through driver calls.
 //!
-//! Safety, everywhere here: memory of copies and of graphs is kept until the stream was waited for, and handles are used
-//! until they are destroyed.
+//! Safety, everywhere in this file: memory of copies and of graphs is kept until the stream has been waited for, and
+//! handles are not used after they are destroyed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::cell::RefCell;
@@ -17,8 +17,8 @@ use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
 
 pub const INVALIDATED: u32 = 901;
 
-/// A device with two streams, which no other test of the program uses meanwhile. Its blocks, graphs and executables are
-/// freed with it.
+/// A device with two streams, not used by other tests of the program meanwhile. It frees its blocks, graphs and
+/// executables on drop.
 pub struct Rig {
     pub device: Device,
     pub stream: StreamHandle,
@@ -35,7 +35,7 @@ impl Rig {
         Self::of(shared_device(), Some(turn))
     }
 
-    /// More streams of the same device.
+    /// Creates more streams on the same device.
     pub fn beside(&self) -> Self {
         Self::of(self.device.clone(), None)
     }
@@ -70,7 +70,7 @@ impl Rig {
         self.driver().stream_synchronize(self.context(), self.stream).unwrap();
     }
 
-    /// A block with these bytes.
+    /// Allocates a block with these bytes.
     pub fn block(&self, data: &[u8]) -> DevicePtr {
         let ptr = self.driver().memory_allocate(self.context(), data.len()).unwrap();
         self.blocks.borrow_mut().push(ptr);
@@ -104,7 +104,7 @@ impl Rig {
         self.driver().event_record(self.context(), event, stream)
     }
 
-    /// Later work on `stream` waits for what is on `of` now.
+    /// Makes later work on `stream` wait for the current work on `of`.
     pub fn order(&self, of: StreamHandle, stream: StreamHandle) {
         let event = self.event();
         self.record(event, of).unwrap();
@@ -157,7 +157,7 @@ impl Rig {
         self.driver().graph_node(self.context(), node).unwrap()
     }
 
-    /// The edges as pairs.
+    /// Edges as pairs of nodes.
     pub fn edges(&self, graph: GraphHandle) -> Vec<(NodeHandle, NodeHandle)> {
         let edges = self.driver().graph_edges(self.context(), graph).unwrap();
         assert!(edges.iter().all(|edge| !edge.early));
@@ -191,14 +191,14 @@ impl Rig {
         unsafe { self.driver().graph_exec_destroy(self.context(), exec) };
     }
 
-    /// Ends a capture that was invalidated, and sees that both streams are as before.
+    /// Ends an invalidated capture, and checks that both streams work normally.
     pub fn ends_invalidated(&self) {
         assert_eq!(self.status(self.stream), CaptureStatus::Invalidated);
         assert_eq!(code(self.end()), Some(INVALIDATED));
         self.runs_again();
     }
 
-    /// Sees that both streams run work.
+    /// Checks that both streams run work.
     pub fn runs_again(&self) {
         for stream in [self.stream, self.other] {
             assert_eq!(self.status(stream), CaptureStatus::None);

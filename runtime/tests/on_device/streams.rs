@@ -1,5 +1,5 @@
-//! Streams, events and their order on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not
-//! set. A device that is not there fails the tests.
+//! Tests of streams, events and their order on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device
+//! if it is not set. A missing device fails the tests.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ fn pools_give_streams_of_each_priority() {
         let streams: Vec<_> =
             (0..32).map(|_| Stream::from_pool_with_priority(&device, priority).unwrap()).collect();
         assert_eq!(streams.iter().map(Stream::handle).collect::<HashSet<_>>().len(), 32);
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         let (driver, context) = unsafe { device.driver() };
         for stream in streams {
             assert_eq!(driver.stream_priority(context, stream.handle()).unwrap(), priority.max(most));
@@ -46,10 +46,10 @@ fn a_host_function_runs_in_its_turn() {
 #[test]
 fn a_foreign_stream_works_until_destroyed() {
     let device = device();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, -1).unwrap();
-    // SAFETY: it is of this context and lives until everything of it is dropped.
+    // SAFETY: it belongs to this context and lives until everything on it is dropped.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { Stream::adopt(&device, raw) }.unwrap(), stream);
@@ -62,15 +62,15 @@ fn a_foreign_stream_works_until_destroyed() {
     unsafe { driver.stream_destroy(context, raw) };
 }
 
-/// A driver may crash on the handle of a destroyed stream, so it is only used again when another stream has it, or when
-/// the driver says what it does not know.
+/// A driver may crash on the handle of a destroyed stream. The handle is therefore used again only if another stream
+/// has it, or if the driver reports unknown handles.
 #[test]
 fn a_stream_that_its_owner_destroyed_is_told() {
     let device = device();
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, 0).unwrap();
-    // SAFETY: of this context; that it is destroyed too early is what is tested.
+    // SAFETY: it belongs to this context; its early destruction is the subject of the test.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
     stream.synchronize().unwrap();
     // SAFETY: as above.
@@ -92,7 +92,7 @@ fn a_stream_that_its_owner_destroyed_is_told() {
     }
     drop(stream);
     for other in others {
-        // SAFETY: it is exclusive.
+        // SAFETY: nothing else uses the stream.
         unsafe { driver.stream_destroy(context, other) };
     }
     assert!(!device.is_lost());
@@ -118,7 +118,7 @@ fn events_order_and_take_time() {
     assert!(matches!(plain.elapsed_us(&start).unwrap_err(), Error::NoElapsedTime(_)));
 }
 
-/// Copies, fills, uploads and downloads on four streams beside a model on the host.
+/// Copies, fills, uploads and downloads on four streams, in parallel with a model on the host.
 #[test]
 fn random_programs_of_copies_equal_sequential_ones() {
     let device = device();
@@ -189,7 +189,7 @@ fn a_forked_process_is_told() {
     let device = shared_device();
     let stream = device.default_stream();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();
-    // SAFETY: the copy calls nothing but what is tested, and ends without running what this process registered.
+    // SAFETY: the copy calls only the tested functions, and ends without running the exit handlers of this process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let told = [

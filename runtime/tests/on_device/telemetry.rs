@@ -1,5 +1,5 @@
-//! What the device under test reports: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device
-//! that is not there fails the tests.
+//! Tests of the telemetry of the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. A
+//! missing device fails the tests.
 
 use crate::under_test::device;
 use warpsmith_runtime::{DeviceBuffer, Stream, Telemetry};

@@ -1,8 +1,8 @@
-//! Copies on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is
-//! not there fails the tests.
+//! Tests of copies on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. A
+//! missing device fails the tests.
 //!
-//! `*_two_devices` takes the device and the next one of its kind when `WARPSMITH_TEST_DEVICES=2` is set, and fails if
-//! there is only one; else two emulated devices.
+//! `*_two_devices` uses the device and the next one of its kind if `WARPSMITH_TEST_DEVICES=2` is set, and fails if
+//! there is only one. Otherwise it uses two emulated devices.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn two_devices() -> Vec<[Device; 2]> {
     };
     if std::env::var("WARPSMITH_TEST_DEVICES").is_ok_and(|count| count == "2") {
         let device = device();
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: its methods receive only live handles and memory of this device.
         let driver = unsafe { device.driver() }.0;
         let count = driver.device_count().unwrap();
         assert!(
@@ -59,7 +59,7 @@ fn every_host_memory_copies_at_every_length() {
     up_and_down::<Box<[u8]>>(&device);
 }
 
-/// Many copies of ordinary memory are in flight on several streams; each waits for the one before it on its buffer.
+/// Many copies of pageable memory are in flight on several streams; each waits for the preceding one on its buffer.
 #[test]
 fn copies_in_flight_are_ordered_by_buffer() {
     let device = device();
@@ -174,7 +174,8 @@ fn copies_go_both_ways_two_devices() {
     }
 }
 
-/// A buffer goes round between two devices; every copy must wait for the one before it, on the other device.
+/// A buffer is copied back and forth between two devices; every copy must wait for the preceding one, on the other
+/// device.
 #[test]
 fn following_copies_are_ordered_two_devices() {
     for devices in two_devices() {

@@ -1,4 +1,4 @@
-//! Listeners: what they get, of macros, of torch's names, of threads and of `tracing`.
+//! Tests of listeners: the events they get from macros, from torch's names, from threads and from `tracing`.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use warpsmith_runtime::ranges::{
     range, start,
 };
 
-/// An event: its kind, id, parent, thread and label.
+/// An event: its kind, ID, parent, thread and label.
 type Seen = (Kind, u64, Option<u64>, u64, Label);
 
 #[derive(Default, Clone)]
@@ -47,7 +47,7 @@ fn recorder() -> (Recorder, Listening) {
     (recorder, listening)
 }
 
-/// A subscriber of `tracing`, and where it writes the messages that it gets.
+/// A `tracing` subscriber, and the buffer for the messages that it gets.
 fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
     struct Messages(Arc<Mutex<String>>);
     struct Text<'a>(&'a mut String);
@@ -65,7 +65,7 @@ fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
     (tracing_subscriber::registry().with(Messages(Arc::clone(&text))), text)
 }
 
-/// The messages of `tracing` of this thread while `work` runs.
+/// `tracing` messages of this thread while `work` runs.
 pub fn warnings(work: impl FnOnce()) -> String {
     let (subscriber, text) = messages();
     tracing::subscriber::with_default(subscriber, work);
@@ -214,7 +214,7 @@ fn forked_processes_have_no_listeners() {
     only_alone!();
     let (recorder, _listening) = recorder();
     let open = range!("open");
-    // SAFETY: the copy uses ranges, which hold no locks of the process before, and ends at once.
+    // SAFETY: the copy uses ranges, which hold no locks of the original process, and ends at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(range!("unheard"));
@@ -224,11 +224,11 @@ fn forked_processes_have_no_listeners() {
         drop(range!("heard"));
         let heard = own.seen.try_lock().is_ok_and(|seen| seen.len() == 2);
         drop(listening);
-        // SAFETY: nothing of the process before is to be run.
+        // SAFETY: no code of the original process may run on exit.
         unsafe { libc::_exit(i32::from(!(unheard && heard))) };
     }
     let mut status = -1;
-    // SAFETY: the child is of this process, and the status can be written.
+    // SAFETY: the child belongs to this process, and the status can be written.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the copy saw what it should");
     drop(open);

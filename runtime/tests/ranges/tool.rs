@@ -1,4 +1,4 @@
-//! Tools that are attached by NVTX: a library that the tests compile, and libraries that cannot be used.
+//! Tests of tools attached by NVTX: a library that the tests compile, and unusable libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::alone::{command, only_alone, this_test};
 use warpsmith_runtime::ranges::{mark, nvtx, range};
 
-/// The tool's library, compiled once; in a process of a test, the one that it was started with.
+/// Library of the tool, compiled once; in a test's own process, the one that it was started with.
 fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     if let Some(library) = std::env::var_os("NVTX_INJECTION64_PATH") {
@@ -28,7 +28,7 @@ fn library() -> PathBuf {
         .clone()
 }
 
-/// A file for the tool, which is not there yet.
+/// File for the tool, which does not exist yet.
 fn log_of(name: &str) -> PathBuf {
     let log = folder().join(format!("{}-{name}.log", std::process::id()));
     let _ = std::fs::remove_file(&log);
@@ -39,7 +39,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("ranges")
 }
 
-/// What the tool has written in this process, and nothing if it was not attached.
+/// Text that the tool has written in this process; empty if it was not attached.
 fn written() -> Vec<String> {
     let log = std::env::var("TOOL_LOG").unwrap();
     std::fs::read_to_string(log).unwrap_or_default().lines().map(str::to_owned).collect()
@@ -58,7 +58,7 @@ fn tools_get_ranges_with_all_they_have() {
     let id = nvtx::range_start("upload");
     nvtx::range_end(id);
     nvtx::name_thread("renamed");
-    // SAFETY: the tool of this test looks at the number alone.
+    // SAFETY: the tool of this test uses only the number.
     unsafe { nvtx::name_cuda_stream(std::ptr::without_provenance_mut(9), "copies") };
     assert!(nvtx::tool().is_some());
     let all = written();
@@ -117,7 +117,7 @@ fn missing_tools_are_one_warning() {
     assert!(text.contains("/nowhere/libtool.so") && text.contains("cannot be loaded"), "{text}");
 }
 
-/// A path that is not absolute is a file of the folder in which the program was started.
+/// A relative path is resolved against the folder in which the program was started.
 #[test]
 fn relative_paths_are_one_warning() {
     const CHILD: &str = "WARPSMITH_TEST_RELATIVE";
@@ -136,8 +136,8 @@ fn relative_paths_are_one_warning() {
     }
 }
 
-/// A copy of this program that has other rights than the user who starts it: those of another user, or of another of the
-/// user's groups. It is removed in the end.
+/// A copy of this program with rights that its user does not have: those of another user, or of another of the user's
+/// groups. It is removed on drop.
 #[cfg(target_os = "linux")]
 struct Privileged(PathBuf);
 
@@ -148,7 +148,7 @@ impl Privileged {
 
         let copy = Self(folder().join(format!("privileged-{}", std::process::id())));
         std::fs::create_dir_all(folder()).unwrap();
-        // Not by this process, whose other threads start programs that would keep the file open for writing.
+        // Not copied by this process: its other threads start programs that would keep the file open for writing.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy.0).status();
         assert!(copied.unwrap().success());
         let mut groups = [0; 64];
@@ -212,7 +212,7 @@ fn warnings_that_become_marks_do_not_deadlock() {
 
 #[test]
 fn libraries_without_the_symbol_are_one_warning() {
-    // A library that is there: the one of C that this program uses.
+    // An existing library: the C library that this program uses.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.split_whitespace().find(|word| word.starts_with('/') && word.contains("/libc.so"));
     only_alone!("NVTX_INJECTION64_PATH" => Path::new(libc.unwrap()));

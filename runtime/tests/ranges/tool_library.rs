@@ -1,7 +1,7 @@
 //! An NVTX tool, which the tests compile as a dynamic library: it writes each call to the file that `TOOL_LOG` names.
 //!
-//! Safety, everywhere here: the callers pass what NVTX's injection protocol says, valid pointers to attributes, tables and texts
-//! that end with a zero. Those callers are what the tests test.
+//! Safety, everywhere in this file: the callers follow NVTX's injection protocol, and pass valid pointers to
+//! attributes, tables and zero-terminated texts. Those callers are the code under test.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Launches with configurations from a store.
+//! Tests of launches with configurations from a store.
 
 use crate::common::*;
 use crate::{subject, tuned};

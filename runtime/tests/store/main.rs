@@ -1,4 +1,5 @@
-//! The store of tuned configurations: what one program keeps, the next one finds, whatever happened to the file.
+//! Tests of the store of tuned configurations: a program finds the results that an earlier one stored, whatever
+//! happened to the file.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use warpsmith_runtime::store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey, open};
 use warpsmith_runtime::{Device, DeviceProperties, Error};
 
-/// A directory of its own, which is not there yet.
+/// Unique directory path that does not exist yet.
 fn fresh(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("warpsmith-tuned-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -84,7 +85,7 @@ fn later_programs_find_records_by_equal_keys_only() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Appends `lines` lines of several lengths, as the child of a test or in it; `writer` distinguishes them from others.
+/// Appends `lines` lines of several lengths, in a test or its child process; `writer` distinguishes the writers.
 fn write_many(directory: &Path, writer: u64, lines: usize) {
     let (store, device) = (open(directory).store, properties());
     for number in 0..lines {
@@ -95,7 +96,7 @@ fn write_many(directory: &Path, writer: u64, lines: usize) {
     }
 }
 
-/// A process that runs one of this program's tests, to write to that directory; see [`written_by_child`].
+/// Starts a process that runs one of this program's tests and writes to that directory; see [`written_by_child`].
 fn child(test: &str, writer: u64, directory: &Path) -> Child {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test]).env(CHILD, format!("{writer} {}", directory.display()));
@@ -104,7 +105,7 @@ fn child(test: &str, writer: u64, directory: &Path) -> Child {
 
 const CHILD: &str = "WARPSMITH_TEST_STORE_WRITER";
 
-/// In such a process: writes, and returns true.
+/// In a child process: writes, and returns true.
 fn written_by_child(lines: usize) -> bool {
     let Some(value) = std::env::var_os(CHILD) else { return false };
     let value = value.into_string().unwrap();
@@ -210,14 +211,14 @@ fn damaged_lines_are_described_and_other_versions_are_passed_over() {
     for (said, (line, what)) in said.iter().zip(expected) {
         assert!(said.starts_with(line) && said.contains(what), "{said}");
     }
-    // No text at all: the program continues with what can be read.
+    // Invalid text: the program continues with what can be read.
     fs::write(file(&directory), [b"\xff\xfe\n".as_slice(), good.as_bytes()].concat()).unwrap();
     let opened = open(&directory);
     assert_eq!((opened.store.tuned_len(), opened.damaged.number), (1, 1));
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Fails unless the store says why it cannot write, and knows what it was given all the same.
+/// Fails unless the store reports why it cannot write, and still knows the stored values.
 #[track_caller]
 fn goes_on_without(store: &LaunchStore) {
     let device = properties();
@@ -245,7 +246,7 @@ fn without_a_writable_file_it_continues_and_reports() {
 #[test]
 #[cfg(target_os = "linux")]
 fn unwritable_directories_and_full_disks_stop_no_program() {
-    // No user may make a directory there, not even root.
+    // No user, not even root, can create a directory there.
     let store = open("/proc/self/warpsmith").store;
     assert_eq!(store.problem(), None, "there is nothing to be read yet");
     goes_on_without(&store);

@@ -1,4 +1,4 @@
-//! From an operation on rows to a launch: which instance, how many threads a row, how many blocks.
+//! Launches of row operations: selects the instance, the threads per row and the number of blocks.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -13,10 +13,10 @@ use warpsmith_runtime::{
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Bytes of an access.
+/// Bytes per access.
 pub(super) const VECTOR: usize = 16;
 
-/// The instances of the kernels on rows: found by their types, as the registry may hold kernels of another package with the
+/// Instances of the row kernels. They are found by type, as the registry may hold kernels of another package with the
 /// same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
     use gpu_kernels::{append_rows, axis_reduce, gated, norm, select, softmax, whole};
@@ -42,8 +42,8 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// The instance of a kernel for the type arguments, joined with commas, and the value of its constant parameter, 0 where it
-/// has none.
+/// Instance of a kernel for the type arguments, joined with commas, and the value of its const parameter (0 if it has
+/// none).
 fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec> {
     type Table = HashMap<&'static str, HashMap<(String, i64), &'static KernelSpec>>;
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -58,22 +58,22 @@ fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec>
     });
     let of_kernel = table.get(kernel)?;
     let of = |types: &str| of_kernel.get(&(types.to_owned(), i64::from(constant))).copied();
-    // Where a sign makes no difference integers have one instance for both.
+    // Kernels for which the sign makes no difference have one instance for signed and unsigned integers.
     of(types).or_else(|| of(&types.replace('i', "u")))
 }
 
-/// Whether a kernel has this instance.
+/// Returns whether the kernel has this instance.
 pub(super) fn has_instance(kernel: &str, types: &str, constant: u32) -> bool {
     find(kernel, types, constant).is_some()
 }
 
-/// The instance of a kernel, one of those that there are.
+/// Instance of a kernel, which must exist.
 pub(super) fn instance(kernel: &str, types: &str, constant: u32) -> &'static KernelSpec {
     find(kernel, types, constant)
         .unwrap_or_else(|| panic!("no instance {constant} of {kernel} for {types} is compiled"))
 }
 
-/// A kernel to be launched on a stream.
+/// A kernel to launch on a stream.
 pub(super) struct RowKernel<'a> {
     stream: &'a Stream,
     function: Function,
@@ -85,19 +85,19 @@ impl<'a> RowKernel<'a> {
         Ok(Self { stream, function: module.function(instance(kernel, types, constant))? })
     }
 
-    /// Enqueues it.
+    /// Enqueues the launch.
     ///
     /// # Safety
     /// `P` are the kernel's parameters, and its conditions hold.
     pub unsafe fn launch<P, A: Arguments<P>>(&self, shape: &Shape, arguments: A) -> Result<()> {
         let launch = Launch::grid_block(shape.grid, shape.block).cluster(shape.cluster);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
         Ok(())
     }
 }
 
-/// The blocks of a launch, and the threads of a block that have a row together.
+/// Grid of a launch, and the size of the thread group (`team`) that processes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,
@@ -107,37 +107,39 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Teams of `team` lanes in blocks of `block`, each for `rows` rows at once, for `height` rows.
+    /// Shape with groups of `team` lanes in blocks of `block` threads; each group processes `rows` rows at once,
+    /// `height` in total.
     pub fn of_lanes(team: usize, block: u32, rows: usize, height: usize) -> Self {
         let of_block = block as usize / team * rows;
         let grid = height.div_ceil(of_block).clamp(1, i32::MAX as usize) as u32;
         Self { grid, block, cluster: 1, team: team as u32 }
     }
 
-    /// `cluster` blocks for each of `count` rows.
+    /// Shape with `cluster` blocks for each of `count` rows.
     pub fn of_blocks(block: u32, cluster: u32, count: usize) -> Self {
         let most = (i32::MAX as u32 / cluster) as usize;
         Self { grid: count.clamp(1, most) as u32 * cluster, block, cluster, team: block }
     }
 }
 
-/// The most threads of a block that holds a row, and blocks of a cluster.
+/// Maximum threads per block of a kernel with register-resident rows; `MAX_CLUSTER` is the maximum cluster size in
+/// blocks.
 const MAX_TEAM: u32 = 512;
 const MAX_CLUSTER: u32 = 8;
 
-/// How a kernel that holds rows in registers is launched.
+/// Launch shape of a kernel with register-resident rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeldShape {
     pub shape: Shape,
-    /// The constant parameter of the instance.
+    /// Const parameter of the instance.
     pub items: u32,
-    /// Whether rows are taken in vectors: all of them, and the parameters, begin at multiples of 16 bytes and have such a multiple
-    /// of bytes.
+    /// True if rows are accessed in vectors. All rows and the parameters must start at multiples of 16 bytes, and their
+    /// lengths must be multiples of 16 bytes.
     pub in_vectors: bool,
 }
 
 impl HeldShape {
-    /// For views of the same sides, at these addresses and pitches, and a kernel with these two instances.
+    /// Shape for views of the same sizes, at these addresses and pitches, and a kernel with these two instances.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
         (width, height): (usize, usize),
@@ -160,7 +162,7 @@ impl HeldShape {
             && views.iter().all(|&(start, pitch)| is_whole(address(start)) && is_whole(pitch * size));
         let threads =
             properties.multiprocessors as usize * properties.max_threads_per_multiprocessor as usize;
-        // What the threads of a team hold: elements.
+        // Elements that a thread holds, for each of the two instances.
         let [of_few, of_many] = [few, many].map(|items| match in_vectors {
             true => held_vectors::<T>(items as usize) * (VECTOR / size),
             false => held_elements(items as usize),
@@ -168,9 +170,9 @@ impl HeldShape {
         let shape = |shape, items| Self { shape, items, in_vectors };
         let team = |held: usize| width.div_ceil(held).next_power_of_two();
         let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
-        // Enough rows for half of the threads that an instance with so many registers has at once.
+        // Rows enough to fill half of the threads that an instance with so many registers has resident.
         let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
-        // At least four lanes, which load 64 adjacent bytes.
+        // At least four lanes, which load 64 contiguous bytes.
         if in_vectors && width <= 32 * of_many && team(of_many) >= 4 && is_filled {
             return shape(Shape::of_lanes(team(of_many), 128, 1, height), many);
         }
@@ -184,7 +186,7 @@ impl HeldShape {
         let cluster = match blocks {
             _ if !has_clusters => 1,
             ..=MAX_CLUSTER => blocks,
-            // Too long to be held: as many blocks as fill the device.
+            // Rows too long for registers: as many blocks as fill the device.
             _ => (threads / MAX_TEAM as usize)
                 .div_ceil(height)
                 .next_power_of_two()
@@ -194,7 +196,7 @@ impl HeldShape {
     }
 }
 
-/// Fails unless two views have the same sides: names, and (rows, columns).
+/// Fails unless two views have the same shape: names, and (rows, columns).
 pub(super) fn same_sides(
     operation: &'static str,
     (first_name, first): (&'static str, (usize, usize)),
@@ -208,24 +210,24 @@ pub(super) fn same_sides(
     Err(shape_error(operation, format!("{problem}; pass views of the same sides")))
 }
 
-/// Whether all rows of a view begin at multiples of [`VECTOR`] bytes and have such a multiple of bytes.
+/// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is such a multiple.
 pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool {
     let in_vectors = |elements: usize| (elements * size_of::<T>()).is_multiple_of(VECTOR);
     address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.pitch()) && in_vectors(x.width())
 }
 
-/// The number of an address.
+/// Address as an integer.
 pub(super) fn address(pointer: DevicePtr) -> usize {
     pointer.0 as usize
 }
 
-/// The error of sides or lengths that do not fit, with its remedy.
+/// Error for mismatched shapes or lengths, with its remedy.
 #[cold]
 pub(super) fn shape_error(operation: &'static str, problem: String) -> warpsmith_runtime::Error {
     OpError::Shape { operation, problem }.into()
 }
 
-/// Fails unless an array has `expected` elements, which `of` explains: `an element for each row`.
+/// Fails unless an array has `expected` elements; `of` explains the number: `an element for each row`.
 pub(super) fn check_len(
     operation: &'static str,
     (name, len): (&'static str, usize),
@@ -243,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// The block, the cluster, the team and the vectors a thread, for `height` rows of `width` on a device with the figures of
+    /// Block, cluster, thread group and vectors per thread, for `height` rows of `width` on a device with the size of
     /// an H200.
     fn of<T: DeviceCopy>(width: usize, height: usize) -> (u32, u32, u32, u32) {
         let mut properties = Device::emulated(0).unwrap().properties().clone();

@@ -1,5 +1,4 @@
-//! Operations on the rows and columns of views, [`DeviceSlice2`](warpsmith_runtime::DeviceSlice2), whose rows may lie any
-//! number of elements apart.
+//! Operations on the rows and columns of views, [`DeviceSlice2`](warpsmith_runtime::DeviceSlice2), with any pitch.
 
 mod launch;
 mod norm;

@@ -12,19 +12,21 @@ use super::reduce::{columns_shape, with_workspace};
 use crate::ops::data::fill;
 use crate::ops::number::Real;
 
-/// `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean and the variance of the
-/// row; 1 for a weight and 0 for a bias that are not there.
+/// Layer norm: `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean
+/// and the variance of the row. A missing weight counts as 1, a missing bias as 0.
 ///
-/// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows are
-/// held in registers by a block, or by a cluster of blocks on a device that has clusters, and read once: up to 262 144
-/// elements of f16 and bf16, 131 072 of f32, 32 768 of f64 and of rows that do not begin and end at multiples of 16 bytes.
-/// Longer ones are read twice, and rows whose squares leave the range of the type that they are computed in once more.
+/// The variance is the biased one: the sum of squares is divided by the row length. f16 and bf16 are computed in f32,
+/// and rounded once. A block, or a cluster on a device with clusters, holds a row in registers and reads it once. This
+/// works for up to 262 144 elements of f16 and bf16, 131 072 of f32, and 32 768 of f64. The limit is also 32 768 for
+/// rows that do not start and end at multiples of 16 bytes. Longer rows are read twice. Rows whose squares overflow the
+/// compute type are read once more.
 ///
-/// The results are in range for any finite row. Those of a row of equal elements are 0, times the weight plus the bias.
+/// The results are in range for any finite row. A row of equal elements normalizes to 0, times the weight plus the
+/// bias.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a weight or bias that has not an element for each
-/// column, and an epsilon that is negative or NaN; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not have one
+/// element per column, and for a negative or NaN epsilon; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -49,10 +51,10 @@ pub fn layer_norm<T: Real>(
     forward(stream, Norm { operation: "layer_norm", is_rms: false, epsilon }, x, weight, bias, out)
 }
 
-/// `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\], as [`layer_norm()`] otherwise.
+/// RMS norm: `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\]. Otherwise as [`layer_norm()`].
 ///
 /// # Errors
-/// As [`layer_norm()`].
+/// As for [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -75,14 +77,14 @@ pub fn rms_norm<T: Real>(
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
-/// The gradients of [`layer_norm()`]: of its input, and of its weight and bias where they are wanted, of the gradient `dy` of
-/// its output.
+/// Backward pass of [`layer_norm()`]: computes the gradient of its input from the gradient `dy` of its output. The
+/// gradients of weight and bias are optional.
 ///
-/// The statistics of rows are computed again from `x`. The gradients of weight and bias are sums over all rows, accumulated in
-/// f32 for f16 and bf16, with the same bits in every run.
+/// The row statistics are recomputed from `x`. The gradients of weight and bias are sums over all rows, accumulated in
+/// f32 for f16 and bf16, and deterministic.
 ///
 /// # Errors
-/// As [`layer_norm()`].
+/// As for [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -112,11 +114,11 @@ pub fn layer_norm_backward<T: Real>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
 
-/// The gradients of [`rms_norm()`]: of its input, and of its weight where it is wanted, as [`layer_norm_backward()`]
-/// otherwise.
+/// Backward pass of [`rms_norm()`]: computes the gradient of its input and, optionally, of its weight. Otherwise as
+/// [`layer_norm_backward()`].
 ///
 /// # Errors
-/// As [`layer_norm()`].
+/// As for [`layer_norm()`].
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
 #[track_caller]
 pub fn rms_norm_backward<T: Real>(
@@ -133,7 +135,7 @@ pub fn rms_norm_backward<T: Real>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, None))
 }
 
-/// Which norm, and for which operation.
+/// Kind of norm, and the name of the operation.
 #[derive(Clone, Copy)]
 struct Norm {
     operation: &'static str,
@@ -142,7 +144,7 @@ struct Norm {
 }
 
 impl Norm {
-    /// Fails when the epsilon, or the length of a parameter for each of `columns`, is wrong.
+    /// Fails for an invalid epsilon, or for a parameter that does not have one element for each of `columns`.
     fn check(&self, columns: usize, parameters: &[(&'static str, Option<usize>)]) -> Result<()> {
         if self.epsilon.is_nan() || self.epsilon < 0.0 {
             let problem = format!("epsilon is {}, but must be a number that is not negative", self.epsilon);
@@ -178,7 +180,7 @@ fn forward<T: Real>(
     let kernel = RowKernel::new(stream, "norm", T::NAME, items)?;
     let Norm { is_rms, epsilon, .. } = norm;
     let arguments = (x, weight, bias, out, epsilon, u32::from(is_rms), shape.team, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sides, lengths, shape and alignment are as it requires.
+    // SAFETY: these are the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,
@@ -214,7 +216,7 @@ fn backward<T: Real>(
     ];
     norm.check(x.width(), &lengths)?;
     if x.is_empty() {
-        // Sums of no rows.
+        // Sums over zero rows.
         return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, out, T::ZERO));
     }
     let place = (x.as_device_ptr(), x.pitch());
@@ -227,8 +229,8 @@ fn backward<T: Real>(
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
     let (is_rms, in_vectors) = (u32::from(is_rms), u32::from(in_vectors));
     let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.team, in_vectors);
-    // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sides, lengths, shape and
-    // alignment are as it requires.
+    // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sizes, lengths, shape and
+    // alignment meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,
@@ -250,8 +252,8 @@ fn backward<T: Real>(
     let constant = if in_vectors { VECTOR as u32 } else { 1 };
     let kernel = RowKernel::new(stream, "norm_backward_parameters", T::NAME, constant)?;
     let partials = if parts > 1 { x.width() * parts } else { 0 };
-    // SAFETY: the workspace goes to a kernel that treats it as those of `axis_reduce` do, on this stream. These are the
-    // kernel's parameters; sides, lengths, shape and alignment are as it requires.
+    // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. These are the
+    // kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.team, parts as u32);

@@ -15,15 +15,15 @@ use crate::ops::data::fill;
 use crate::ops::number::{Element, Number, Real};
 use crate::ops::offset_check::check_offsets;
 
-/// Vectors that a thread loads at once of columns.
+/// Vectors that a thread loads at once in column reductions.
 const ITEMS: usize = 4;
-/// Vectors of a lane for a row, at most, where rows are enough to fill the device.
+/// Maximum vectors per lane and row for a warp-per-row launch, if the rows fill the device.
 const OF_LANE: usize = 128;
 
-/// Runs `work` with the stream's workspace for this number of partial results; with null where there are none.
+/// Runs `work` with the stream's workspace for this number of partial results, or with null if there are none.
 ///
 /// # Safety
-/// `work` enqueues kernels of `axis_reduce` on this stream only.
+/// `work` enqueues only kernels of `axis_reduce`, and only on this stream.
 pub(super) unsafe fn with_workspace(
     stream: &Stream,
     partials: usize,
@@ -33,7 +33,7 @@ pub(super) unsafe fn with_workspace(
         return work(DevicePtr::NULL);
     }
     let bytes = workspace_bytes(partials.next_power_of_two());
-    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch("axis_reduce", bytes, |memory, new| {
             if new {
@@ -45,26 +45,26 @@ pub(super) unsafe fn with_workspace(
     }
 }
 
-/// Blocks of `block` threads that a device holds at once.
+/// Number of blocks of `block` threads in one wave.
 pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
     device.multiprocessors as usize * (device.max_threads_per_multiprocessor / block).max(1) as usize
 }
 
-/// How rows are divided, and the blocks that share a row.
+/// Launch shape for row reductions, and the number of blocks per row.
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
     let (width, height) = (x.width(), x.height());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
-    // Lanes load whole short rows, several at once: in vectors or in single elements.
+    // Short rows: groups of lanes load whole rows, several at once, in vectors or in single elements.
     let units = if has_whole_vectors(x) { vectors } else { width };
     if units <= 32 * SLOTS {
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Several rounds for each block: a thread's first instructions, before any load, are more than those of a round.
+        // Several rounds per block: a thread's prologue, before any load, has more instructions than a round.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }
-    // A warp does not wait for others, as a block does.
+    // Medium rows: a warp per row needs no block-wide barrier.
     if vectors <= 32 * OF_LANE && height >= resident(device, 32) {
         return (Shape::of_lanes(32, MAX_BLOCK, 1, height), 1);
     }
@@ -75,7 +75,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
     (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)
 }
 
-/// How columns are divided, of which lanes take whole vectors or one, and the blocks that share a column.
+/// Launch shape for column reductions, whose lanes load vectors or single elements, and the number of blocks per
+/// column.
 pub(super) fn columns_shape<T: DeviceCopy>(
     x: &DeviceSlice2<'_, T>,
     in_vectors: bool,
@@ -91,14 +92,15 @@ pub(super) fn columns_shape<T: DeviceCopy>(
     (shape, parts)
 }
 
-/// What the results of a view are of.
+/// Axis of the results: one per row or one per column.
 #[derive(Clone, Copy)]
 enum Axis {
     Rows,
     Columns,
 }
 
-/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result of no elements, if there is one.
+/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result for zero elements, if there is
+/// one.
 fn along<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
@@ -131,9 +133,9 @@ fn along<T: Number, O: Element>(
             let constant = if in_vectors { VECTOR as u32 } else { 1 };
             let kernel = RowKernel::new(stream, operation, T::NAME, constant)?;
             type Params<T, O> = (Slice2<T>, PointerMut<O>, PointerMut<u64>, Value<u32>, Value<u32>);
-            // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters; the
-            // shape, the number of columns that have parts, and the workspace are as it requires; `out` has an element for
-            // each.
+            // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's
+            // parameters. The shape, the number of columns with partial results, and the workspace meet its conditions;
+            // `out` has one element per result.
             unsafe {
                 with_workspace(stream, if parts > 1 { results * parts } else { 0 }, |workspace| {
                     let arguments = (x, out, workspace, shape.team, parts as u32);
@@ -144,7 +146,7 @@ fn along<T: Number, O: Element>(
     }
 }
 
-/// Launches the kernel of an operation on rows or segments: elements, sides and offsets.
+/// Launches the kernel of an operation on rows or segments, given the elements, sizes and offsets.
 fn rows<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
@@ -163,8 +165,9 @@ fn rows<T: Number, O: Element>(
     );
     let kernel = RowKernel::new(stream, operation, T::NAME, 0)?;
     let partials = if parts > 1 { out.len() * parts } else { 0 };
-    // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters; the shape, the
-    // number of rows that have parts, and the workspace are as it requires; `out` has an element for each row.
+    // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters. The
+    // shape, the number of rows with partial results, and the workspace meet its conditions; `out` has one element per
+    // row.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             let arguments = (x, sides, offsets, out, workspace, shape.team, parts as u32);
@@ -205,7 +208,7 @@ fn of_segments<T: Number, O: Element>(
     rows(stream, kernel, (x, sides, Some(offsets)), out, (shape, 1))
 }
 
-/// Writes the three forms of a reduction.
+/// Defines the three forms of a reduction.
 macro_rules! reductions {
     ($(
         $what:literal, $of_nothing_doc:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
@@ -214,8 +217,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has an element for each row; [`OpError::Empty`] where there is no answer; whatever the
-        /// runtime reports.
+        /// [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty and the
+        /// result is undefined; runtime errors.
         #[doc = $doc]
         #[track_caller]
         pub fn $rows<'o, T: $bound>(
@@ -230,8 +233,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of column i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has an element for each column; [`OpError::Empty`] where there is no answer; whatever
-        /// the runtime reports.
+        /// [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are empty and
+        /// the result is undefined; runtime errors.
         #[track_caller]
         pub fn $columns<'o, T: $bound>(
             stream: &Stream,
@@ -247,12 +250,12 @@ macro_rules! reductions {
             "the value where the search or the sum begins, for the index `u64::MAX`."
         )]
         ///
-        /// The operation waits for the stream, to check the offsets. A thread team has a segment, sized for the mean length:
-        /// one segment that is much longer than all others is slower than it has to be.
+        /// The operation waits for the stream, to check the offsets. Each segment is reduced by a thread group sized
+        /// for the mean segment length, so one very long segment is load-imbalanced.
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has an element for each segment; [`OpError::Offset`] for offsets that decrease or
-        /// exceed the length of `x`, before anything is written; whatever the runtime reports.
+        /// [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that decrease
+        /// or exceed the length of `x`, before anything is written; runtime errors.
         #[track_caller]
         pub fn $segments<'x, 's, 'o, T: $bound>(
             stream: &Stream,

@@ -1,4 +1,4 @@
-//! The greatest elements of rows, and sampling from them.
+//! Top-k of rows, and sampling from logits.
 
 use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
 use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
@@ -11,15 +11,17 @@ use super::reduce::argmax_rows;
 use crate::ops::number::{BitLayout, Number, Real};
 use crate::random::{Generator, Numbers, with_base};
 
-/// The greatest elements of each row of `x` in falling order, of equal ones the first, as many as `values` has columns; and
-/// their columns, to `indices`. NaN is greater than every number, and the zeros are equal.
+/// Writes the k largest elements of each row of `x` to `values` in descending order, and their columns to `indices`. k
+/// is the number of columns of `values`. Equal elements are ordered by column. NaN is greater than every number, and -0
+/// equals +0.
 ///
-/// k is from 1 to 1024. A block selects them by their digits, in which it reads the row three times for 16-bit elements, five
-/// times for 32-bit, nine times for 64-bit ones, mostly from the cache; up to four times more where equal elements compete.
+/// k is from 1 to 1024. One block per row runs a radix select. It reads the row three times for 16-bit elements, five
+/// times for 32-bit and nine times for 64-bit elements, mostly from cache. Ties at the k-th element add up to four more
+/// reads.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, over 1024 or over the width of `x`, and for outputs of different
-/// sides or another number of rows; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the width of `x`, and if the shapes
+/// of the outputs differ or their number of rows is not that of `x`; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -71,7 +73,7 @@ pub fn top_k<T: Number>(
     }
 }
 
-/// [`top_k()`] of bits.
+/// [`top_k()`] on the bit patterns of the elements.
 fn top_k_of<T: Scalar + DeviceCopy>(
     stream: &Stream,
     layout: BitLayout,
@@ -85,11 +87,11 @@ fn top_k_of<T: Scalar + DeviceCopy>(
     let kernel = RowKernel::new(stream, "top_k", T::NAME, 0)?;
     let shape = Shape::of_blocks(BLOCK, 1, x.height());
     let arguments = (negative, always, magnitude, most, x, values, indices);
-    // SAFETY: these are the kernel's parameters; sides and shape are as it requires.
+    // SAFETY: these are the kernel's parameters; sizes and shape meet its conditions.
     unsafe { kernel.launch::<Params<T>, _>(&shape, arguments) }
 }
 
-/// How [`sample()`] chooses.
+/// Sampling parameters of [`sample()`].
 ///
 /// ```
 /// use warpsmith::ops::Sampling;
@@ -99,33 +101,33 @@ fn top_k_of<T: Scalar + DeviceCopy>(
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by; with 0 the first greatest is taken.
+    /// Divisor of the logits; 0 selects the first largest logit.
     pub temperature: f32,
-    /// Only this number of the greatest logits count, and those equal to the least of them.
+    /// Keeps the k largest logits, plus ties with the k-th.
     pub top_k: Option<u32>,
-    /// Of these, only the most probable that have this much of the probability together count, and those equal to the least
-    /// of them.
+    /// Keeps the most probable of the remaining logits whose probabilities add up to this value, plus ties with the
+    /// last.
     pub top_p: Option<f64>,
 }
 
-/// A temperature of 1, of all logits.
+/// Temperature 1, all logits.
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 1.0, top_k: None, top_p: None }
     }
 }
 
-/// Draws an index for each row of logits, with the probability of their softmax: to `out`, an element for each row.
+/// Samples an index for each row of logits, with the probabilities of their softmax. `out` has one element per row.
 ///
-/// Probabilities are whole multiples of 2⁻⁴⁰ of the row's greatest one, computed in f32; with whole numbers the same generator,
-/// logits and options give the same indices, whatever the device. Row r takes the numbers of subsequence r at the
-/// generator's offset, which advances by 4. A row that has NaN, +∞ or nothing above -∞ gets `u64::MAX`; with a temperature of
-/// 0, where numbers are not used, it gets the index that [`argmax_rows()`] gives.
+/// Probabilities are integer multiples of 2⁻⁴⁰ of the row's largest probability, computed in f32. Integer sums make the
+/// result deterministic: the same generator, logits and options give the same indices on every device. Row r uses
+/// subsequence r at the generator's offset, which advances by 4. A row that contains NaN or +∞, or no logit above -∞,
+/// gives `u64::MAX`. A temperature of 0 uses no random numbers and gives such a row the index that [`argmax_rows()`]
+/// gives.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for another number of elements than of rows, rows of none or more than 2²²
-/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` that is not above 0 and at most 1;
-/// whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, for rows of zero or more than 2²²
+/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::Generator};
@@ -185,7 +187,7 @@ pub fn sample<'o, T: Real>(
             with_base(numbers, stream, |base| {
                 let (k, p) = (top_k.unwrap_or(0), top_p.unwrap_or(1.0));
                 let arguments = (seed, offset, base, logits, temperature.recip(), k, p, out);
-                // SAFETY: these are the kernel's parameters; sides and shape are as it requires.
+                // SAFETY: these are the kernel's parameters; sizes and shape meet its conditions.
                 unsafe {
                     kernel.launch::<(
                         Value<u64>,

@@ -8,16 +8,17 @@ use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
 use super::launch::{HeldShape, RowKernel, same_sides};
 use crate::ops::number::Real;
 
-/// `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
+/// Softmax: `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
-/// Computed of the differences from the row's greatest element, in f32 for f16 and bf16, and rounded once. A row that has
-/// +∞ or NaN, or nothing above -∞, becomes NaN. Rows are
-/// held in registers by a block, or by a cluster of blocks on a device that has clusters, and read once: up to 262 144
-/// elements of f16 and bf16, 131 072 of f32, 32 768 of f64 and of rows that do not begin and end at multiples of 16 bytes.
-/// Longer ones are read twice.
+/// The row's maximum is subtracted first. f16 and bf16 are computed in f32 and rounded once. A row that contains +∞ or
+/// NaN, or no element above -∞, becomes NaN.
+///
+/// A block, or a cluster on a device with clusters, holds a row in registers and reads it once. This works for up to
+/// 262 144 elements of f16 and bf16, 131 072 of f32, and 32 768 of f64. The limit is also 32 768 for rows that do not
+/// start and end at multiples of 16 bytes. Longer rows are read twice.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -34,10 +35,10 @@ pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSlic
     forward(stream, "softmax", false, x, out)
 }
 
-/// `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]), as [`softmax()`] otherwise.
+/// Log-softmax: `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]). Otherwise as [`softmax()`].
 ///
 /// # Errors
-/// As [`softmax()`].
+/// As for [`softmax()`].
 #[track_caller]
 pub fn log_softmax<T: Real>(
     stream: &Stream,
@@ -65,18 +66,19 @@ fn forward<T: Real>(
         HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
     let arguments = (x, out, u32::from(is_log), shape.team, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(&shape, arguments)
     }
 }
 
-/// The gradient of [`softmax()`]: `dx` of its output `y` and the gradient `dy` of that output.
+/// Backward pass of [`softmax()`]: computes `dx` from its output `y` and the gradient `dy` of that output.
 ///
-/// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). Rows of up to half the length are held in registers.
+/// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The limit for register-resident rows is
+/// half that of [`softmax()`].
 ///
 /// # Errors
-/// As [`softmax()`].
+/// As for [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -99,11 +101,11 @@ pub fn softmax_backward<T: Real>(
     backward(stream, "softmax_backward", false, y, dy, dx)
 }
 
-/// The gradient of [`log_softmax()`]: `dx[row, i]` = dy\[row, i\] - exp(y\[row, i\]) Σⱼ dy\[row, j\], as
-/// [`softmax_backward()`] otherwise.
+/// Backward pass of [`log_softmax()`]: `dx[row, i]` = dy\[row, i\] - exp(y\[row, i\]) Σⱼ dy\[row, j\]. Otherwise as
+/// [`softmax_backward()`].
 ///
 /// # Errors
-/// As [`softmax()`].
+/// As for [`softmax()`].
 #[track_caller]
 pub fn log_softmax_backward<T: Real>(
     stream: &Stream,
@@ -136,7 +138,7 @@ fn backward<T: Real>(
         HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;
     let arguments = (y, dy, dx, u32::from(is_log), shape.team, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,

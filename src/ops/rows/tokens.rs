@@ -1,4 +1,4 @@
-//! What language models do beside products and norms: rotary position embedding, key-value cache, SwiGLU.
+//! Operations of language models other than GEMM and norms: rotary position embedding, KV cache, SwiGLU.
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
 use warpsmith_runtime::seam::site;
@@ -15,7 +15,7 @@ use crate::ops::number::{Element, Real};
 /// Vectors that a thread moves at once.
 const ITEMS: usize = 4;
 
-/// How rows that are read once are divided, and the blocks that share a row.
+/// Launch shape for rows that are read once, and the number of blocks per row.
 fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u32) {
     let team = units.div_ceil(ITEMS).next_power_of_two().min(256);
     if team <= 32 {
@@ -27,20 +27,20 @@ fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u
     (Shape::of_blocks(team as u32, 1, height.saturating_mul(parts)), parts as u32)
 }
 
-/// Whether rows at these addresses and pitches in bytes are cut into vectors at the same places: each row of one with the same
-/// row of the others, or with `any` row of the others.
+/// Returns whether rows at these addresses and pitches in bytes have the same alignment to vectors. Each row of one
+/// view is compared with the same row of the others or, with `any`, with any row of the others.
 fn have_vectors(views: &[(DevicePtr, usize)], any: bool) -> bool {
     let mut places = views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch % VECTOR));
     let Some(first) = places.next() else { return false };
     places.all(|place| place == first) && (first.1 == 0 || !any)
 }
 
-/// Elements of `width` as vectors or single ones.
+/// Number of accesses for `width` elements, as vectors or single elements.
 fn units<T>(width: usize, has_vectors: bool) -> usize {
     if has_vectors { width.div_ceil(VECTOR / size_of::<T>()) } else { width }
 }
 
-/// The unsigned integer of the element's size, which kernels that only move elements are compiled for.
+/// Unsigned integer of the element size; kernels that only move elements are compiled for it.
 fn bits<T: DeviceCopy>() -> &'static str {
     match size_of::<T>() {
         1 => "u8",
@@ -50,21 +50,21 @@ fn bits<T: DeviceCopy>() -> &'static str {
     }
 }
 
-/// The type arguments of a kernel of an element and an index type.
+/// Type arguments of a kernel with an element and an index type.
 fn types<I: DeviceCopy>(element: &str) -> String {
     format!("{element},{}", bits::<I>())
 }
 
-/// Appends rows to a key-value cache: row `lengths[s] + t` of plane s of `cache` = row t of plane s of `new`.
+/// Appends rows to a KV cache: row `lengths[s] + t` of plane s of `cache` = row t of plane s of `new`.
 ///
-/// Planes are sequences, rows their tokens, and a row holds all heads of a token. The rest of the cache stays as it is, and so do
-/// `lengths`, which are the same for the keys and the values of all layers. The operation waits for the stream, to check
-/// them.
+/// Planes are sequences, rows are their tokens, and a row holds all heads of a token. The rest of the cache is
+/// unchanged. `lengths` is also unchanged, since all layers share it for keys and values. The operation waits for the
+/// stream, to check the lengths.
 ///
 /// # Errors
-/// [`OpError::Index`](crate::OpError::Index) for a length with which the new rows do not fit;
-/// [`OpError::Shape`](crate::OpError::Shape) for views of different widths or depths, more new rows than the cache has, and
-/// another number of lengths. Nothing is written then. Whatever the runtime reports.
+/// [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
+/// [`OpError::Shape`](crate::OpError::Shape) if the widths or depths of the views differ, if there are more new rows
+/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -111,8 +111,8 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
     let of_plane = cache.rows() as u32;
     let arguments = (new, lengths, cache, of_plane, shape.team, parts, u32::from(has_vectors));
-    // SAFETY: these are the kernel's parameters, of elements and indices of the same sizes; the check found no length with which
-    // the rows do not fit; sides, shape and alignment are as it requires.
+    // SAFETY: these are the kernel's parameters, with elements and indices of the same sizes. The check found no length
+    // that leaves no room for the rows; sizes, shape and alignment meet the kernel's conditions.
     unsafe {
         kernel
             .launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>, Value<u32>), _>(
@@ -121,11 +121,11 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     }
 }
 
-/// `out` = gate / (1 + exp(-gate)) · up, the gated unit SwiGLU: SiLU of one half times the other. f16 and bf16 are computed in
-/// f32, and rounded once. The halves are often parts of one view.
+/// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, that is, SiLU(gate) · up. f16 and bf16 are computed in f32, and
+/// rounded once. `gate` and `up` are often parts of one view.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -162,7 +162,7 @@ pub fn swiglu<T: Real>(
     let (shape, parts) = shape_of(units::<T>(gate.width(), has_vectors), gate.height(), properties);
     let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
     let arguments = (gate, up, out, shape.team, parts, u32::from(has_vectors));
-    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,
@@ -170,10 +170,10 @@ pub fn swiglu<T: Real>(
     }
 }
 
-/// Which elements of a head rotate together.
+/// Pairing of the elements of a head for [`rotary()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotaryPairs {
-    /// Element i of the first half of a head and element i of the second, as in GPT-NeoX and Llama.
+    /// Element i of the first half of a head with element i of the second, as in GPT-NeoX and Llama.
     Halves,
     /// Elements 2i and 2i + 1 of a head, as in GPT-J.
     Interleaved,
@@ -181,14 +181,15 @@ pub enum RotaryPairs {
 
 /// Rotary position embedding: rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
 ///
-/// A row of `x` is a token with all its heads, one after the other. Row p of `cos` and `sin` is for position p, with a column for
-/// each pair of a head; so heads are twice as wide. f32 for f16 and bf16, which are computed in it and rounded once. Row i of
-/// `x` has position `positions[i]`, or i if there are none. With positions the operation waits for the stream, to check them.
+/// A row of `x` is a token with all its heads, stored consecutively. Row p of `cos` and `sin` is for position p, with
+/// one column per pair, so a head is twice as wide as the tables. The tables are f32 for f16 and bf16, which are
+/// computed in f32 and rounded once. Row i of `x` has position `positions[i]`, or i if there are no positions. With
+/// positions, the operation waits for the stream, to check them.
 ///
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
-/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a width of `x` that is no multiple of a head, and
-/// another number of positions than of rows. Nothing is written then. Whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the width of `x` is not a multiple
+/// of the head width, and unless there is one position per row. Nothing is written in these cases. Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -244,8 +245,8 @@ pub fn rotary<T: Real, I: Index>(
     let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
     let arguments = (x, positions, cos, sin, out, is_interleaved, shape.team, parts);
-    // SAFETY: these are the kernel's parameters, of indices of the same size, where the sum of a float is its accumulator;
-    // sides and shape are as it requires.
+    // SAFETY: these are the kernel's parameters, with indices of the same size, where the sum of a float is its
+    // accumulator; sizes and shape meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,

@@ -1,7 +1,7 @@
-//! Reductions of whole arrays beside those of one operator: dot product, norms, variance, and how many elements are such.
+//! Full reductions with more than one operator or input: dot product, norms, variance, and counts by predicate.
 //!
-//! The forms that return a value wait for it; the `_into` forms are asynchronous, and leave it on the device in the type it was
-//! accumulated in, f32 for f16 and bf16.
+//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
+//! the accumulator type, f32 for f16 and bf16.
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
@@ -17,13 +17,14 @@ use crate::ops::data::fill;
 use crate::ops::launch::same_length;
 use crate::ops::number::{Element, Number, Real};
 
-/// Blocks for arrays of `len` elements: with some vectors for each thread, no more than the device holds at once.
+/// Number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
 fn parts<T>(stream: &Stream, len: usize) -> usize {
     let of_block = MAX_BLOCK as usize * 4 * (VECTOR / size_of::<T>()).max(1);
     resident(stream.device().properties(), MAX_BLOCK).min(len / of_block).max(1)
 }
 
-/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and what `more` adds.
+/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and those that
+/// `arguments` adds.
 fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     stream: &Stream,
     (kernel, dtype): (&'static str, &str),
@@ -33,10 +34,10 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     let parts = parts::<T>(stream, len);
     let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
     let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
-    // Partial results take up to 48 bytes, three times those of an axis.
+    // Partial results have up to 48 bytes, three times the size of those of an axis reduction.
     let partials = if parts > 1 { 3 * parts } else { 0 };
-    // SAFETY: the workspace goes to a kernel that treats it as those of `axis_reduce` do, on this stream. Callers pass the
-    // kernel's parameters, with one element of output; the shape and the workspace are as it requires.
+    // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. Callers pass
+    // the kernel's parameters, with one output element; the shape and the workspace meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             kernel.launch::<P, A>(&shape, arguments(workspace, parts as u32))
@@ -58,12 +59,12 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
     check_len(operation, ("out", out.len()), (1, "the value"))
 }
 
-/// The sum of `x[i]` times `y[i]`, in the types of [`sum()`](crate::ops::sum()): of f16 and bf16 accumulated in f32, of integers in
-/// 64 bits, where it wraps. Of no elements 0. Products and running sums of floats that leave the range make it infinite or NaN,
-/// as those of a sum.
+/// Dot product: the sum of `x[i] * y[i]`, in the types of [`sum()`](crate::ops::sum()). f16 and bf16 are accumulated in
+/// f32, integers in 64 bits with wraparound. The result for zero elements is 0. As for a sum, floating-point products
+/// or running sums that leave the range make the result infinite or NaN.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -83,10 +84,10 @@ pub fn dot<'x, 'y, T: Number>(
     value(stream, |out| dot_into(stream, x, y, out)).map(T::sum_from_device)
 }
 
-/// [`dot()`], left on the device in `out`, a single element.
+/// [`dot()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// As [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element.
+/// As for [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
 #[track_caller]
 pub fn dot_into<'x, 'y, 'o, T: Number>(
     stream: &Stream,
@@ -110,21 +111,21 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
     })
 }
 
-/// Which elements [`count_if()`] counts.
+/// Predicate of [`count_if()`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Predicate<T> {
-    /// Those that are equal to this: 0.0 and -0.0 are, NaN is to nothing.
+    /// Elements equal to this value: 0.0 equals -0.0, NaN is equal to nothing.
     Equal(T),
-    /// Those that are not 0, NaN among them; of bytes of a `bool` those that are true.
+    /// Elements that are not 0, including NaN; for `bool`, the true ones.
     NonZero,
-    /// Those that are NaN; no integer is.
+    /// NaN elements; integers have none.
     Nan,
 }
 
-/// How many elements a predicate holds for.
+/// Counts the elements for which a predicate holds.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Predicate}, prelude::*};
@@ -145,10 +146,10 @@ pub fn count_if<'x, T: Element>(
     value(stream, |out| count_if_into(stream, x, predicate, out))
 }
 
-/// [`count_if()`], left on the device in `out`, a single element.
+/// [`count_if()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
 #[track_caller]
 pub fn count_if_into<'x, 'o, T: Element>(
     stream: &Stream,
@@ -174,10 +175,10 @@ pub fn count_if_into<'x, 'o, T: Element>(
     })
 }
 
-/// Whether any element is not 0; NaN is not. Of no elements false.
+/// Returns true if any element is nonzero; NaN is nonzero. Returns false for zero elements.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -192,10 +193,10 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? > 0)
 }
 
-/// Whether no element is 0; NaN is not. Of no elements true.
+/// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 #[track_caller]
 pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
     let _site = site();
@@ -203,10 +204,10 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
 }
 
-/// The sum of magnitudes; of no elements 0.
+/// Sum of absolute values; 0 for zero elements.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -221,10 +222,10 @@ pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -
     value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// [`l1_norm()`], left on the device in `out`, a single element.
+/// [`l1_norm()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
 #[track_caller]
 pub fn l1_norm_into<'x, 'o, T: Real>(
     stream: &Stream,
@@ -235,20 +236,21 @@ pub fn l1_norm_into<'x, 'o, T: Real>(
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
-/// The root of the sum of squares; of no elements 0. It is in range where the root is, also if the squares are not.
+/// Square root of the sum of squares; 0 for zero elements. The result does not overflow if it is in range, even if the
+/// squares are not.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 #[track_caller]
 pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// [`l2_norm()`], left on the device in `out`, a single element.
+/// [`l2_norm()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
 #[track_caller]
 pub fn l2_norm_into<'x, 'o, T: Real>(
     stream: &Stream,
@@ -277,14 +279,15 @@ fn vector_norm<T: Real>(
     })
 }
 
-/// The variance: the sum of squared differences from the mean, divided by the number of elements less `correction`, which is 1
-/// for an estimate from a sample and 0 for the elements themselves. NaN where there are no more elements than that.
+/// Variance: the sum of squared differences from the mean, divided by the number of elements minus `correction`. A
+/// correction of 1 gives the sample estimate (unbiased), 0 the population variance. NaN unless there are more elements
+/// than `correction`.
 ///
-/// Computed of differences from means, without the cancellation of a difference of two sums: 0 for equal elements, and in range
-/// where the variance is, also if squares and sums are not.
+/// It is computed from differences from means, without the cancellation of a difference of two sums. It is 0 for equal
+/// elements, and in range if the variance is, even if squares and sums are not.
 ///
 /// # Errors
-/// Errors of the runtime.
+/// Runtime errors.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -303,10 +306,10 @@ pub fn variance<'x, T: Real>(
     value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
 }
 
-/// [`variance()`], left on the device in `out`, a single element.
+/// [`variance()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
 #[track_caller]
 pub fn variance_into<'x, 'o, T: Real>(
     stream: &Stream,

@@ -1,15 +1,16 @@
-//! `out = softmax(scale * q * k^T) * v` of heads of attention: the kernel.
+//! Attention forward kernel: `out = softmax(scale * q * k^T) * v`, per head.
 //!
-//! A block has three warp groups, for [`TILE_Q`] rows of a head of q. One warp of the first copies these rows, and blocks of k
-//! and v into two rings; the other groups have 64 rows each. For each block of k they multiply q and k, take the powers of two
-//! of the scores relative to the greatest of each row so far, and multiply them by v from registers. The scores of one block
-//! and the products with v of the one before are under way together, so that the tensor cores work while powers are taken.
-//! Heads of up to 128 elements leave time for one group to take powers while the other multiplies: the groups take turns in
-//! issuing products.
+//! A block has three warpgroups, for [`TILE_Q`] rows of a head of q. One warp of the first warpgroup is the producer:
+//! it copies these rows, and blocks of k and v into two circular buffers. The two consumer warpgroups have 64 rows
+//! each. For each block of k they multiply q and k, and take `exp2` of the scores relative to the running maximum of
+//! each row. The result stays in registers and is multiplied by v. The scores of one block and the PV product of the
+//! preceding block are in flight together, so that the tensor cores work during `exp2`. Heads of up to 128 elements use
+//! ping-pong scheduling: the consumers alternate in issuing `wgmma`, so that one computes `exp2` while the other
+//! multiplies.
 //!
-//! Blocks of k are worked on from the last to the first: masks are needed in the last alone, or in those on the diagonal.
+//! Blocks of k are processed from the last to the first: only the last block, or those on the diagonal, need a mask.
 //!
-//! Design: that of FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
+//! Design: FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 
 use gpu_std::math::fast;
 use gpu_std::prelude::*;
@@ -22,37 +23,38 @@ use gpu_std::tensor::{
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::softmax::{Keys, Rows, mask, scale};
 
-/// Rows of q of a block.
+/// Rows of q per block.
 pub const TILE_Q: u32 = 128;
-/// Stages of each ring.
+/// Stages of each circular buffer.
 pub const STAGES: usize = 2;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 3 * warp_group::THREADS;
-/// Elements of a row of a box, and rows of those of v.
+/// Elements per row of a TMA box, and rows of the boxes of v.
 pub const BOX: u32 = 64;
 
-/// Rows of q of a warp group.
+/// Rows of q per warpgroup.
 const GROUP_ROWS: u32 = 64;
-/// Warp groups that multiply.
+/// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_Q / GROUP_ROWS;
-/// Bytes of a row of a box.
+/// Bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
-/// Where heads lie, and how their rows attend.
+/// Sizes and strides of the heads, and the attention options.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Shape {
-    /// The sequences, and the heads of q.
+    /// Sequences, and the heads of q.
     pub sequences: Sequences,
-    /// Heads of q for each head of k and v.
+    /// Heads of q per head of k and v.
     pub group: u32,
-    /// Whether row i of a sequence of n rows of q and m of k attends to no rows of k beyond i + m - n.
+    /// Causal mask if 1: row i of a sequence of n rows of q and m of k attends to no rows of k beyond i + m - n.
     pub is_causal: u32,
-    /// The factor of scores, times log2(e): positive.
+    /// Softmax scale times log2(e); positive.
     pub scale: f32,
-    /// Which maps have rows before heads: bit 0 for q, 1 for k, 2 for v. The others have heads before rows.
+    /// Maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v. In the others, heads
+    /// come before rows.
     pub rows_first: u32,
-    /// Where the rows of out lie, at multiples of 8.
+    /// Strides of `out`, multiples of 8.
     pub out: HeadStrides,
 }
 
@@ -63,16 +65,16 @@ impl Shape {
     }
 }
 
-/// The elements of heads: [`Head64`], [`Head128`], [`Head256`].
+/// Head dimension: [`Head64`], [`Head128`], [`Head256`].
 pub trait Head: Send + Sync + 'static {
-    /// Elements of a row of a head.
+    /// Elements per row of a head.
     const DIM: u32;
-    /// Rows of a block of k and v.
+    /// Rows per block of k and v.
     const KEYS: u32;
-    /// Dynamic shared memory of a block of threads.
+    /// Dynamic shared memory per thread block.
     const SHARED_BYTES: u32 =
         SharedMemory::bytes(2 * Self::DIM * (TILE_Q + 2 * STAGES as u32 * Self::KEYS), 4 + 4 * STAGES as u32);
-    /// The whole of the kernel.
+    /// Body of the kernel.
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
     unsafe fn forward<T: Half>(
@@ -107,7 +109,7 @@ macro_rules! heads {
                 shape: Shape,
             ) {
                 const Q_ROWS: usize = TILE_Q as usize * ($dim / 64);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     forward::<T, $dim, $keys, Q_ROWS, { $keys * ($dim / 64) }>(
                         q, k, v, out, sums, q_offsets, k_offsets, shape,
@@ -119,24 +121,26 @@ macro_rules! heads {
 }
 
 heads! {
-    /// 64 elements.
+    /// Head dimension 64.
     Head64: 64, 128;
-    /// 128 elements.
+    /// Head dimension 128.
     Head128: 128, 128;
-    /// 256 elements: their sums leave registers for the scores of 64 rows of k.
+    /// Head dimension 256: its accumulator leaves registers for the scores of 64 rows of k.
     Head256: 256, 64;
 }
 
-/// Attention. `sums` gets the natural logarithm of the sum of the exponentials of each row's scores, and `-inf` where there are
-/// none, whose row of `out` is zero.
+/// Attention. `sums` receives the log-sum-exp of each row's scores. A row that attends to no rows gets `-inf`, and its
+/// row of `out` is zero.
 ///
 /// # Safety
 ///
-/// - The launch has `H::SHARED_BYTES`, and a block for each tile of [`Sequences::tiles`].
-/// - The maps are of the elements, rows, heads and planes that `shape` says; k and v have a head for each group of heads of q.
-///   Their dimensions are in this order, or rows and heads in the other. The boxes have `Swizzle::Bytes128` and [`BOX`] elements of one head: of [`TILE_Q`] rows of q, `H::KEYS` of k, [`BOX`] of v.
-/// - `out` begins at a multiple of 16 bytes and has the rows that `shape` says, `sums` an element for each row of each head of
-///   each plane. Both offsets or none are there, with an element more than there are sequences.
+/// - The launch has `H::SHARED_BYTES`, and one block per tile of [`Sequences::tiles`].
+/// - The maps describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads of q.
+///   The dimensions are in this order, or with rows and heads swapped. The boxes have `Swizzle::Bytes128` and [`BOX`]
+///   elements of one head, with [`TILE_Q`] rows for q, `H::KEYS` for k and [`BOX`] for v.
+/// - `out` starts at a multiple of 16 bytes and has the rows that `shape` describes. `sums` has one element per row of
+///   each head of each plane. Either both offsets are present or neither; each has one more element than there are
+///   sequences.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128, Head256),
     arch = "90a",
@@ -154,18 +158,19 @@ pub unsafe fn attention<T: Half, H: Head>(
     k_offsets: Option<&[u32]>,
     shape: Shape,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { H::forward(q, k, v, out, sums, q_offsets, k_offsets, shape) }
 }
 
-/// The rows of a ring of tiles of k and v.
+/// Circular buffer of tiles of k or v.
 type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 
-/// [`attention()`] of heads of `D` elements with `KEYS` rows in a block of k. Tiles of `D / 64` boxes have `Q_ROWS` and `KV_ROWS`.
+/// [`attention()`] for heads of `D` elements with `KEYS` rows per block of k. Tiles of `D / 64` boxes have `Q_ROWS` and
+/// `KV_ROWS` rows.
 ///
 /// # Safety
 ///
-/// That of [`attention()`].
+/// As for [`attention()`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
 unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usize, const KV_ROWS: usize>(
@@ -188,7 +193,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let number = thread::block_idx_x();
     let is_packed = q_offsets.is_some();
     let place = match (q_offsets, k_offsets) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (Some(q), Some(k)) => match unsafe { shape.sequences.packed(number, TILE_Q, q, k) } {
             Some(place) => place,
             None => return,
@@ -198,7 +203,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let keys = Keys::new(&place, shape.is_causal != 0);
     let blocks = keys.before(place.row + TILE_Q - 1).div_ceil(KEYS as u32);
 
-    // SAFETY: the launch has this memory for it, by the caller's promise.
+    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let q_tile = memory.tiles::<T, Q_ROWS, 1>().tile::<0>();
     let k_tiles: Ring<T, KV_ROWS> = memory.tiles();
@@ -212,7 +217,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         q.prefetch();
         k.prefetch();
         v.prefetch();
-        // SAFETY: nothing has used the barriers; all threads meet after it.
+        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             k_full.init(1);
@@ -228,14 +233,14 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let warp = warp_group::warp_index();
     let (mut k_slot, mut v_slot) = (Slot::new(), Slot::new());
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and began with 168 registers a thread.
+        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp are here.
+            // SAFETY: all lanes of the warp execute this.
             let leads = unsafe { warp_group::elect() };
             let kv_head = crate::tiles::divide(place.head, shape.group).0;
             if leads {
-                // SAFETY: nothing has used the tile.
+                // SAFETY: nothing has used the tile yet yet yet.
                 unsafe {
                     q_full.arrive_expecting(TILE_Q * parts * ROW_BYTES);
                     let mut part = 0;
@@ -250,7 +255,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             let load_k = |slot: Slot<STAGES>, block: u32| {
                 if leads {
                     let (tile, loaded) = (k_tiles.at(slot), k_full.at(slot));
-                    // SAFETY: the consumers have read the stage.
+                    // SAFETY: the consumers have finished reading the stage.
                     unsafe {
                         k_empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(KV_ROWS as u32 * ROW_BYTES);
@@ -276,7 +281,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     k_slot.advance();
                 }
                 let first = block * KEYS as u32;
-                // What follows a sequence belongs to another: a factor of 0 would not keep its NaN away.
+                // The rows after a sequence belong to another one: a factor of 0 would not mask their NaN.
                 let is_partial = is_packed && first + KEYS as u32 > place.k.1;
                 let tile = v_tiles.at(v_slot);
                 let loaded = if is_partial { v_partial } else { v_full.at(v_slot) };
@@ -296,8 +301,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     }
                 }
                 if is_partial {
-                    // SAFETY: one block alone is partial. The tile is loaded, and nothing else uses it before the barrier
-                    // says that it is full.
+                    // SAFETY: only one block is partial. The tile is loaded, and nothing else uses it before the
+                    // barrier signals that it is full.
                     unsafe {
                         warp::sync_warp(!0);
                         loaded.wait(0);
@@ -316,26 +321,26 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warp_group::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // Blocks that all rows of the group attend to.
+    // Blocks that all rows of the warpgroup attend to in full.
     let whole = keys.before(group_row) / KEYS as u32;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let takes_turns = D <= 128;
     let [first_turn, second_turn] = both(turns);
     let (own_turn, other_turn) =
         if group == 0 { (first_turn, second_turn) } else { (second_turn, first_turn) };
-    // The first group's first turn has come without an arrival.
+    // The first turn of the first warpgroup needs no arrival.
     let mut turn = 1 - group;
     let mut rows = Rows::new();
     let mut scores = Accumulator::<KEYS>::new();
     let mut values = Accumulator::<D>::new();
-    // SAFETY: all threads of the warp group do the same. Stages are read when they are full, and given back when the products
-    // that read them are done.
+    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
+    // the `wgmma` that read them are complete.
     unsafe {
         q_full.wait(0);
         let mut block = blocks;
@@ -384,7 +389,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 }
                 let products = batch.commit();
                 is_first = false;
-                // Of each warp, so that none of the other group sees two turns in one.
+                // Each warp arrives, so that no warp of the other warpgroup can miss a phase.
                 if takes_turns && lane == 0 {
                     other_turn.arrive();
                 }
@@ -426,21 +431,21 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             if row < place.q.1 {
                 let logarithm =
                     (rows.base(half, shape.scale) + fast::log2(totals[half])) * core::f32::consts::LN_2;
-                // SAFETY: there is an element for each row, which no other thread writes.
+                // SAFETY: there is one element per row, which no other thread writes.
                 unsafe { sums.as_mut_ptr().add((first + u64::from(row)) as usize).write(logarithm) };
             }
             half += 1;
         }
     }
-    // Rows that attend to nothing have sums of 0; NaN stays NaN.
+    // Rows that attend to no rows have sums of 0; NaN stays NaN.
     scale(
         values.registers_mut().as_mut(),
         totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) }),
     );
 
-    // By way of q's tile, which the group has read to the end.
-    // SAFETY: 128 threads of the block meet, at a barrier for each of the two warp groups. The rows of out are within it and multiples
-    // of 16 bytes, and no other block has them.
+    // The output is staged in q's tile, which the warpgroup has finished reading.
+    // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup. The rows of out are in bounds and
+    // multiples of 16 bytes, and no other block has them.
     unsafe {
         warp_group::sync(1 + group, warp_group::THREADS);
         if group_row < place.q.1 {
@@ -458,27 +463,28 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 }
 
-/// The rows of part `part` of a tile that a warp group has, of `D / 64` boxes of [`TILE_Q`] rows.
+/// Rows of a warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
 ///
 /// # Safety
 ///
-/// The tile has them.
+/// The tile has these rows.
 #[inline(always)]
 pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
     tile: SharedTile<T, ROWS>,
     part: u32,
     group: u32,
 ) -> SharedTile<T, 64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { tile.rows::<64>(part * CONSUMERS + group) }
 }
 
-/// Rounds the rows of a warp group and writes them, by way of a tile that the group alone uses, so that a warp writes whole sectors.
+/// Rounds the rows of a warpgroup and writes them. They are staged in a tile that only this warpgroup uses, so that a
+/// warp writes whole sectors.
 ///
 /// # Safety
 ///
-/// All threads of the group call it. Nothing else uses its rows of the tile. `to` begins at a multiple of 16 bytes and has `rows` rows
-/// every `pitch` elements, a multiple of 8, from that of the group's first row on.
+/// All threads of the warpgroup call it. Nothing else uses its rows of the tile. `to` points to the warpgroup's first
+/// row, starts at a multiple of 16 bytes and has `rows` rows with a stride of `pitch` elements, a multiple of 8.
 #[inline(always)]
 pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     sums: &[f32],
@@ -491,7 +497,7 @@ pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     let lane = warp::lane_id();
     let mut part = 0;
     while part < D as u32 / BOX {
-        // SAFETY: a warp uses its own 16 rows; the rest is the caller's promise.
+        // SAFETY: each warp uses its own 16 rows; the caller guarantees the rest.
         unsafe {
             let tile = own_rows(tile, part, group);
             let mut i = 0;
@@ -516,7 +522,7 @@ pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Two barriers, one by one.
+/// Splits a pair of barriers.
 #[inline(always)]
 fn both(barriers: Barriers<2>) -> [Barrier; 2] {
     let (first, mut second) = (Slot::new(), Slot::new());
@@ -524,16 +530,16 @@ fn both(barriers: Barriers<2>) -> [Barrier; 2] {
     [barriers.at(first), barriers.at(second)]
 }
 
-/// Eight elements, which are stored at once.
+/// Eight 16-bit elements, stored in one access.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Chunk(pub [u32; 4]);
 
-/// Zeros rows `from..to` of a tile of `D` columns, in boxes of 64 x 64, row of boxes by row of boxes. Called by a warp.
+/// Zeros rows `from..to` of a tile of `D` columns, stored as rows of 64 x 64 boxes. Called by a whole warp.
 ///
 /// # Safety
 ///
-/// The tile has the rows, and nothing else uses them meanwhile.
+/// The tile has the rows, and nothing else uses them in the meantime.
 #[inline(always)]
 pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     tile: SharedTile<T, KV_ROWS>,
@@ -545,21 +551,21 @@ pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     while i < to * chunks {
         let (row, chunk) = (i / chunks, i % chunks);
         let index = row / BOX * (D as u32 / BOX) + chunk / 8;
-        // SAFETY: the box is the one of the row and the chunk.
+        // SAFETY: the box contains the row and the chunk.
         unsafe { tile.rows::<{ BOX as usize }>(index).store_chunk(row % BOX, chunk % 8, [0; 4]) };
         i += 32;
     }
 }
 
-/// Gives a stage back to the producer: one arrival for each warp group.
+/// Releases a stage to the producer: one arrival per warpgroup.
 ///
 /// # Safety
 ///
-/// The products that read the stage are done, in all threads of the warp group.
+/// The `wgmma` that read the stage are complete, in all threads of the warpgroup.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: Barrier, warp: u32) {
     if warp.is_multiple_of(4) && warp::lane_id() == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { empty.arrive() };
     }
 }

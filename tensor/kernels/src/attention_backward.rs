@@ -1,19 +1,20 @@
-//! The backward pass of [`attention`](mod@crate::attention): the kernels.
+//! Attention backward kernels, for [`attention`](mod@crate::attention).
 //!
-//! With the weights `p = exp(scale * q * k^T - sums)`, which are computed again, and `delta`, for each row the sum of `out * dout`:
+//! The probabilities `p = exp(scale * q * k^T - sums)` are recomputed. `delta` is the sum of `out * dout` for each row:
 //!
 //! ```text
 //! ds = p * (dout * v^T - delta)
 //! dq = scale * ds * k          dk = scale * ds^T * q          dv = p^T * dout
 //! ```
 //!
-//! Two kernels add up the gradients in registers, without atomics: the bits are the same in every run, for seven products instead
-//! of five. [`attention_backward_queries`](fn@attention_backward_queries) has blocks of [`TILE`] rows of q, and goes over the rows of
-//! k and v; [`attention_backward_keys`](fn@attention_backward_keys) has blocks of [`TILE`] rows of k and v, computes all transposed,
-//! and goes over the rows of q of all heads that read them. Both have a warp that copies and two warp groups that multiply, 64 rows
-//! each. What a group has of `p` and `ds` in registers is the left operand of the next product as it is.
+//! Two kernels accumulate the gradients in registers, without atomics. The results are deterministic, at the cost of
+//! seven GEMMs instead of five. [`attention_backward_queries`](fn@attention_backward_queries) has one block per
+//! [`TILE`] rows of q, which loops over the rows of k and v. [`attention_backward_keys`](fn@attention_backward_keys)
+//! has one block per [`TILE`] rows of k and v. It computes everything transposed, and loops over the rows of q of all
+//! heads that read them. Both have a producer warp and two consumer warpgroups with 64 rows each. A warpgroup's
+//! fragments of `p` and `ds` in registers are directly the left operand of the next `wgmma`.
 //!
-//! Design: the equations are those of FlashAttention-2 (arXiv 2307.08691), without its atomics.
+//! Design: the equations of FlashAttention-2 (arXiv 2307.08691), without its atomics.
 
 mod keys;
 mod queries;
@@ -32,51 +33,52 @@ use crate::attention::{BOX, Head64, Head128};
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::tiles::divide;
 
-/// Rows of a block.
+/// Rows per block.
 pub const TILE: u32 = 128;
-/// Rows of what a block goes over, and of the boxes of all maps.
+/// Rows per step of a block's loop, and of the boxes of all maps.
 pub const STEP: u32 = 64;
-/// Stages of the ring.
+/// Stages of the circular buffer.
 pub const STAGES: usize = 2;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 3 * warp_group::THREADS;
-/// Threads of a block that computes `delta`.
+/// Threads per block of the kernel for `delta`.
 pub const DELTA_THREADS: u32 = 256;
-/// Threads for a row of `delta`, with a chunk of 8 elements each.
+/// Threads per row of `delta`; each processes a chunk of 8 elements.
 pub const DELTA_LANES: u32 = 16;
 
-/// Rows of a warp group.
+/// Rows per warpgroup.
 const GROUP_ROWS: u32 = 64;
-/// Warp groups that multiply.
+/// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE / GROUP_ROWS;
-/// Bytes of a row of a box.
+/// Bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
-/// Dynamic shared memory of a block, of heads of `dim` elements.
+/// Dynamic shared memory per block, for heads of `dim` elements.
 pub const fn shared_bytes(dim: u32) -> u32 {
     let tiles = 2 * TILE * dim * 2 + STAGES as u32 * (2 * STEP * dim * 2 + 8 * 128);
     SharedMemory::bytes(tiles, 2 + 2 * STAGES as u32)
 }
 
-/// How rows attend, and where the gradients lie.
+/// Attention options, and strides of the gradients.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Backward {
-    /// The sequences, with the rows of q and of k as they are: for both kernels.
+    /// Sequences, with q and k not swapped, in both kernels.
     pub sequences: Sequences,
-    /// Heads of q for each head of k and v.
+    /// Heads of q per head of k and v.
     pub group: u32,
-    /// As [`Shape::is_causal`](crate::attention::Shape::is_causal).
+    /// As for [`Shape::is_causal`](crate::attention::Shape::is_causal).
     pub is_causal: u32,
-    /// The factor of scores: positive.
+    /// Softmax scale; positive.
     pub scale: f32,
-    /// [`Shape::scale`](crate::attention::Shape::scale): the same times log2(e).
+    /// [`Shape::scale`](crate::attention::Shape::scale): the scale times log2(e).
     pub factor: f32,
-    /// Which maps have rows before heads: bit 0 for q, 1 for k, 2 for v, 3 for the gradient of out.
+    /// Maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v, 3 for the gradient of
+    /// out.
     pub rows_first: u32,
-    /// Where the gradient of q lies, or of k.
+    /// Strides of the gradient of q, or of k.
     pub first: HeadStrides,
-    /// Where the gradient of v lies.
+    /// Strides of the gradient of v.
     pub second: HeadStrides,
 }
 
@@ -86,7 +88,7 @@ impl Backward {
         coordinates(self.rows_first, map, column, row, head, plane)
     }
 
-    /// Where the sums and `delta` of a row of q lie.
+    /// Index of a row of q in `sums` and `delta`.
     #[inline(always)]
     fn of_row(&self, plane: u32, head: u32, row: u32) -> usize {
         let head = u64::from(plane) * u64::from(self.sequences.heads) + u64::from(head);
@@ -94,9 +96,9 @@ impl Backward {
     }
 }
 
-/// The elements of heads that have backward kernels: [`Head64`], [`Head128`].
+/// Head dimensions with backward kernels: [`Head64`], [`Head128`].
 pub trait BackwardHead: Send + Sync + 'static {
-    /// Elements of a row of a head.
+    /// Elements per row of a head.
     const DIM: u32;
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
@@ -120,7 +122,7 @@ pub trait BackwardHead: Send + Sync + 'static {
     );
 }
 
-/// The maps of q, k, v and the gradient of out.
+/// Tensor maps of q, k, v and the gradient of out.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Maps<'a, T> {
@@ -130,7 +132,7 @@ pub struct Maps<'a, T> {
     dout: &'a TensorMap<T, 4>,
 }
 
-/// The offsets of q and of k, of sequences of lengths of their own.
+/// Offsets of q and of k, for variable-length sequences.
 #[doc(hidden)]
 pub type Ends<'a> = (Option<&'a [u32]>, Option<&'a [u32]>);
 
@@ -147,7 +149,7 @@ macro_rules! heads {
                 offsets: Ends<'_>,
                 of: Backward,
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { queries::<T, $dim, { 2 * $dim }>(maps, sums, delta, dq, offsets, of) }
             }
             #[inline(always)]
@@ -159,7 +161,7 @@ macro_rules! heads {
                 offsets: Ends<'_>,
                 of: Backward,
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { keys::<T, $dim, { 2 * $dim }>(maps, sums, delta, gradients, offsets, of) }
             }
         }
@@ -170,13 +172,13 @@ heads! {
     Head128: 128;
 }
 
-/// `delta` = for each row of each head of each plane the sum of `out * dout`.
+/// Computes `delta`: the sum of `out * dout` for each row of each head of each plane.
 ///
 /// # Safety
 ///
-/// The grid has one dimension. Both matrices begin at multiples of 16 bytes and lie as `of_out` and `of_dout` say, with `planes`
-/// planes of as many heads and rows of q as `sequences` has, of `dim` elements, a multiple of 8 up to 128; `delta` has an element
-/// for each row.
+/// The grid has one dimension. Both matrices start at multiples of 16 bytes and have the strides `of_out` and
+/// `of_dout`. They have `planes` planes with the heads and rows of q of `sequences`, and `dim` elements per row, a
+/// multiple of 8 up to 128. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -193,7 +195,7 @@ pub unsafe fn attention_delta<T: Half + Float>(
     let rows = u64::from(planes) * u64::from(sequences.heads) * u64::from(sequences.q_rows);
     let step = u64::from(thread::grid_dim_x() * (DELTA_THREADS / DELTA_LANES));
     let own = thread::block_idx_x() * (DELTA_THREADS / DELTA_LANES) + thread::thread_idx_x() / DELTA_LANES;
-    // The lanes of a warp go through it together.
+    // The lanes of a warp iterate in lockstep.
     let mut first = u64::from(own) & !1;
     while first < rows {
         let index = first | u64::from(own & 1);
@@ -202,7 +204,7 @@ pub unsafe fn attention_delta<T: Half + Float>(
             let (head, row) = divide_64(index, sequences.q_rows);
             let (plane, head) = divide(head, sequences.heads);
             let at = |of: HeadStrides| (of.at(plane, head, row) + u64::from(8 * lane)) as usize;
-            // SAFETY: the row has these elements, from a multiple of 16 bytes on.
+            // SAFETY: the row has these elements, starting at a multiple of 16 bytes.
             let (x, y) = unsafe {
                 (load::<T, 8>(out.as_ptr().add(at(of_out))), load::<T, 8>(dout.as_ptr().add(at(of_dout))))
             };
@@ -218,31 +220,32 @@ pub unsafe fn attention_delta<T: Half + Float>(
             distance /= 2;
         }
         if index < rows && lane == 0 {
-            // SAFETY: there is an element for each row, which has one group of threads.
+            // SAFETY: there is one element per row, and one thread group per row.
             unsafe { delta.as_mut_ptr().add(index as usize).write(sum) };
         }
         first += step;
     }
 }
 
-/// `a / b` and `a % b`, of a quotient below 2^32.
+/// Returns `a / b` and `a % b`; the quotient must be below 2^32.
 #[inline(always)]
 fn divide_64(a: u64, b: u32) -> (u32, u32) {
-    // SAFETY: the least is 1, which is what 0 becomes.
+    // SAFETY: the value is at least 1, since 0 is replaced by 1.
     let b = unsafe { core::num::NonZeroU64::new_unchecked(u64::from(b).max(1)) };
     ((a / b) as u32, (a % b) as u32)
 }
 
-/// `dq` = the gradient of `q`, of the gradient `dout` of the result of [`attention`](mod@crate::attention), whose `sums` are those
-/// that it gave. Rows that belong to no sequence are not written.
+/// Computes the gradient `dq` of `q` from the gradient `dout` of the output of [`attention`](mod@crate::attention).
+/// `sums` is its log-sum-exp output. Rows that belong to no sequence are not written.
 ///
 /// # Safety
 ///
-/// - The launch has `shared_bytes(H::DIM)`, and a block for each tile of [`Sequences::tiles`] of [`TILE`] rows.
-/// - The maps are of the elements, rows, heads and planes that `of` says, in boxes of [`BOX`] elements and [`STEP`] rows with
-///   `Swizzle::Bytes128`; their dimensions are in the order that `rows_first` says.
-/// - `sums` and `delta` have an element for each row of each head of each plane of q. `dq` begins at a multiple of 16 bytes and lies
-///   as `of.first` says. Both offsets or none are there, with an element more than there are sequences.
+/// - The launch has `shared_bytes(H::DIM)`, and one block per tile of [`TILE`] rows of [`Sequences::tiles`].
+/// - The maps describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`] rows
+///   with `Swizzle::Bytes128`. Their dimensions are in the order that `rows_first` defines.
+/// - `sums` and `delta` have one element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes
+///   and has the strides `of.first`. Either both offsets are present or neither; each has one more element than there
+///   are sequences.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -263,16 +266,16 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
     k_offsets: Option<&[u32]>,
     of: Backward,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { H::queries(Maps { q, k, v, dout }, sums, delta, dq, (q_offsets, k_offsets), of) }
 }
 
-/// `dk` and `dv` = the gradients of `k` and `v`, as [`attention_backward_queries()`] has that of `q`.
+/// Computes the gradients `dk` and `dv` of `k` and `v`, as [`attention_backward_queries()`] does for `q`.
 ///
 /// # Safety
 ///
-/// As for [`attention_backward_queries()`], with a block for each tile of [`TILE`] rows of the heads of k; `dk` lies as `of.first`
-/// says, and `dv` as `of.second`.
+/// As for [`attention_backward_queries()`], with one block per tile of [`TILE`] rows of the heads of k. `dk` has the
+/// strides `of.first`, and `dv` has `of.second`.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -294,19 +297,19 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
     k_offsets: Option<&[u32]>,
     of: Backward,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { H::keys(Maps { q, k, v, dout }, sums, delta, [dk, dv], (q_offsets, k_offsets), of) }
 }
 
-/// What the exponents of a row's weights are relative to: its sum's logarithm to base 2. A row that attends to nothing has weights
-/// of 0 whatever it is.
+/// Base of the exponents of a row's probabilities: its log-sum-exp in base 2. A row that attends to no rows has
+/// probabilities of 0 for any base.
 #[inline(always)]
 fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 
-/// Begins to copy a tile of `ROWS / (64 * high)` columns of boxes, each of `high` boxes of [`STEP`] rows, by one thread. `at` is the place of
-/// a box by its first column and row in the tile.
+/// Starts the TMA copy of a tile of `ROWS / (64 * high)` columns of boxes, each with `high` boxes of [`STEP`] rows.
+/// Called by one thread. `at` maps the first column and row of a box in the tile to its coordinates.
 ///
 /// # Safety
 ///
@@ -322,7 +325,7 @@ unsafe fn load_boxes<T: Half, const ROWS: usize>(
     let mut i = 0;
     while i < ROWS as u32 / STEP {
         let (column, row) = divide(i, high);
-        // SAFETY: the caller's promise; the tile has these boxes.
+        // SAFETY: guaranteed by the caller; the tile has these boxes.
         unsafe { map.load(tile.rows::<{ STEP as usize }>(i), at(BOX * column, STEP * row), loaded) };
         i += 1;
     }

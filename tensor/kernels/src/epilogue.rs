@@ -1,4 +1,4 @@
-//! [`Finish`]: what becomes of sums before they are stored.
+//! [`Finish`]: the GEMM epilogue, applied to sums before they are stored.
 
 use core::num::NonZeroU64;
 
@@ -11,31 +11,31 @@ use gpu_std::vectorized::store_run;
 use crate::matmul::{At, Sizes};
 use crate::one_tile::RowStrides;
 
-/// What becomes of sums before they are stored: `activation(scale * sum + bias)`.
+/// GEMM epilogue, applied to sums before they are stored: `activation(scale * sum + bias)`.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Finish {
-    /// The factor.
+    /// Scale of the sums.
     pub scale: f32,
-    /// The number of the [`Activation`].
+    /// Discriminant of the [`Activation`].
     pub activation: u32,
 }
 
-/// A function of the elements of a product, by its number.
+/// Activation function of a GEMM epilogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum Activation {
-    /// x.
+    /// Identity.
     #[default]
     None = 0,
     /// `max(x, 0)`; NaN stays NaN.
     Relu = 1,
-    /// The Gaussian error linear unit by its approximation with `tanh`.
+    /// GELU, tanh approximation.
     Gelu = 2,
 }
 
 impl Finish {
-    /// Of one sum.
+    /// Applies the epilogue to one sum.
     #[inline(always)]
     pub(crate) fn of(self, sum: f32, bias: Option<f32>) -> f32 {
         let x = sum * self.scale;
@@ -52,8 +52,8 @@ impl Finish {
         }
     }
 
-    /// Of four adjacent sums of a row, from `column` on, of which those below `n` are stored: the row begins at element `row` of
-    /// `to`.
+    /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores those in columns below
+    /// `n`. The row starts at element `row` of `to`.
     ///
     /// # Safety
     ///
@@ -70,22 +70,22 @@ impl Finish {
     ) {
         let values = core::array::from_fn(|i| {
             let at = (column + i as u32).min(n - 1) as usize;
-            // SAFETY: the bias has an element for each column.
+            // SAFETY: the bias has one element per column.
             let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at) }.cast::<f32>());
             self.of(sums[i], bias).cast::<C>()
         });
         let count = (n - column).min(4) as usize;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { store_run::<C, 4>(to, (row + u64::from(column)) as usize, count, values) };
     }
 
-    /// Whether sums stay as they are, but for a bias.
+    /// Returns whether the epilogue is only a bias or the identity.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.scale == 1.0 && self.activation == Activation::None as u32
     }
 
-    /// Of the sums of a thread, the first of which are at `at`.
+    /// Applies the epilogue to the sums of a thread, the first of which are at `at`.
     #[inline(always)]
     pub(crate) fn apply<C: KernelType + Into<f32>, const COUNT: usize>(
         self,
@@ -99,7 +99,7 @@ impl Finish {
         if let Some(bias) = bias {
             let last = (bias.len() as u32).wrapping_sub(1);
             for_each(sums, |sum, column| {
-                // SAFETY: the index is that of the last element at most.
+                // SAFETY: the index is at most that of the last element.
                 let bias: f32 =
                     unsafe { *bias.get_unchecked((at.column + column).min(last) as usize) }.into();
                 sum + bias
@@ -113,7 +113,7 @@ impl Finish {
     }
 }
 
-/// Replaces each sum of a thread by `of` it and its column after that of the first.
+/// Replaces each sum of a thread by `of(sum, column)`, with the column relative to that of the first sum.
 #[inline(always)]
 pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S, u32) -> S) {
     let mut i = 0;
@@ -131,11 +131,11 @@ fn gelu(x: f32) -> f32 {
     x * fast::recip(1.0 + fast::exp2(x * (LINEAR + CUBIC * (x * x))))
 }
 
-/// `c = activation(bias)`: what products of matrices without columns are.
+/// Epilogue of a GEMM with k = 0: `c = activation(bias)`.
 ///
 /// # Safety
 ///
-/// `c` has `batches` products of `m` x `n` where `rows` says, and `bias` n elements.
+/// `c` has `batches` matrices of `m` x `n` with the strides `rows`, and `bias` n elements.
 #[kernel(types(C = bf16, f16, f32), launch_bounds(256), no_panic)]
 pub unsafe fn finish_nothing<C: Float>(
     mut c: DisjointMut<C>,
@@ -148,18 +148,18 @@ pub unsafe fn finish_nothing<C: Float>(
     let all = u64::from(sizes.batches) * u64::from(sizes.m) * quads;
     let mut i = u64::from(thread::index_1d());
     while i < all {
-        // SAFETY: there is a column, and a row, so that neither is zero.
+        // SAFETY: the loop runs only if there is a column and a row, so neither is zero.
         let (quads, m) =
             unsafe { (NonZeroU64::new_unchecked(quads), NonZeroU64::new_unchecked(sizes.m.into())) };
         let (row, column) = (i / quads, i % quads * 4);
         let first = row / m * rows.plane + row % m * rows.pitch;
-        // SAFETY: the product has the elements from here on, up to n, which no other thread writes.
+        // SAFETY: C has these elements, from here up to column n, and no other thread writes them.
         unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
         i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }
 }
 
-/// NaN stays NaN.
+/// ReLU; NaN stays NaN.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

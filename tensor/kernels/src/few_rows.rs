@@ -1,12 +1,13 @@
-//! `C = A * B` for an A of few rows, as when a model generates one token after the other: bound by the memory of B, whose columns
-//! are adjacent in memory, as 16-bit numbers or as 4-bit weights.
+//! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
+//! The columns of B are contiguous in memory, as 16-bit elements or as packed int4 weights.
 //!
-//! Each lane copies 16 bytes of columns of B to places of its own in shared memory, several steps before it multiplies them by
-//! `mma.m16n8k16`: B takes the side of 16 rows, the rows of A that of 8 columns. The warps of a block sum interleaved parts of K,
-//! which are added in the order of the warps. Numbers of A come to registers a step ahead.
+//! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
+//! (multistage), and multiplies them by `mma.m16n8k16`. The operands are swapped: B takes the side of 16 rows, the rows
+//! of A that of 8 columns. The warps of a block sum interleaved parts of K, which are added in the order of the warps.
+//! Elements of A are loaded to registers one step ahead.
 //!
-//! Which numbers of a row meet in an instruction does not matter as long as both operands agree, so that no lane needs what
-//! another has copied, and no barrier is between the copies and the products.
+//! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
+//! uses only the data that it copied, and no barrier is needed between copies and `mma`.
 
 mod columns;
 
@@ -22,39 +23,39 @@ use crate::epilogue::Finish;
 use crate::number4::Number4;
 use crate::tiles::divide;
 
-/// Rows of A that an instruction multiplies.
+/// Rows of A per instruction.
 pub const GROUP_M: u32 = 8;
-/// Most rows of A that a block multiplies at once.
+/// Maximum number of rows of A that a block multiplies at once.
 pub const MOST_M: u32 = 2 * GROUP_M;
-/// Columns of B of an instruction.
+/// Columns of B per instruction.
 pub const TILE_N: u32 = 16;
-/// Columns of B to a scale of 4-bit weights.
+/// Group size of the int4 weights: elements of a column of B per scale.
 pub const GROUP_K: u32 = 128;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 32 * WARPS as u32;
 
 const WARPS: usize = 8;
-/// Steps whose columns of B have places: one that is multiplied, and those under way.
+/// Pipeline stages: one step that is multiplied, the others in flight.
 const STAGES: usize = 3;
-/// The most chunks of a step.
+/// Maximum number of chunks per step.
 const MOST_CHUNKS: usize = 4;
-/// Columns of `A` in 16 bytes of each lane.
+/// Columns of `A` per chunk: 16 bytes of A in each of the four lanes of a quad.
 const CHUNK_K: u32 = 32;
 
-/// Bytes of shared memory of a launch with this number of tiles: of 16-bit numbers, or of 4-bit weights.
+/// Bytes of shared memory per launch with this number of column tiles, for 16-bit elements or packed int4 weights.
 ///
-/// The sums of the warps have room there at the end.
+/// At the end, the sums of the warps reuse this memory.
 pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     let loads = if is_4bit { 1 } else { 2 };
     16 * THREADS * 2 * tiles * loads * STAGES as u32
 }
 
-/// Blocks of a multiprocessor, for which the registers of a thread are bounded where that costs no spills.
+/// Minimum resident blocks per SM, which limits the registers per thread where that causes no spills.
 const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }
 
-/// What is multiplied; distances in elements.
+/// Problem size; strides in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct FewRows {
@@ -64,27 +65,27 @@ pub struct FewRows {
     pub n: u32,
     /// Columns of A and rows of B.
     pub k: u32,
-    /// From a row of A to the next.
+    /// Row stride of A.
     pub a_pitch: u64,
-    /// From a column of B to the next; 4-bit weights have none between.
+    /// Column stride of B; packed int4 weights have no gaps.
     pub b_pitch: u64,
-    /// From a row of C to the next.
+    /// Row stride of C.
     pub c_pitch: u64,
-    /// From a matrix A to the next, or 0.
+    /// Stride between matrices A, or 0 to broadcast.
     pub a_plane: u64,
-    /// From a matrix B to the next, or 0.
+    /// Stride between matrices B, or 0 to broadcast.
     pub b_plane: u64,
-    /// From a matrix C to the next.
+    /// Stride between matrices C.
     pub c_plane: u64,
 }
 
-/// `c = activation(scale * a * b + bias)`: each block multiplies `8 * GROUPS` rows of A by `16 * TILES` columns of B. Successive
-/// blocks have successive columns, then the next rows, and then the next matrices.
+/// Skinny GEMM: `c = activation(scale * a * b + bias)`. Each block multiplies `8 * GROUPS` rows of A by `16 * TILES`
+/// columns of B. Consecutive blocks have consecutive columns, then the next rows, and then the next matrices.
 ///
 /// # Safety
 ///
-/// - The slices have the matrices that `sizes` says, with m and n at least 1. Rows of A and columns of B begin at multiples of
-///   16 bytes.
+/// - The slices contain the matrices that `sizes` describes, with m and n at least 1. Rows of A and columns of B start
+///   at multiples of 16 bytes.
 /// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
 /// - The grid has one dimension and covers columns, rows and matrices, and the launch has [`shared_bytes`].
 #[kernel(
@@ -92,7 +93,7 @@ pub struct FewRows {
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
-    // By itself ptxas spills to have two.
+    // Without this bound, ptxas spills registers to fit two blocks.
     launch_bounds(THREADS, 1),
     no_panic
 )]
@@ -107,17 +108,18 @@ pub unsafe fn few_rows<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
     let place = Place::new::<GROUPS, TILES>(&sizes);
     let from = b.as_ptr().wrapping_add((place.plane * sizes.b_plane) as usize);
     let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
 }
 
-/// As [`few_rows()`], with columns of B that are `scales * (codes - zeros)`: 4 bits a code, the lower first, and a scale and a zero
-/// for each [`GROUP_K`] of them; without zeros these are 8.
+/// [`few_rows()`] with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Codes have 4 bits, the lower four
+/// bits of a byte first. There is one scale and one zero point per [`GROUP_K`] codes; without `zeros`, the zero point
+/// is 8.
 ///
 /// # Safety
 ///
-/// As for [`few_rows()`]; k is a multiple of [`GROUP_K`], `codes` has n * k / 2 bytes from a multiple of 16 bytes on, and `scales`
-/// and `zeros` have n * k / [`GROUP_K`] elements, column by column.
+/// As for [`few_rows()`]. k is a multiple of [`GROUP_K`]. `codes` has n * k / 2 bytes and starts at a multiple of 16
+/// bytes. `scales` and `zeros` have n * k / [`GROUP_K`] elements, column by column.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -138,11 +140,11 @@ pub unsafe fn few_rows_4bit<T: Number4, const GROUPS: usize, const TILES: usize>
 ) {
     let b = Codes { codes, scales, zeros, k: sizes.k };
     let place = Place::new::<GROUPS, TILES>(&sizes);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
 }
 
-/// What a block multiplies.
+/// Tile of a block.
 #[derive(Clone, Copy)]
 struct Place {
     plane: u64,
@@ -162,7 +164,7 @@ impl Place {
 
 /// # Safety
 ///
-/// That of [`few_rows()`] and [`few_rows_4bit()`].
+/// As for [`few_rows()`] and [`few_rows_4bit()`].
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
@@ -173,14 +175,14 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     place: Place,
     finish: Finish,
 ) {
-    /// Sums of a warp for each row of A: twice [`TILE_N`].
+    /// Length of a row of sums in shared memory, one row per row of A and warp: twice [`TILE_N`].
     const ROW: usize = 2 * TILE_N as usize;
     let FewRows { m, n, k, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
     let (row, quarter) = (lane / 4, lane % 4);
 
-    // What is beyond the matrices repeats the last and is not stored.
+    // Columns beyond the matrix repeat the last one and are not stored.
     let columns: [[u32; 2]; TILES] = from_fn(|tile| {
         from_fn(|half| (first_column + TILE_N * tile as u32 + 8 * half as u32 + row).min(n - 1))
     });
@@ -194,12 +196,13 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
-    // One branch for all copies of a step.
+    // A single branch for all copies of a step.
     let copy = |at: u32, stage: usize| {
         let copy = |is_inside: bool| {
             let mut i = 0;
             while i < 2 * TILES {
-                // SAFETY: the columns are those of B. The places are this thread's, which has multiplied what was there.
+                // SAFETY: the columns are those of B. The slots belong to this thread, which has finished with their
+                // previous contents.
                 unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
                 i += 1;
             }
@@ -211,7 +214,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         }
         commit_copies();
     };
-    // The numbers of A of a step: of each chunk those of each group of rows.
+    // Elements of A for a step, per chunk and row group.
     let of_a = |at: u32| {
         let all = |is_inside: bool| {
             from_fn::<_, MOST_CHUNKS, _>(|chunk| {
@@ -220,7 +223,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                         return [0; 4];
                     }
                     let first = at + B::at(chunk, quarter);
-                    // SAFETY: these are rows of A, which have all numbers of a step that is inside.
+                    // SAFETY: these are rows of A, which contain all elements of a step that is inside.
                     unsafe {
                         if is_inside {
                             load::<u32, 4>(row.wrapping_add(first as usize).cast())
@@ -248,9 +251,9 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let (mut groups, mut numbers) = (beside(at), of_a(at));
     stage = 0;
     while at < k {
-        // They arrive while those of this step are multiplied.
+        // These loads complete during the `mma` of this step.
         let later = (beside(at + hop), of_a(at + hop));
-        // The place of the step before, which has been multiplied.
+        // Reuses the stage of the preceding step, which has been multiplied.
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
         let loaded: [[B::Loaded; 2]; TILES] =
@@ -262,7 +265,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             let of_a = numbers[chunk].map(B::ordered);
             let mut tile = 0;
             while tile < TILES {
-                // SAFETY: the step has not ended.
+                // SAFETY: the elements belong to the current step.
                 let [low, high] =
                     [0, 1].map(|half| unsafe { B::numbers(&loaded[tile][half], &groups[tile][half], chunk) });
                 let mut group = 0;
@@ -270,7 +273,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     let mut pair = 0;
                     while pair < 4 {
                         let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
-                        // SAFETY: the whole warp is here, as `at` is the same in it.
+                        // SAFETY: the whole warp executes this, as `at` is the same in all lanes.
                         products[group][tile] = unsafe {
                             mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
                         };
@@ -301,7 +304,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
-    // The sums take the place of the copies.
+    // The sums reuse the memory of the copies.
     thread::sync_threads();
     let stage = shared::dynamic_aligned::<f32>();
     let mut group = 0;
@@ -315,7 +318,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     + (2 * quarter) as usize
                     + i % 2;
                 let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
-                // SAFETY: each sum of a warp has a place.
+                // SAFETY: each sum of a warp has its own slot.
                 unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
                 i += 1;
             }
@@ -331,14 +334,14 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         let mut sum = 0.0;
         let mut warp = 0;
         while warp < WARPS {
-            // SAFETY: it was written before the barrier.
+            // SAFETY: the value was written before the barrier.
             sum +=
                 unsafe { stage.add((warp * MOST_M as usize + row as usize) * ROW + column as usize).read() };
             warp += 1;
         }
         let (row, column) = (first_row + row, first_column + column);
         if row < m && column < n {
-            // SAFETY: the bias has an element for each column.
+            // SAFETY: the bias has one element per column.
             let bias = bias.map(|bias| unsafe { *bias.get_unchecked(column as usize) }.cast::<f32>());
             let to = plane * sizes.c_plane + u64::from(row) * sizes.c_pitch + u64::from(column);
             // SAFETY: C has this element, which no other thread writes.

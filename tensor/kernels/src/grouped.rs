@@ -1,7 +1,7 @@
-//! Products of groups of rows, each by a matrix of its own, as the experts of a mixture have them.
+//! Grouped GEMM: each group of rows is multiplied by its own matrix, as in mixture-of-experts.
 //!
-//! Where groups begin is in device memory, and the host does not read it: a launch has as many blocks as there may be tiles, and
-//! those without a tile end at once. Each block has one tile, as in [`one_tile`](crate::one_tile).
+//! The group offsets are in device memory, and the host does not read them. A launch has the maximum possible number of
+//! blocks, and blocks without a tile exit at once. Each block has one tile, as in [`one_tile`](crate::one_tile).
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, Output, SharedTile, TensorMap, Width};
@@ -13,47 +13,47 @@ use crate::sequences::Sequences;
 use crate::tile_end::Target;
 use crate::tiles::divide;
 
-/// What is multiplied.
+/// Problem size of a grouped GEMM.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Groups {
-    /// How many there are.
+    /// Number of groups.
     pub count: u32,
-    /// Rows of A and C, of all groups.
+    /// Rows of A and C, over all groups.
     pub m: u32,
     /// Columns of C.
     pub n: u32,
     /// Columns of A.
     pub k: u32,
-    /// Rows of tiles of a band, in which blocks go from one column of tiles to the next: at least 1.
+    /// Tile rows per raster group, within which blocks proceed from one tile column to the next: at least 1.
     pub band: u32,
-    /// From one row of C to the next, in elements.
+    /// Row stride of C, in elements.
     pub pitch: u64,
 }
 
 impl Groups {
-    /// Blocks of a launch with tiles of this size.
+    /// Number of blocks of a launch with tiles of this size.
     pub const fn blocks(&self, [rows, columns]: [u32; 2]) -> u64 {
         (self.m / rows + self.count) as u64 * self.n.div_ceil(columns) as u64
     }
 }
 
-/// Stages of the ring.
+/// Stages of the circular buffer.
 pub const STAGES: usize = 4;
-/// The tile of [`matmul_grouped()`].
+/// Tile size of [`matmul_grouped()`].
 pub const LARGE: [u32; 2] = [128, 256];
-/// That of [`matmul_grouped_few()`].
+/// Tile size of [`matmul_grouped_few()`].
 pub const SMALL: [u32; 2] = [64, 128];
 
-/// `c = activation(scale * a * b + bias)`, where the rows from `offsets[i]` to `offsets[i + 1]` of `a` are multiplied by plane i of
-/// `b`, with bias i, by tiles of 128 x 256. Rows of no group are not written. `a` is K-major; [`KMajor`] are `b` of columns,
-/// [`MnMajor`] those of rows.
+/// Grouped GEMM: `c = activation(scale * a * b + bias)`, by tiles of 128 x 256. The rows from `offsets[i]` to
+/// `offsets[i + 1]` of `a` are multiplied by plane i of `b`, with bias i. Rows in no group are not written. `a` is
+/// K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
 ///
 /// # Safety
 ///
-/// That of [`product`]: the map of `a` has one plane, and that of `b` one for each group. The grid has one dimension, and
-/// `groups.blocks(LARGE)` blocks, each a cluster of its own. `offsets` has one element more than there are groups, `bias` n for each
-/// group. `c` has m rows, and overlaps neither `a` nor `b`.
+/// As for [`product`]: the map of `a` has one plane, and that of `b` one per group. The grid has one dimension, and
+/// `groups.blocks(LARGE)` blocks, each its own cluster. `offsets` has one more element than there are groups, `bias`
+/// has n per group. `c` has m rows, and overlaps neither `a` nor `b`.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -72,15 +72,15 @@ pub unsafe fn matmul_grouped<T, B: Major>(
 ) where
     T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { of_groups::<T, B, 128, 256>(a, b, &mut c, offsets, bias, groups, finish) }
 }
 
-/// [`matmul_grouped()`] by tiles of 64 x 128, for groups of few rows.
+/// [`matmul_grouped()`] with tiles of 64 x 128, for small groups.
 ///
 /// # Safety
 ///
-/// That of [`matmul_grouped()`], with `groups.blocks(SMALL)` blocks.
+/// As for [`matmul_grouped()`], with `groups.blocks(SMALL)` blocks.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -99,13 +99,13 @@ pub unsafe fn matmul_grouped_few<T, B: Major>(
 ) where
     T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { of_groups::<T, B, 64, 128>(a, b, &mut c, offsets, bias, groups, finish) }
 }
 
 /// # Safety
 ///
-/// That of [`matmul_grouped()`], with tiles of `ROWS` x `COLUMNS`.
+/// As for [`matmul_grouped()`], with tiles of `ROWS` x `COLUMNS`.
 #[inline(always)]
 unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     a: &TensorMap<T, 3>,
@@ -120,14 +120,14 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     Columns<COLUMNS>: Width,
 {
     let Groups { count, m, n, k, band: height, pitch } = groups;
-    // Blocks at work at a time have rows and columns of tiles in common, which the L2 cache holds then.
+    // Tile rasterization: concurrently running blocks share tile rows and columns, which then stay in the L2 cache.
     let columns = n.div_ceil(COLUMNS as u32);
     let (band, in_band) = divide(thread::block_idx_x(), height * columns);
     let first = band * height;
     let (column, row) = divide(in_band, height.min((m / ROWS as u32 + count).saturating_sub(first)));
     let number = first + row;
     let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, band: 1 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {
         return;
     };
@@ -153,6 +153,6 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         bias,
         finish,
     };
-    // SAFETY: the caller's promise; the rows of C are those of the group.
+    // SAFETY: guaranteed by the caller; the rows of C are those of the group.
     unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

@@ -1,21 +1,21 @@
 //! Kernels for tensor cores.
 //!
-//! Most copy boxes of tensors asynchronously and multiply them by `wgmma`, which compute capability 9.0 alone has.
+//! Most copy tensor boxes with TMA and multiply them by `wgmma`, which only compute capability 9.0 has.
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | [`mod@attention`] | attention of heads, forward |
-//! | [`attention_backward`] | its backward pass |
-//! | [`epilogue`] | what becomes of sums before they are stored; products of nothing |
-//! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
-//! | [`grouped`] | products of groups of rows, each by a matrix of its own |
-//! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
-//! | [`number4`] | none: numbers of 16 bits made of codes of 4 |
-//! | [`one_tile`] | products of few tiles, or of tiles that end in the middle, with `product` for kernels that add otherwise |
-//! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks |
-//! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
-//! | [`tf32x3`] | products of `f32` by three products of TF32 |
-//! | [`tile_end`] | none: how sums become rows of C, for kernels that call `one_tile::product` |
+//! | [`mod@attention`] | attention, forward pass |
+//! | [`attention_backward`] | attention, backward pass |
+//! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
+//! | [`mod@few_rows`] | skinny GEMM with 16-bit or packed int4 weights; from compute capability 8.0 on |
+//! | [`grouped`] | grouped GEMM |
+//! | [`mod@matmul`] | persistent GEMM, with `product` for kernels with other epilogues |
+//! | [`number4`] | none: conversion of 4-bit codes to 16-bit numbers |
+//! | [`one_tile`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with other accumulation |
+//! | [`scaled`] | block-scaled FP8 GEMM |
+//! | [`simt`] | `f32` GEMM in full precision, without tensor cores; from compute capability 8.0 on |
+//! | [`tf32x3`] | `f32` GEMM as three TF32 GEMMs (3xTF32) |
+//! | [`tile_end`] | none: the epilogue that stores sums to rows of C, for kernels that call `one_tile::product` |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]

@@ -1,15 +1,17 @@
-//! `C = A * B` on tensor cores: the kernels, and [`product`], of which other crates make kernels with epilogues of their own.
+//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and [`product`], with which other crates build kernels
+//! with their own epilogues.
 //!
-//! A block has three warp groups. One thread of the first copies tiles of A and B into a ring of [`STAGES`] stages; the
-//! others multiply them, each 64 rows of the block's [`TILE_M`] x [`TILE_N`] tile of C, finish and convert it in shared memory
-//! and have it copied out while they begin the next. Blocks walk over the tiles of C in bands of [`BAND`] columns of tiles,
-//! so that those at work at a time use the same rows of A and columns of B, which the L2 cache holds then. In a cluster of
-//! two blocks, one above the other, each copies half of B to both.
+//! A block has three warpgroups. One thread of the first is the producer: it copies tiles of A and B into a circular
+//! buffer of [`STAGES`] stages. The two consumer warpgroups multiply 64 rows each of the block's [`TILE_M`] x
+//! [`TILE_N`] tile of C. They apply the epilogue, convert the tile in shared memory, and store it with TMA while the
+//! next tile's mainloop starts. The kernel is persistent: blocks loop over the tiles of C. Tiles are rasterized in
+//! groups of [`BAND`] tile columns, so that concurrently running blocks share rows of A and columns of B in the L2
+//! cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
 //!
-//! A row of a tile has 128 bytes, whatever the type: a stage has as many bytes of each, and 64 columns of A of 16-bit numbers,
-//! 32 of 32-bit ones.
+//! A row of a tile has 128 bytes for every type, so the size of a stage in bytes does not depend on the type. A stage
+//! has 64 columns of A for 16-bit elements, 32 for 32-bit elements.
 //!
-//! Design: that of CUTLASS's warp-specialised persistent kernels, and of pranjalssh/fast.cu.
+//! Design: CUTLASS's warp-specialized persistent kernels, and pranjalssh/fast.cu.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores, wait_stores_read};
@@ -21,36 +23,36 @@ use gpu_std::tensor::{
 use crate::epilogue::Finish;
 use crate::tiles::Tiles;
 
-/// Rows of C of a block's tile.
+/// Rows of C per tile.
 pub const TILE_M: u32 = 128;
-/// Columns of C of a block's tile.
+/// Columns of C per tile.
 pub const TILE_N: u32 = 256;
-/// Bytes of a row of a tile in shared memory.
+/// Bytes per row of a tile in shared memory.
 pub const ROW_BYTES: u32 = 128;
-/// Rows of the boxes of an MN-major operand, along K, and their columns.
+/// Rows (along K) and columns of the boxes of an MN-major operand.
 pub const BOX: u32 = 64;
-/// Stages of the ring.
+/// Stages of the circular buffer.
 pub const STAGES: usize = 4;
-/// Columns of tiles of a band.
+/// Tile columns per raster group.
 pub const BAND: u32 = 8;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 3 * warp_group::THREADS;
 
-/// Rows of a warp group's part of a tile, and of the boxes of C.
+/// Rows per warpgroup of a tile, and of the boxes of C.
 pub const GROUP_ROWS: u32 = 64;
-/// Warp groups that multiply.
+/// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
-/// Tiles of 64 rows in which a warp group stages C.
+/// Number of 64-row tiles in which a warpgroup stages C.
 const PARTS: usize = 2;
 const STAGE_BYTES: u32 = ROW_BYTES * (TILE_M + TILE_N);
 
-/// Dynamic shared memory of a block.
+/// Dynamic shared memory per block.
 pub const SHARED_BYTES: u32 = SharedMemory::bytes(
     STAGES as u32 * STAGE_BYTES + CONSUMERS * PARTS as u32 * GROUP_ROWS * ROW_BYTES,
     2 * STAGES as u32,
 );
 
-/// What is multiplied. All are at least 1 and below 2^31.
+/// Problem size of a GEMM. All sizes are at least 1 and below 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sizes {
@@ -60,30 +62,30 @@ pub struct Sizes {
     pub n: u32,
     /// Columns of A and rows of B.
     pub k: u32,
-    /// Products.
+    /// Number of matrices in the batch.
     pub batches: u32,
-    /// Matrices of A: as many as products, or one for all.
+    /// Matrices of A: as many as `batches`, or one for broadcast.
     pub a_planes: u32,
-    /// Matrices of B, likewise.
+    /// Matrices of B: as many as `batches`, or one for broadcast.
     pub b_planes: u32,
-    /// Stages of the part of K that a block of a cluster sums, where they divide K. The last has fewer, and some may have none.
+    /// Split-K: stages per block of a cluster. The last block has fewer, and some may have none.
     pub split_stages: u32,
 }
 
-/// Where in C two sums lie.
+/// Position in C of a pair of adjacent sums.
 #[derive(Clone, Copy)]
 pub struct At {
-    /// The product.
+    /// Index in the batch.
     pub batch: u32,
-    /// The row, which may be beyond C.
+    /// Row, which may be beyond C.
     pub row: u32,
-    /// The column of the first; that of the second is the next. Both may be beyond C.
+    /// Column of the first sum; the second is in the next column. Both may be beyond C.
     pub column: u32,
 }
 
-/// Types of matrices, with what their products are stored as.
+/// Element types of matrices, with the type of C.
 pub trait Element: Multiply {
-    /// The type of C.
+    /// Type of C.
     type Output: Output<Self::Sum>;
 }
 
@@ -96,12 +98,12 @@ macro_rules! elements {
 }
 elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 
-/// `c = activation(scale * a * b + bias)` of 16-bit numbers, for each product of a batch, in clusters of `CLUSTER` blocks.
-/// [`KMajor`] is an A of rows and a B of columns, [`MnMajor`] an A of columns and a B of rows.
+/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, in clusters of
+/// `CLUSTER` blocks. [`KMajor`] is a row-major A or a column-major B, [`MnMajor`] a column-major A or a row-major B.
 ///
 /// # Safety
 ///
-/// That of [`product`]; `bias` has n elements.
+/// As for [`product`]; `bias` has n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
@@ -122,15 +124,15 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| finish.apply(sums, bias, at);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// [`matmul()`] of `f32`, whose upper 19 bits are multiplied (TF32), and of 8-bit floating-point numbers, both K-major.
+/// [`matmul()`] of TF32 (the upper 19 bits of `f32`) and of FP8 elements, both operands K-major.
 ///
 /// # Safety
 ///
-/// That of [`matmul()`].
+/// As for [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -151,15 +153,15 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
     T::Output: Into<f32>,
 {
     let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| finish.apply(sums, bias, at);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// `c = a * b` of integers, both K-major, whose sums wrap.
+/// GEMM of integers, `c = a * b`, both operands K-major. Sums wrap.
 ///
 /// # Safety
 ///
-/// That of [`product`].
+/// As for [`product`].
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),
@@ -175,22 +177,22 @@ pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER
     c: &TensorMap<i32, 3>,
     sizes: Sizes,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { product::<T, i32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
 }
 
-/// `c = a * b` for each product of a batch, in clusters of `CLUSTER` blocks along x: the whole of a kernel, by all threads of
-/// a launch. `finish` gets the sums of a thread before they are stored: sum `4 * j + 2 * h + i` is that of row
-/// `at.row + 8 * h` and column `at.column + 8 * j + i`.
+/// Body of a GEMM kernel, `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x. All threads
+/// of a launch call it. `finish` is the epilogue: it gets the sums of a thread before they are stored. Sum `4 * j + 2 *
+/// h + i` is in row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
 ///
-/// - The kernel has `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`, and the launch [`SHARED_BYTES`] of shared memory
-///   and a one-dimensional grid of whole clusters.
-/// - The maps are of the matrices that `sizes` says, their third dimension the planes. The boxes have `Swizzle::Bytes128` and
-///   [`ROW_BYTES`] of columns. Those of a K-major A have [`TILE_M`] rows and of a K-major B [`TILE_N`] / `CLUSTER`; those of
-///   an MN-major matrix have [`BOX`] rows, and those of C [`GROUP_ROWS`].
-/// - `c` overlaps neither `a` nor `b`, and has a plane for each product.
+/// - The kernel has `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`. The launch has [`SHARED_BYTES`] of shared
+///   memory and a one-dimensional grid of whole clusters.
+/// - The maps describe the matrices of `sizes`; their third dimension is the batch. The boxes have `Swizzle::Bytes128`
+///   and [`ROW_BYTES`] of columns. Boxes of a K-major A have [`TILE_M`] rows, and of a K-major B [`TILE_N`] /
+///   `CLUSTER`. Boxes of an MN-major matrix have [`BOX`] rows, and those of C [`GROUP_ROWS`].
+/// - `c` overlaps neither `a` nor `b`, and has one plane per matrix of the batch.
 #[inline(always)]
 pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
@@ -199,7 +201,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     sizes: Sizes,
     finish: impl Fn(&mut [T::Sum; TILE_N as usize / 2], At),
 ) {
-    // SAFETY: the launch has this memory for it, by the caller's promise.
+    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let a_tiles = memory.tiles::<T, { TILE_M as usize }, STAGES>();
     let b_tiles = memory.tiles::<T, { TILE_N as usize }, STAGES>();
@@ -211,7 +213,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     if thread::linear_in_block() == 0 {
         a.prefetch();
         b.prefetch();
-        // SAFETY: nothing has used the barriers; all threads meet after it.
+        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
         unsafe {
             full.init(1);
             empty.init(CLUSTER * CONSUMERS);
@@ -219,10 +221,10 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         barrier::publish();
     }
     meet::<CLUSTER>();
-    // What is above may overlap the end of the launch before.
+    // Programmatic dependent launch: the code above may overlap the tail of the preceding launch.
     grid::dependency_wait();
 
-    // What lies outside of the matrices is read as zero, and not written.
+    // TMA reads out-of-bounds elements as zero, and does not write them.
     let tile_k = SharedTile::<T, 64>::COLUMNS;
     let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N);
     let stages = sizes.k.div_ceil(tile_k);
@@ -231,9 +233,9 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     let mut slot = Slot::new();
 
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and began with 168 registers a thread.
+        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
         unsafe { warp_group::release_registers::<40>() };
-        // SAFETY: all lanes of the warp are here.
+        // SAFETY: all lanes of the warp execute this.
         if warp == 0 && unsafe { warp_group::elect() } {
             let mut number = first;
             while number < tiles.count() {
@@ -246,8 +248,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 while stage < stages {
                     let (a_tile, b_tile, loaded) = (a_tiles.at(slot), b_tiles.at(slot), full.at(slot));
                     let at = stage * tile_k;
-                    // SAFETY: the consumers of all blocks that the copies reach have read the stage. Each of these blocks
-                    // expects the bytes of its own copy of A and of all parts of B.
+                    // SAFETY: the consumers of all blocks that the copies reach have finished reading the stage. Each
+                    // of these blocks expects the bytes of its own copy of A and of all parts of B.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(STAGE_BYTES);
@@ -289,10 +291,11 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         warp::sync_warp(!0);
     } else {
-        // SAFETY: the block has a fixed size, and the producer releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
+        // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 *
+        // 168.
         unsafe { warp_group::acquire_registers::<232>() };
         let group = warp / 4 - 1;
-        // SAFETY: all lanes of the warp are here.
+        // SAFETY: all lanes of the warp execute this.
         let leads = warp.is_multiple_of(4) && unsafe { warp_group::elect() };
         let own_tiles = c_tiles[if group == 0 { 0 } else { 1 }];
         let in_warp = (warp % 4 * 16 + warp::lane_id() / 4, warp::lane_id() % 4 * 2);
@@ -300,13 +303,13 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         let mut number = first;
         while number < tiles.count() {
             let tile = tiles.at(number);
-            // SAFETY: all threads of the warp group go through the loop together.
+            // SAFETY: all threads of the warpgroup execute the loop together.
             let mut running = unsafe { sums.pending() };
             let mut last = slot;
             let mut stage = 0;
             while stage < stages {
-                // SAFETY: the stage is loaded, and read until the products of the batch are waited for. All threads of the
-                // warp group do the same.
+                // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` of the batch are complete. All
+                // threads of the warpgroup execute the same code.
                 unsafe {
                     full.at(slot).wait(slot.parity());
                     let a_tile = a_tiles.at(slot).rows::<64>(group);
@@ -316,7 +319,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 }
                 running.wait_for_earlier();
                 if stage > 0 {
-                    // SAFETY: the products of the stage before are done.
+                    // SAFETY: the `wgmma` of the preceding stage are complete.
                     unsafe { release(empty.at(last), warp, CLUSTER, 0) };
                 }
                 last = slot;
@@ -324,7 +327,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 stage += 1;
             }
             sums = running.wait();
-            // SAFETY: all products are done.
+            // SAFETY: all `wgmma` are complete.
             unsafe { release(empty.at(last), warp, CLUSTER, 0) };
 
             let row = (tile.row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
@@ -337,7 +340,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 if leads {
                     wait_stores_read();
                 }
-                // SAFETY: 128 threads of the block meet, at a barrier for each of the two warp groups.
+                // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup.
                 unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
                 let mut i = 0;
                 while i < PARTS as u32 * columns / 16 {
@@ -346,7 +349,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                     let is_first = i < columns / 16;
                     let into = if is_first { own_tiles.tile::<0>() } else { own_tiles.tile::<1>() };
                     let in_tile = if is_first { i } else { i - columns / 16 };
-                    // SAFETY: the copies before have read the tile.
+                    // SAFETY: the preceding TMA stores have finished reading the tile.
                     unsafe { C::store(into, warp % 4 * 16, in_tile, block) };
                     i += 1;
                 }
@@ -355,7 +358,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
                 if leads {
                     let column = column + part;
-                    // SAFETY: the tiles are written, and nothing writes them until they were read.
+                    // SAFETY: the tiles are written, and nothing overwrites them until they have been read.
                     unsafe {
                         c.store(own_tiles.tile::<0>(), [column, row, tile.batch]);
                         c.store(own_tiles.tile::<1>(), [column + columns, row, tile.batch]);
@@ -371,29 +374,30 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         warp::sync_warp(!0);
     }
-    // No block ends while the other may copy into it or arrive at its barriers.
+    // No block may exit while the other can still copy into it or arrive at its barriers.
     if CLUSTER > 1 {
         cluster::sync();
     }
 }
 
-/// All threads that share the barriers meet.
+/// Synchronizes all threads that share the barriers.
 #[inline(always)]
 fn meet<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 
-/// Gives a stage back to those that copy to it, in `shared_by` blocks of the cluster from rank `first` on: one arrival for each warp group
-/// and block.
+/// Releases a stage to its producers, in `shared_by` blocks of the cluster from rank `first` on: one arrival per
+/// warpgroup and block.
 ///
 /// # Safety
 ///
-/// The products that read the stage are done, in all threads of the warp group.
+/// The `wgmma` that read the stage are complete, in all threads of the warpgroup.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
     let lane = warp::lane_id();
     if warp.is_multiple_of(4) && lane < shared_by {
-        // SAFETY: the caller's promise; a block of the cluster has this rank, and ends after a barrier of the cluster.
+        // SAFETY: guaranteed by the caller; a block of the cluster has this rank, and exits only after a cluster
+        // barrier.
         unsafe {
             if shared_by > 1 {
                 empty.arrive_at(first + lane);

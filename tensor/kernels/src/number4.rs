@@ -1,18 +1,18 @@
-//! [`Number4`]: numbers of 16 bits made of codes of 4 bits, by the mantissa of a power of two, as Marlin (Frantar et al. 2024) and
-//! FasterTransformer convert them.
+//! [`Number4`]: conversion of 4-bit codes to 16-bit numbers. The codes become the mantissa of a power of two, as in
+//! Marlin (Frantar et al. 2024) and FasterTransformer.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::WarpOperand;
 
-/// Numbers of which a code is made.
+/// Number types that codes are converted to.
 pub trait Number4: WarpOperand {
-    /// The bits of the number whose mantissa counts in units of 1.
+    /// Bits of the power of two whose mantissa counts in units of 1.
     #[doc(hidden)]
     const UNIT: u32;
-    /// The number of these bits, in `f32`.
+    /// Converts the number with these bits to `f32`.
     #[doc(hidden)]
     fn widened(bits: u32) -> f32;
-    /// `x - y` of both halves, whose differences are exact.
+    /// Computes `x - y` in both halves; the differences must be exact.
     #[doc(hidden)]
     fn subtract(x: u32, y: u32) -> u32;
 }
@@ -32,7 +32,7 @@ macro_rules! numbers {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let difference: u32;
-                    // SAFETY: it computes two numbers: x * 1 + -y.
+                    // SAFETY: it only computes two numbers: x * 1 + -y.
                     unsafe {
                         core::arch::asm!(
                             concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
@@ -55,5 +55,5 @@ macro_rules! numbers {
         }
     )* };
 }
-// 128 and 1024.
+// Powers of two 128 and 1024.
 numbers! { bf16: 0x4300; f16: 0x6400; }

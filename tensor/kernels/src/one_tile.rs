@@ -1,15 +1,16 @@
-//! [`product`]: a tile of a product, or two, by a cluster whose blocks each sum a part of K.
+//! [`product`]: non-persistent GEMM. A cluster computes one tile, or two, with split-K across its blocks.
 //!
-//! A block has a warp group for each [`GROUP_ROWS`] rows of the tile, and one warp more, which copies tiles of A and B into a ring
-//! of stages. Where several blocks have parts of K, each then leaves its sums in its own shared memory, and adds some columns of those
-//! of all blocks, in their order: there is no second launch, and no memory beside. The rows of C are written by the threads, so that C
-//! may begin anywhere, and a tile may end in the middle. A cluster may have two tiles, one above the other: then each of two blocks
-//! copies half of a tile of B to both.
+//! A block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles of A
+//! and B into a circular buffer. With split-K, each block leaves its sums in its own shared memory. It then reduces
+//! some columns over all blocks of the cluster, in order, through distributed shared memory: no workspace, no second
+//! kernel. Threads write the rows of C, so C needs no alignment, and partial tiles are possible. A cluster may have two
+//! vertically adjacent tiles. Each of two blocks then multicasts half of a tile of B to both.
 //!
-//! A launch that is dependent prepares its blocks while those of the launch before end.
+//! With programmatic dependent launch, the prologue overlaps the tail of the preceding launch.
 //!
-//! A product whose tiles are fewer than the blocks that run at a time, or end in the middle, is faster so; others by
-//! [`matmul`](mod@crate::matmul), whose blocks store a tile while they multiply the next.
+//! This kernel is faster if there are fewer tiles than one wave of blocks, or if tiles are partial. Otherwise
+//! [`matmul`](mod@crate::matmul) is faster, whose persistent blocks overlap the epilogue of a tile with the mainloop of
+//! the next.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{
@@ -22,11 +23,12 @@ use crate::matmul::{BOX, Element, GROUP_ROWS, ROW_BYTES, Sizes, release};
 use crate::tile_end::{SUM_TILES, Target, add, leave, store_own};
 use crate::tiles::{Tiles, divide};
 
-/// Rows of a tile of kernels that have tiles of one size.
+/// Tile rows of kernels that have one tile size.
 pub const ROWS: usize = 128;
-/// Columns of a tile of kernels that have tiles of one size.
+/// Tile columns of kernels that have one tile size.
 pub const COLUMNS: usize = 128;
-/// Stages of the ring of numbers of one part: as many as there is shared memory for, or for two blocks.
+/// Stages of the circular buffer for operands in one part: as many as fit in shared memory, with one or two blocks per
+/// SM.
 pub const fn stages(rows: usize, columns: usize) -> usize {
     match (rows, columns) {
         (128, 128) => 6,
@@ -35,53 +37,53 @@ pub const fn stages(rows: usize, columns: usize) -> usize {
         _ => 4,
     }
 }
-/// The most blocks of a cluster.
+/// Maximum number of blocks per cluster.
 pub const MOST_IN_CLUSTER: u32 = 8;
 
-/// Threads of a block whose tile has `rows` rows: 64 or 128.
+/// Threads per block whose tile has `rows` rows: 64 or 128.
 pub const fn threads(rows: usize) -> u32 {
     rows as u32 / GROUP_ROWS * warp_group::THREADS + 32
 }
 
-/// Threads of a block of kernels that add the sums of stages themselves: three warp groups, so that the one that copies has registers to
-/// give to the others.
+/// Threads per block of kernels that accumulate the sums of stages outside the tensor cores. They have three
+/// warpgroups, so that the producer warpgroup can give registers to the consumers.
 pub const THREADS_ALONE: u32 = 3 * warp_group::THREADS;
 
-/// Bytes of dynamic shared memory of a block whose tile has `rows` rows and `columns` columns and whose ring has `stages` stages, each
-/// of `parts` tiles of each operand.
+/// Bytes of dynamic shared memory per block with tiles of `rows` x `columns` and `stages` pipeline stages, each with
+/// `parts` tiles per operand.
 pub const fn shared_bytes(rows: usize, columns: usize, stages: usize, parts: u32) -> u32 {
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows + columns) as u32, 2 * stages as u32)
 }
 
-/// Blocks of a multiprocessor, for which the registers of a thread are bounded: as many as there is shared memory for.
+/// Resident blocks per SM, which limits the registers per thread: as many as fit in shared memory.
 pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }
 }
 
-/// Where a tile begins, and which stages of K the calling block sums.
+/// Position of a tile, and the stages of K that the calling block sums.
 #[derive(Clone, Copy)]
 pub struct TilePlace {
-    /// The first row in the planes of A.
+    /// First row in the planes of A.
     pub row: u32,
-    /// The first column in the planes of B.
+    /// First column in the planes of B.
     pub column: u32,
-    /// The plane of A.
+    /// Plane of A.
     pub a_plane: u32,
-    /// The plane of B.
+    /// Plane of B.
     pub b_plane: u32,
-    /// The first stage, and the one behind the last.
+    /// First stage, and the end (exclusive).
     pub stages: (u32, u32),
-    /// Tiles of the cluster, one above the other: 1 or 2, in blocks of successive ranks.
+    /// Vertically adjacent tiles per cluster, 1 or 2, in blocks of consecutive ranks.
     pub shared_by: u32,
 }
 
-/// What the products of a stage are, and how they become sums.
+/// Operands of a stage, and the accumulation of its sums.
 pub trait Stage: Copy {
-    /// Tiles of each operand of a stage: 1, or 2 for numbers in two parts, whose second is in the next plane.
+    /// Tiles per operand and stage: 1, or 2 for numbers in two parts, whose second part is in the next plane.
     const PARTS: u32 = 1;
-    /// Whether sums of a stage alone are made by the tensor cores, and added up in `f32`.
+    /// True if the tensor cores add only within a stage, and the sums of stages are accumulated in `f32`.
     const IS_ALONE: bool = false;
-    /// What the sums of a stage are multiplied by: of two rows, the second 8 rows further on, and of all columns.
+    /// Scales of the sums of a stage: of two rows, 8 rows apart, and of all columns.
     #[inline(always)]
     fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let _ = (stage, row);
@@ -89,30 +91,30 @@ pub trait Stage: Copy {
     }
 }
 
-/// Products that add to the same sums.
+/// Operands in one part, accumulated by the tensor cores.
 #[derive(Clone, Copy)]
 pub struct Plain;
 
 impl Stage for Plain {}
 
-/// Where the rows of matrices lie in memory: from one row to the next, and from one plane to the next, in elements.
+/// Row and plane strides of matrices, in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct RowStrides {
-    /// From one row to the next.
+    /// Row stride.
     pub pitch: u64,
-    /// From one plane to the next.
+    /// Plane stride.
     pub plane: u64,
 }
 
-/// `c = activation(scale * a * b + bias)` of 16-bit numbers, for each product of a batch, by tiles of `ROWS` x `COLUMNS`. `a` is
-/// K-major; [`KMajor`] is a `b` of columns, [`MnMajor`] one of rows.
+/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, by tiles of `ROWS` x
+/// `COLUMNS`. `a` is K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
 ///
 /// # Safety
 ///
-/// That of [`product`]. The grid has one dimension, and a cluster for each `shared_by` tiles of each product. The `split_stages` of `sizes`
-/// are those of each block of a cluster but the last. `c` has the products where `rows` says, and overlaps neither
-/// `a` nor `b`; `bias` has n elements.
+/// As for [`product`]. The grid has one dimension, and one cluster per `shared_by` tiles of each matrix of the batch.
+/// `sizes.split_stages` is the number of stages of each block of a cluster except the last. `c` has the matrices with
+/// the strides `rows`, and overlaps neither `a` nor `b`; `bias` has n elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -136,7 +138,7 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
     Columns<COLUMNS>: Width,
 {
     let (place, batch) = TilePlace::of_cluster::<T>(&sizes, [ROWS, COLUMNS], shared_by);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
         match stages(ROWS, COLUMNS) {
@@ -147,11 +149,11 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
     }
 }
 
-/// [`matmul_one_tile()`] of `f32`, whose upper 19 bits are multiplied (TF32), and of 8-bit floating-point numbers, both K-major.
+/// [`matmul_one_tile()`] of TF32 (the upper 19 bits of `f32`) and of FP8 elements, both operands K-major.
 ///
 /// # Safety
 ///
-/// That of [`matmul_one_tile()`].
+/// As for [`matmul_one_tile()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -175,7 +177,7 @@ pub unsafe fn matmul_one_tile_tn<T: Element<Sum = f32>, const ROWS: usize, const
     Columns<COLUMNS>: Width,
 {
     let (place, batch) = TilePlace::of_cluster::<T>(&sizes, [ROWS, COLUMNS], shared_by);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
         match stages(ROWS, COLUMNS) {
@@ -187,8 +189,8 @@ pub unsafe fn matmul_one_tile_tn<T: Element<Sum = f32>, const ROWS: usize, const
 }
 
 impl TilePlace {
-    /// The tile and the stages of the calling block, where there is a cluster for each `shared_by` tiles of `height` x `width`; and
-    /// the product.
+    /// Tile and stages of the calling block, and the index in the batch, for a grid with one cluster per `shared_by`
+    /// tiles of `height` x `width`.
     #[inline(always)]
     pub fn of_cluster<T: KernelType>(
         sizes: &Sizes,
@@ -214,7 +216,7 @@ impl TilePlace {
     }
 }
 
-/// Where [`product`] of this place stores the rows of a C that has the products where `rows` says.
+/// Epilogue target of [`product`] for this place, in a C with the strides `rows`.
 #[inline(always)]
 pub(crate) fn target<'a, C: KernelType>(
     c: &mut DisjointMut<C>,
@@ -237,16 +239,19 @@ pub(crate) fn target<'a, C: KernelType>(
     }
 }
 
-/// A tile of `a * b`, by all threads of the blocks of a cluster that have it, into the rows of `target`.
+/// Computes a tile of `a * b` into the rows of `target`. All threads of the cluster's blocks that have the tile call
+/// it.
 ///
 /// # Safety
 ///
-/// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, or with [`Stage::IS_ALONE`] `block(THREADS_ALONE)` and 128 rows, and the launch `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared
-///   memory and clusters of 1, 2, 3, 4, 6 or 8 blocks, a multiple of `shared_by`; of 1 for 192 columns.
-/// - The maps are of matrices of planes, `a` K-major. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of columns; those of
-///   `a` have `ROWS` rows, those of `b` [`BOX`].
-/// - The planes of the place are those of the maps; its row may be beyond them, where all is zero. It is the same in all threads of a block, and but for the stages in all blocks that have
-///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
+/// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, or with [`Stage::IS_ALONE`] `block(THREADS_ALONE)` and
+///   128 rows. The launch has `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared memory and clusters of 1, 2, 3,
+///   4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns the cluster size is 1.
+/// - The maps describe matrices in planes, with a K-major `a`. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of
+///   columns. Boxes of `a` have `ROWS` rows, and those of `b` [`BOX`].
+/// - The planes of the place are planes of the maps. Its row may be beyond them, where elements are read as zero. The
+///   place is the same in all threads of a block and, except for the stages, in all blocks that have the tile. Blocks
+///   that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
 pub unsafe fn product<
     T,
@@ -281,7 +286,7 @@ pub unsafe fn product<
             "the sums of a tile and its half fit into the ring"
         );
     }
-    // SAFETY: the launch has this memory for it, by the caller's promise.
+    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let a_tiles = memory.tiles::<T, ROWS, STAGES>();
     let b_tiles = memory.tiles::<T, COLUMNS, STAGES>();
@@ -290,10 +295,10 @@ pub unsafe fn product<
     } else {
         (a_tiles, b_tiles)
     };
-    // SAFETY: they are used once nothing reads or writes the ring any more: the sums that are left for other blocks, with the half of
-    // the tile that a block stores of it then; or the whole tile.
+    // SAFETY: the memory is reused only when nothing reads or writes the circular buffer. It holds either the sums for
+    // other blocks and the half of the tile that the block then stores, or the whole tile.
     let (left, staged_part, staged) = unsafe {
-        // The sums are as many tiles as there are 32 columns.
+        // The sums take one tile per 32 columns.
         let (mut rest, left) = (memory.again(), memory.again().tiles::<f32, ROWS, SUM_TILES>());
         rest.tiles::<f32, ROWS, 4>();
         if COLUMNS > 128 {
@@ -305,11 +310,11 @@ pub unsafe fn product<
     let empty = memory.barriers::<STAGES>();
     let groups = ROWS as u32 / GROUP_ROWS;
     if thread::linear_in_block() == 0 {
-        // All blocks of the launch have their places by then; those of the next take what they leave free.
+        // All blocks of this launch are resident by now; those of the next launch use the remaining slots.
         grid::launch_dependents();
         a.prefetch();
         b.prefetch();
-        // SAFETY: nothing has used the barriers; all threads meet after it.
+        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
         unsafe {
             full.init(1);
             empty.init(groups * place.shared_by);
@@ -322,7 +327,7 @@ pub unsafe fn product<
     } else {
         thread::sync_threads();
     }
-    // What is above may overlap the end of the launch before.
+    // Programmatic dependent launch: the code above may overlap the tail of the preceding launch.
     grid::dependency_wait();
 
     let tile_k = SharedTile::<T, 64>::COLUMNS;
@@ -335,16 +340,16 @@ pub unsafe fn product<
     let copies = warp >= 4 * groups;
     if copies {
         if S::IS_ALONE {
-            // SAFETY: the block has a fixed size, and began with 168 registers a thread.
+            // SAFETY: the block has a fixed size, and started with 168 registers per thread.
             unsafe { warp_group::release_registers::<40>() };
         }
-        // SAFETY: all lanes of the warp are here.
+        // SAFETY: all lanes of the warp execute this.
         if warp == 4 * groups && unsafe { warp_group::elect() } {
             while stage < place.stages.1 {
                 let loaded = full.at(slot);
                 let at = stage * tile_k;
-                // SAFETY: the warp groups of all blocks that the copies reach have read the stage. Each of these blocks expects the
-                // bytes of its own copy of A and of all of B.
+                // SAFETY: the warpgroups of all blocks that the copies reach have finished reading the stage. Each of
+                // these blocks expects the bytes of its own copy of A and of all of B.
                 unsafe {
                     empty.at(slot).wait(slot.parity() ^ 1);
                     loaded.arrive_expecting(S::PARTS * ROW_BYTES * (ROWS + COLUMNS) as u32);
@@ -355,7 +360,7 @@ pub unsafe fn product<
                         let b_tile = b_tiles.at(slot);
                         a.load(a_tiles.at(slot), [at, place.row, place.a_plane + part], loaded);
                         let plane = place.b_plane + part;
-                        // Each of two blocks that share B copies half of it to both.
+                        // Each of two blocks that share B multicasts half of it to both.
                         let boxes = divide(COLUMNS as u32 / BOX, place.shared_by).0;
                         let mut number = which * boxes;
                         while number < (which + 1) * boxes {
@@ -388,21 +393,22 @@ pub unsafe fn product<
         let group = warp / 4;
         let mut sums = Accumulator::<COLUMNS, f32>::new();
         if S::IS_ALONE {
-            // SAFETY: the block has a fixed size, and the copying warp group releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
+            // SAFETY: the block has a fixed size, and the producer warpgroup releases 128 registers per thread: 40 + 2
+            // * 232 = 3 * 168.
             unsafe { warp_group::acquire_registers::<232>() };
             let row = GROUP_ROWS * group + warp % 4 * 16 + warp::lane_id() / 4;
             let mut all = *sums.registers();
-            // Closures are not inlined for certain.
+            // Macros, because closures are not guaranteed to be inlined.
             macro_rules! begin {
                 ($sums:ident) => {{
-                    // SAFETY: the stage is loaded, and read until the products are waited for. All threads of the warp group do
-                    // the same.
+                    // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` are complete. All threads of
+                    // the warpgroup execute the same code.
                     unsafe {
                         full.at(slot).wait(slot.parity());
                         let mut batch = $sums.pending().begin();
                         let (x, y) = (a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot));
                         if S::PARTS == 2 {
-                            // The smallest first.
+                            // The smallest products come first.
                             let (x_second, y_second) =
                                 (a_second.at(slot).rows::<64>(group), b_second.at(slot));
                             batch.mma_of::<KMajor, B, T, T>(x_second, y, false);
@@ -417,7 +423,7 @@ pub unsafe fn product<
                 ($sums:ident, $scales:ident, $slot:ident) => {{
                     let (rows, columns) = $scales;
                     let factors = rows.map(|row| row * columns);
-                    // SAFETY: the products of the stage are done.
+                    // SAFETY: the `wgmma` of the stage are complete.
                     unsafe { release(empty.at($slot), warp, place.shared_by, rank - which) };
                     let mut i = 0;
                     while i < COLUMNS / 2 {
@@ -427,9 +433,10 @@ pub unsafe fn product<
                 }};
             }
             if stage < place.stages.1 {
-                // The sums of one stage are added while the products of the next are under way.
+                // The sums of one stage are accumulated while the `wgmma` of the next are in flight.
                 let mut other = Accumulator::<COLUMNS, f32>::new();
-                // Loaded a stage before they are used: ptxas may multiply them ahead of the products, which must not wait for a load.
+                // Loaded one stage ahead: ptxas may schedule the multiplication by the scales before the `wgmma`, which
+                // must not wait for a load.
                 let mut ahead = of_stage.scales(stage, row);
                 macro_rules! scales {
                     () => {{
@@ -472,7 +479,7 @@ pub unsafe fn product<
             sums = Accumulator::new();
             *sums.registers_mut() = all;
         } else if stage < place.stages.1 {
-            // SAFETY: all threads of the warp group go through the loop together.
+            // SAFETY: all threads of the warpgroup execute the loop together.
             let mut running = unsafe { sums.pending() };
             let mut last = slot;
             while stage < place.stages.1 {
@@ -489,7 +496,7 @@ pub unsafe fn product<
                 }
                 running.wait_for_earlier();
                 if stage > place.stages.0 {
-                    // SAFETY: the products of the stage before are done.
+                    // SAFETY: the `wgmma` of the preceding stage are complete.
                     unsafe { release(empty.at(last), warp, place.shared_by, rank - which) };
                 }
                 last = slot;
@@ -498,8 +505,8 @@ pub unsafe fn product<
             }
             sums = running.wait();
         }
-        // The tiles of both groups have been read by all.
-        // SAFETY: all warps but those that copy meet at a barrier that nothing else uses.
+        // All warps have finished reading the tiles.
+        // SAFETY: all warps except the producers synchronize at a barrier that nothing else uses.
         unsafe { warp_group::sync(1, groups * warp_group::THREADS) };
         let row = GROUP_ROWS * group + warp % 4 * 16;
         let registers = sums.registers().as_ref();
@@ -507,7 +514,7 @@ pub unsafe fn product<
             if is_shared {
                 cluster::arrive();
             }
-            // SAFETY: nothing reads or writes the ring any more; each warp has rows of its own.
+            // SAFETY: nothing reads or writes the circular buffer at this point; each warp has its own rows.
             unsafe { store_own::<C, ROWS, COLUMNS>(staged, row, registers, &target) };
         } else {
             let thread = 32 * warp + warp::lane_id();
@@ -515,10 +522,10 @@ pub unsafe fn product<
             unsafe { leave::<ROWS, COLUMNS>(left, thread, registers) };
             cluster::sync();
             let (tiles, at) = ((left, staged_part), (row, thread));
-            // SAFETY: all blocks have left their sums, and none ends before all have read them.
+            // SAFETY: all blocks have left their sums, and none exits before all have read them.
             unsafe {
                 match parts {
-                    // Tiles of 192 columns have one part.
+                    // Tiles of 192 columns have no split-K.
                     _ if COLUMNS == 192 => {}
                     2 => add::<C, ROWS, COLUMNS, 2, 4>(tiles, at, place.shared_by, &target),
                     3 => add::<C, ROWS, COLUMNS, 3, 3>(tiles, at, place.shared_by, &target),
@@ -528,7 +535,7 @@ pub unsafe fn product<
             }
         }
     }
-    // No block ends while others read what it has left, copy into it, or arrive at its barriers.
+    // No block may exit while others read its sums, copy into it, or arrive at its barriers.
     if is_shared || parts > 1 {
         cluster::wait();
     }

@@ -1,27 +1,29 @@
-//! [`Sequences`]: the rows of heads of attention, and the tile of them that a block has.
+//! [`Sequences`]: the rows of attention heads, and their division into tiles.
 
 use gpu_std::prelude::*;
 
 use crate::tiles::divide;
 
-/// Sequences of equal lengths, each a plane, or of lengths of their own, one after the other in one plane. All figures are below
-/// 2^31, and the tiles of all heads below 2^31.
+/// Sequences of equal lengths, each in its own plane, or packed variable-length sequences in one plane. All sizes, and
+/// the number of tiles of all heads, are below 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sequences {
-    /// How many there are: planes, or sequences of the one.
+    /// Number of sequences: planes, or packed sequences in one plane.
     pub count: u32,
     /// Heads of q.
     pub heads: u32,
-    /// Rows of a plane of q.
+    /// Rows per plane of q.
     pub q_rows: u32,
-    /// Rows of a plane of k and v.
+    /// Rows per plane of k and v.
     pub k_rows: u32,
-    /// Heads whose tiles are worked on together, so that the L2 cache holds what they read. For sequences of equal lengths.
+    /// Heads whose tiles are scheduled together, so that their operands stay in the L2 cache. Used for sequences of
+    /// equal lengths.
     pub band: u32,
 }
 
-/// The place of a box in a map of heads, of which bit `map` of `rows_first` says whether rows come before heads.
+/// Coordinates of a box in a map of heads. Bit `map` of `rows_first` is set if the row dimension comes before the head
+/// dimension.
 #[inline(always)]
 pub(crate) fn coordinates(
     rows_first: u32,
@@ -35,45 +37,45 @@ pub(crate) fn coordinates(
     [column, second, third, plane]
 }
 
-/// Where the rows of heads lie in memory, in elements.
+/// Strides of the rows of heads, in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct HeadStrides {
-    /// From one row of a head to the next.
+    /// Row stride within a head.
     pub row: u64,
-    /// From one head to the next.
+    /// Head stride.
     pub head: u64,
-    /// From one plane to the next.
+    /// Plane stride.
     pub plane: u64,
 }
 
 impl HeadStrides {
-    /// Where a row begins.
+    /// Offset of the start of a row.
     #[inline(always)]
     pub(crate) fn at(&self, plane: u32, head: u32, row: u32) -> u64 {
         u64::from(plane) * self.plane + u64::from(head) * self.head + u64::from(row) * self.row
     }
 }
 
-/// A tile of a head, and its sequence.
+/// Tile of a head, and its sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The head of q.
+    /// Head of q.
     pub head: u32,
-    /// The plane.
+    /// Plane.
     pub plane: u32,
-    /// The number of the sequence.
+    /// Index of the sequence.
     pub sequence: u32,
-    /// The rows of the sequence in the plane of q: the first, and how many.
+    /// Rows of the sequence in the plane of q: the first, and the count.
     pub q: (u32, u32),
-    /// Those of k and v.
+    /// Rows of the sequence in the plane of k and v: the first, and the count.
     pub k: (u32, u32),
-    /// The first row of the tile in the sequence.
+    /// First row of the tile in the sequence.
     pub row: u32,
 }
 
 impl Sequences {
-    /// Tiles of `tile` rows: all that there may be of sequences of lengths of their own.
+    /// Number of tiles of `tile` rows; for packed sequences, the maximum possible number.
     pub const fn tiles(&self, tile: u32, is_packed: bool) -> u64 {
         let of_head = if is_packed {
             (self.q_rows / tile + self.count) as u64
@@ -83,7 +85,8 @@ impl Sequences {
         of_head * self.heads as u64
     }
 
-    /// Tile `number` of those of equal lengths. The last tiles of sequences come first: with a causal mask they take longest.
+    /// Tile `number` for sequences of equal lengths. The last tiles of sequences come first, because they take longest
+    /// with a causal mask.
     #[inline(always)]
     pub(crate) fn equal(&self, number: u32, tile: u32) -> Place {
         let tiles = self.q_rows.div_ceil(tile);
@@ -102,12 +105,12 @@ impl Sequences {
         }
     }
 
-    /// Tile `number` of those of lengths of their own: sequence i has the rows from `offsets[i]` to `offsets[i + 1]`, of those
-    /// that there are and that no sequence before it has. `None` where there are fewer tiles. Called by whole warps.
+    /// Tile `number` for packed sequences: sequence i has the rows from `offsets[i]` to `offsets[i + 1]`, as far as
+    /// they exist and belong to no earlier sequence. `None` if there are fewer tiles. Called by whole warps.
     ///
     /// # Safety
     ///
-    /// Both offsets have one element more than there are sequences.
+    /// Both offsets have one more element than there are sequences.
     #[inline(always)]
     pub(crate) unsafe fn packed(
         &self,
@@ -118,12 +121,12 @@ impl Sequences {
     ) -> Option<Place> {
         let lane = warp::lane_id();
         let (head, tile_of_head) = divide(number, self.q_rows / tile + self.count);
-        // SAFETY: there are as many offsets, by the caller's promise.
+        // SAFETY: the caller guarantees the number of offsets.
         let at = |offsets: &[u32], i: u32| unsafe { *offsets.get_unchecked(i.min(self.count) as usize) };
         let (mut q_end, mut k_end) = (at(q_offsets, 0).min(self.q_rows), at(k_offsets, 0).min(self.k_rows));
         let (mut sequence, mut tiles_before) = (0, 0);
         while sequence < self.count {
-            // A sequence for each lane. No row is in two of them, whatever the offsets are.
+            // One sequence per lane. No row is in two of them, for any offsets.
             let i = sequence + lane + 1;
             let q = extent(at(q_offsets, i).min(self.q_rows), q_end);
             let k = extent(at(k_offsets, i).min(self.k_rows), k_end);
@@ -148,7 +151,8 @@ impl Sequences {
     }
 }
 
-/// Where the rows of each lane's sequence begin and end, which end where `end` says or those before it end, from `first` on.
+/// Start and end of the rows of each lane's sequence. It ends at the maximum of `end` over this lane and those before
+/// it, and the first lane's starts at `first`.
 #[inline(always)]
 fn extent(end: u32, first: u32) -> (u32, u32) {
     let end = warp::inclusive_scan(!0, end.max(first), u32::max);

@@ -1,10 +1,11 @@
-//! `C = A * B` of `f32`, without tensor cores: every product and every sum has the precision of `f32`.
+//! `f32` GEMM without tensor cores, `C = A * B`: every product and sum has the precision of `f32`.
 //!
-//! A block has a [`TILE`] x [`TILE`] tile of C, a thread 8 x 8 sums of it in four squares. Successive steps of [`STEP_K`] columns of A
-//! and rows of B alternate between two buffers in shared memory, both with M or N adjacent, so that a thread loads what it
-//! multiplies in accesses of 16 bytes; what the next step needs is on its way to registers meanwhile. Sums are in the order of K.
+//! A block has a [`TILE`] x [`TILE`] tile of C, and a thread has 8 x 8 sums of it in four squares. Steps of [`STEP_K`]
+//! columns of A and rows of B alternate between two shared memory buffers (double buffering). Both have M or N
+//! contiguous, so that a thread loads its operands in 16-byte accesses. Meanwhile, the operands of the next step are
+//! prefetched to registers. The additions are in the order of K.
 //!
-//! Design: that of CUTLASS's SIMT kernels (`cutlass/gemm/threadblock/mma_pipelined.h`).
+//! Design: CUTLASS's SIMT kernels (`cutlass/gemm/threadblock/mma_pipelined.h`).
 
 use core::array::from_fn;
 
@@ -17,42 +18,42 @@ use crate::epilogue::Finish;
 use crate::matmul::Sizes;
 use crate::tiles::Tiles;
 
-/// Rows and columns of C of a block.
+/// Rows and columns of C per block.
 pub const TILE: u32 = 128;
-/// Columns of A of a step.
+/// Columns of A per step.
 pub const STEP_K: u32 = 8;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 256;
 
-/// From a row of a buffer to the next, so that a warp that stores columns reaches all banks.
+/// Padded row stride of a buffer, so that a warp that stores columns reaches all banks.
 const PITCH: usize = TILE as usize + 4;
-/// Elements of a buffer of an operand.
+/// Elements per buffer of an operand.
 const BUFFER: usize = STEP_K as usize * PITCH;
-/// Sums of a thread in a row or a column: two squares of 4.
+/// Sums per thread along a row or a column: two squares of 4.
 const SUMS: usize = 8;
-/// From a thread's first square to its second.
+/// Distance from a thread's first square to its second.
 const HALF: u32 = TILE / 2;
 
-/// From one row of a matrix in memory to the next, and from one matrix to the next, which is 0 for one that is that of all; in
-/// elements.
+/// Row stride and matrix stride of each operand, in elements. A matrix stride of 0 broadcasts the matrix over the
+/// batch.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Strides {
-    /// Of A.
+    /// Strides of A.
     pub a: [u64; 2],
-    /// Of B.
+    /// Strides of B.
     pub b: [u64; 2],
-    /// Of C.
+    /// Strides of C.
     pub c: [u64; 2],
 }
 
-/// `c = activation(scale * a * b + bias)`, for each product of a batch. [`KMajor`] is an A of rows and a B of columns, [`MnMajor`] an A
-/// of columns and a B of rows.
+/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. [`KMajor`] is a row-major A or a
+/// column-major B, [`MnMajor`] a column-major A or a row-major B.
 ///
 /// # Safety
 ///
-/// The slices have the matrices that `sizes` and `strides` say, `bias` n elements, and `c` overlaps neither `a` nor `b`. The grid
-/// has one dimension and a block for each tile of each product.
+/// The slices contain the matrices that `sizes` and `strides` describe, `bias` has n elements, and `c` overlaps neither
+/// `a` nor `b`. The grid has one dimension and one block per tile of each matrix of the batch.
 #[kernel(
     types(A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
@@ -76,19 +77,19 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     let a = Operand::new::<A>(a, strides.a, tile.batch, first_row, (sizes.m, sizes.k));
     let b = Operand::new::<B>(b, strides.b, tile.batch, first_column, (sizes.n, sizes.k));
 
-    // A warp has 4 x 8 squares: what it loads of a row of a buffer takes one access to all banks.
+    // A warp has 4 x 8 squares: its load of a row of a buffer is one access to all banks, without conflicts.
     let (warp, lane) = (number / 32, number % 32);
     let (row, column) = (4 * (warp / 2 * 4 + lane / 8), 4 * (warp % 2 * 8 + lane % 8));
 
     let mut sums = [[0.0f32; SUMS]; SUMS];
-    // SAFETY: what is fetched is in the matrices. Each thread has places of its own in a buffer, which no thread has read since the
-    // barrier before the last, and reads after a barrier.
+    // SAFETY: the fetched elements are in the matrices. Each thread has its own slots in a buffer. No thread has read
+    // them since the barrier before last, and reads come after a barrier.
     unsafe {
         a.put::<A>(stage, number, a.fetch::<A>(number, 0));
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
         thread::sync_threads();
         let (mut at, mut current) = (0, 0);
-        // Steps that are whole, in tiles that are, need no checks.
+        // Whole steps of whole tiles need no bounds checks.
         let is_inner = first_row + TILE <= sizes.m && first_column + TILE <= sizes.n;
         let whole = if is_inner && a.is_aligned && b.is_aligned { sizes.k / STEP_K * STEP_K } else { 0 };
         let (mut from_a, mut from_b) = (a.address::<A>(number, STEP_K), b.address::<B>(number, STEP_K));
@@ -132,7 +133,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
         let column = first_column + column + half * HALF;
         let biases: [Option<f32>; 4] = from_fn(|j| {
             let column = (column as usize + j).min(sizes.n as usize - 1);
-            // SAFETY: the bias has an element for each column.
+            // SAFETY: the bias has one element per column.
             bias.map(|bias| unsafe { *bias.get_unchecked(column) })
         });
         let mut i = 0;
@@ -161,16 +162,17 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     }
 }
 
-/// Adds a step's products to a thread's sums.
+/// Adds the products of a step to a thread's sums.
 ///
 /// # Safety
 ///
-/// The first squares of the first row of both buffers are there, and nothing writes the buffers meanwhile.
+/// The pointers are to the thread's first squares in the first row of both buffers, and nothing writes the buffers in
+/// the meantime.
 #[inline(always)]
 unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS]; SUMS]) {
     let mut k = 0;
     while k < STEP_K as usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (x, y) = unsafe { (eight(rows.add(k * PITCH)), eight(columns.add(k * PITCH))) };
         let mut i = 0;
         while i < SUMS {
@@ -185,27 +187,27 @@ unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS
     }
 }
 
-/// A thread's eight rows or columns of a row of a buffer.
+/// Loads a thread's eight rows or columns from a row of a buffer.
 ///
 /// # Safety
 ///
-/// The first square is at `from`, a multiple of 16 bytes, and nothing writes the buffer meanwhile.
+/// The first square is at `from`, a multiple of 16 bytes, and nothing writes the buffer in the meantime.
 #[inline(always)]
 unsafe fn eight(from: *const f32) -> [f32; SUMS] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (low, high) = unsafe { (load::<f32, 4>(from), load::<f32, 4>(from.add(HALF as usize))) };
     from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
 }
 
-/// The rows of A of a tile, or the columns of B.
+/// Rows of A of a tile, or columns of B.
 #[derive(Clone, Copy)]
 struct Operand {
     from: *const f32,
     pitch: u64,
-    /// Rows of A or columns of B from the tile on.
+    /// Rows of A or columns of B from the start of the tile to the end of the matrix.
     side: u32,
     k: u32,
-    /// Whether four adjacent elements can be loaded at once.
+    /// True if four adjacent elements can be loaded in one access.
     is_aligned: bool,
 }
 
@@ -225,7 +227,7 @@ impl Operand {
         Self { from, pitch, side: side - first, k, is_aligned }
     }
 
-    /// Where a thread's elements of the step at `at` are.
+    /// Address of a thread's elements of the step at `at`.
     #[inline(always)]
     fn address<M: Major>(&self, thread: u32, at: u32) -> *const f32 {
         let (side, k) = place::<M>(thread);
@@ -233,17 +235,17 @@ impl Operand {
         self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
     }
 
-    /// From there to those of the next step, in elements.
+    /// Distance to the elements of the next step, in elements.
     #[inline(always)]
     fn stride<M: Major>(&self) -> usize {
         if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }
     }
 
-    /// A thread's four adjacent elements of the step at `at`, zeros beyond the matrix.
+    /// Loads a thread's four adjacent elements of the step at `at`, with zeros beyond the matrix.
     ///
     /// # Safety
     ///
-    /// The matrix is there.
+    /// The operand describes a valid matrix.
     #[inline(always)]
     unsafe fn fetch<M: Major>(&self, thread: u32, at: u32) -> [f32; 4] {
         let (side, k) = place::<M>(thread);
@@ -254,13 +256,13 @@ impl Operand {
         };
         let from = self.address::<M>(thread, at);
         let is_whole = self.is_aligned && row < rows && first + 4 <= columns;
-        // SAFETY: all four are there, at a multiple of 16 bytes.
+        // SAFETY: all four elements exist if `is_whole`, at a multiple of 16 bytes.
         let mut four = unsafe { load_or::<f32, 4, true>(from, is_whole, [0.0; 4]) };
         if !is_whole && row < rows {
             let mut i = 0;
             while i < 4 {
                 if first + (i as u32) < columns {
-                    // SAFETY: it is there.
+                    // SAFETY: the element exists.
                     four[i] = unsafe { from.add(i).read() };
                 }
                 i += 1;
@@ -269,16 +271,16 @@ impl Operand {
         four
     }
 
-    /// Stores them in a buffer.
+    /// Stores the elements in a buffer.
     ///
     /// # Safety
     ///
-    /// The buffer has these places, and nothing else uses them meanwhile.
+    /// The buffer has these slots, and nothing else uses them in the meantime.
     #[inline(always)]
     unsafe fn put<M: Major>(&self, buffer: *mut f32, thread: u32, four: [f32; 4]) {
         let (side, k) = place::<M>(thread);
         let at = buffer.wrapping_add(k as usize * PITCH + side as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if M::IS_TRANSPOSED {
                 store::<f32, 4>(at, four);
@@ -293,7 +295,7 @@ impl Operand {
     }
 }
 
-/// Row or column in the tile, and K in the step, of the first of a thread's four elements.
+/// Row or column in the tile, and position along K in the step, of the first of a thread's four elements.
 #[inline(always)]
 fn place<M: Major>(thread: u32) -> (u32, u32) {
     if M::IS_TRANSPOSED { (4 * (thread % 32), thread / 32) } else { (thread / 2, 4 * (thread % 2)) }

@@ -1,16 +1,16 @@
-//! [`Keys`], [`Rows`]: what rows of q attend to, and the softmax of their scores as blocks of them come.
+//! [`Keys`], [`Rows`]: the attention mask of rows of q, and the online softmax of their scores.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
 use crate::sequences::Place;
 
-/// Which rows of k each row of q attends to: those before some row of the sequence.
+/// Rows of k that each row of q attends to: those before a certain row of the sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys {
     count: u32,
     is_causal: bool,
-    /// By how many rows k is longer than q.
+    /// Number of rows by which k is longer than q.
     ahead: i32,
 }
 
@@ -20,7 +20,7 @@ impl Keys {
         Self { count: place.k.1, is_causal, ahead: place.k.1 as i32 - place.q.1 as i32 }
     }
 
-    /// The first row of k that row `row` of q does not attend to.
+    /// First row of k that row `row` of q does not attend to.
     #[inline(always)]
     pub fn before(self, row: u32) -> u32 {
         if !self.is_causal {
@@ -31,34 +31,35 @@ impl Keys {
     }
 }
 
-/// Two rows of scores, of which the calling thread has a quarter.
+/// Online softmax state of two rows of scores; the calling thread has a quarter of each row.
 pub(crate) struct Rows {
-    /// The greatest scores so far: `-inf` where there are none.
+    /// Running maximum of the scores: `-inf` if there are none.
     greatest: [f32; 2],
-    /// The sums of the weights that the thread has had, relative to the greatest score.
+    /// Running sums of the thread's `exp2` values, relative to the maximum.
     sums: [f32; 2],
 }
 
 impl Rows {
-    /// Of no scores.
+    /// Identity: empty rows.
     #[inline(always)]
     pub fn new() -> Self {
         Self { greatest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
     }
 
-    /// What the exponents of a row's weights are relative to.
+    /// Base of the exponents of a row.
     #[inline(always)]
     pub fn base(&self, half: usize, scale: f32) -> f32 {
         if self.greatest[half] == f32::NEG_INFINITY { 0.0 } else { self.greatest[half] * scale }
     }
 
-    /// Makes weights of scores: their powers of two relative to the greatest. The factors are those of the weights before.
+    /// Replaces scores by their `exp2` relative to the running maximum. Returns the factors that rescale earlier
+    /// values.
     #[inline(always)]
     pub fn weigh(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
         let mut factors = [0.0; 2];
         let mut half = 0;
         while half < 2 {
-            // Two chains of operations a row: one would take as long as all its latencies.
+            // Two dependency chains per row: with one, the latencies would add up.
             let before = self.greatest[half];
             let mut greatest = [before; 2];
             let mut j = 2 * half;
@@ -87,7 +88,7 @@ impl Rows {
         factors
     }
 
-    /// The sums of whole rows.
+    /// Sums of whole rows.
     #[inline(always)]
     pub fn totals(&self) -> [f32; 2] {
         self.sums.map(|sum| {
@@ -97,8 +98,8 @@ impl Rows {
     }
 }
 
-/// Takes the scores of rows that are not attended to out of a block that begins with row `first` of k. `limits` are those of the
-/// thread's two rows, less its first column.
+/// Masks the scores of rows that are not attended to, in a block that starts at row `first` of k. `limits` are the
+/// limits of the thread's two rows, minus its first column.
 #[inline(always)]
 pub(crate) fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
     let limits = limits.map(|limit| limit - first as i32);
@@ -111,7 +112,7 @@ pub(crate) fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
     }
 }
 
-/// Multiplies the thread's two rows by a factor each.
+/// Multiplies each of the thread's two rows by its factor.
 #[inline(always)]
 pub(crate) fn scale(values: &mut [f32], factors: [f32; 2]) {
     let mut i = 0;

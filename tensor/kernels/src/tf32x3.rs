@@ -1,11 +1,11 @@
-//! Products of `f32` by three products of TF32: each number is the sum of a first part of 11 bits and a second part, and what is
-//! left out is the product of the second parts.
+//! 3xTF32: `f32` GEMM as three TF32 GEMMs. Each number is the sum of a high and a low part of 11 bits each; the product
+//! of the low parts is omitted.
 //!
-//! The tensor cores add with fewer bits than `f32` has, and cut what is beyond them: so they add the products of one stage of K
-//! alone, and these sums are added up in `f32`.
+//! The tensor cores add with fewer bits than `f32` has, and truncate. They therefore add only the products within a
+//! stage of K, and these sums are accumulated in `f32`.
 //!
-//! Source: Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
-//! performance, 2022; CUTLASS's example 28.
+//! Source: Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+//! theoretical peak performance, 2022; CUTLASS's example 28.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{KMajor, Major, MnMajor, TensorMap};
@@ -16,14 +16,14 @@ use crate::matmul::Sizes;
 use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, product, target};
 use crate::tiles::divide;
 
-/// Stages of the ring, each of two tiles of both operands.
+/// Stages of the circular buffer, each with two tiles per operand.
 pub const STAGES: usize = 3;
 /// Rows and columns of the tiles in which matrices are transposed.
 pub const SIDE: u32 = 32;
-/// Threads of a block that divides numbers.
+/// Threads per block of the kernel that splits numbers.
 pub const PARTING_THREADS: u32 = 256;
 
-/// Numbers in two parts.
+/// Operands in two parts.
 #[derive(Clone, Copy)]
 struct TwoParts;
 
@@ -32,7 +32,7 @@ impl Stage for TwoParts {
     const IS_ALONE: bool = true;
 }
 
-/// A matrix, or one for each product.
+/// Matrix to split, or a batch of matrices.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Whole {
@@ -40,28 +40,29 @@ pub struct Whole {
     pub rows: u32,
     /// Columns.
     pub columns: u32,
-    /// Matrices.
+    /// Number of matrices.
     pub planes: u32,
-    /// Where they are.
+    /// Strides of the matrices.
     pub from: RowStrides,
-    /// From one row of parts to the next, a multiple of 4.
+    /// Row stride of the parts, a multiple of 4.
     pub pitch: u32,
 }
 
 impl Whole {
-    /// Tiles of all matrices.
+    /// Number of tiles of all matrices.
     pub const fn tiles(&self) -> u64 {
         self.rows.div_ceil(SIDE) as u64 * self.columns.div_ceil(SIDE) as u64 * self.planes as u64
     }
 }
 
-/// Divides each number into two parts, which go to two successive planes: the first part has 11 bits, the second the rest, also
-/// rounded to 11 bits. [`KMajor`] is a matrix of rows, [`MnMajor`] one of columns. What is not finite has a second part of 0.
+/// Splits each number into two parts, which go to two consecutive planes. The high part has 11 bits, the low part is
+/// the rest, also rounded to 11 bits. [`KMajor`] is a row-major matrix, [`MnMajor`] a column-major one. Numbers that
+/// are not finite have a low part of 0.
 ///
 /// # Safety
 ///
-/// `from` has the matrices that `whole` says, and `parts` twice as many planes of `rows * pitch` elements. The grid has one
-/// dimension.
+/// `from` has the matrices that `whole` describes, and `parts` twice as many planes of `rows * pitch` elements. The
+/// grid has one dimension.
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(PARTING_THREADS), no_panic)]
 pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
@@ -77,20 +78,20 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
         let (plane, y) = divide(rest, down);
         let first = u64::from(plane) * from_plane;
         if M::IS_TRANSPOSED {
-            // Rows of 32 adjacent numbers of a column each.
+            // Each row of threads loads 32 adjacent numbers of a column.
             let mut i = own / SIDE;
             while i < SIDE {
                 let (row, column) = (y * SIDE + own % SIDE, x * SIDE + i);
                 if row < rows && column < columns {
                     let at = first + u64::from(column) * from_pitch + u64::from(row);
-                    // SAFETY: the matrix has the number, and the tile this place, which no other thread writes.
+                    // SAFETY: the matrix contains the number, and the tile this slot, which no other thread writes.
                     unsafe { tile.add((own % SIDE * (SIDE + 1) + i) as usize).write(*from.add(at as usize)) };
                 }
                 i += PARTING_THREADS / SIDE;
             }
             thread::sync_threads();
         }
-        // Four adjacent numbers of a row each.
+        // Each thread writes four adjacent numbers of a row.
         let (in_tile, column) = (own / (SIDE / 4), x * SIDE + own % (SIDE / 4) * 4);
         let row = y * SIDE + in_tile;
         if row < rows && column < columns {
@@ -99,7 +100,7 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
             let mut i = 0;
             while i < 4 {
                 if i < count {
-                    // SAFETY: the tile has what was written before the barrier, the matrix the number.
+                    // SAFETY: the tile contains what was written before the barrier, the matrix contains the number.
                     let x = unsafe {
                         if M::IS_TRANSPOSED {
                             *tile.add((in_tile * (SIDE + 1) + own % (SIDE / 4) * 4) as usize + i)
@@ -127,11 +128,12 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
     }
 }
 
-/// The part of 11 bits, to nearest, and that of the rest. What is not finite has no rest.
+/// Splits a number into the part of 11 bits, rounded to nearest, and that of the rest. Numbers that are not finite have
+/// a rest of 0.
 #[inline(always)]
 fn parts_of(x: f32) -> (f32, f32) {
     if !x.is_finite() {
-        // The tensor cores cut bits by which a NaN may be one.
+        // The tensor cores truncate bits, which may be the only nonzero mantissa bits of a NaN.
         return (if x.is_nan() { f32::NAN } else { x }, 0.0);
     }
     let nearest = rounded(x);
@@ -139,19 +141,20 @@ fn parts_of(x: f32) -> (f32, f32) {
     (large, rounded(x - large))
 }
 
-/// `x` with 11 bits of mantissa, the leading one included: to nearest, ties away from zero.
+/// Rounds `x` to 11 bits of mantissa, including the leading one: to nearest, ties away from zero.
 #[inline(always)]
 fn rounded(x: f32) -> f32 {
     f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff)
 }
 
-/// `c = activation(scale * a * b + bias)`, for each product of a batch, of numbers in two parts.
+/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch, with operands in two parts.
 ///
 /// # Safety
 ///
-/// That of [`product`]; matrix i of `a` and of `b` are planes `2 * i` and `2 * i + 1` of their maps. The grid has one dimension, and a
-/// cluster for each `shared_by` tiles of each product. The `split_stages` of `sizes` are those of each block of a cluster but the
-/// last. `c` has the products where `rows` says, and overlaps neither `a` nor `b`; `bias` has n elements.
+/// As for [`product`]. Matrix i of `a` and of `b` is in planes `2 * i` and `2 * i + 1` of its map. The grid has one
+/// dimension, and one cluster per `shared_by` tiles of each matrix of the batch. `sizes.split_stages` is the number of
+/// stages of each block of a cluster except the last. `c` has the strides `rows`, and overlaps neither `a` nor `b`;
+/// `bias` has n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(
     a: &TensorMap<f32, 3>,
@@ -165,7 +168,7 @@ pub unsafe fn matmul_tf32x3(
 ) {
     let (place, batch) = TilePlace::of_cluster::<f32>(&sizes, [ROWS, COLUMNS], shared_by);
     let place = TilePlace { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
         product::<f32, f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, TwoParts, target);

@@ -1,12 +1,11 @@
-//! The end of a tile that a block has in registers: the sums of the parts of K are added, and finished, and the rows of C are
-//! stored.
+//! Epilogue of a tile in registers: reduces split-K parts, applies the epilogue, and stores the rows of C.
 //!
-//! A warp has 16 rows of the tile. It converts them to the type of C in shared memory, in rows of its own, and stores pieces of 16
-//! bytes that are adjacent in a row of C: no other warp has to wait. Where C does not begin at a multiple of 16 bytes, or ends in
-//! a piece, elements are stored.
+//! A warp has 16 rows of the tile. It stages them in its own rows of shared memory, converted to the type of C, and
+//! stores 16-byte pieces that are adjacent in a row of C. No other warp has to wait. Where C does not start at a
+//! multiple of 16 bytes, or ends within a piece, single elements are stored.
 //!
-//! Of a tile whose parts several blocks have summed, each finishes some columns. A block leaves its sums as its threads have them; the
-//! thread at the same place in the other block reads them.
+//! With split-K, each block finishes some columns of the tile. A block leaves its sums in the order of its threads; the
+//! corresponding thread of the other block reads them.
 
 use core::mem::transmute_copy;
 
@@ -18,39 +17,39 @@ use crate::epilogue::Finish;
 use crate::matmul::At;
 use crate::tiles::divide;
 
-/// The most tiles of 128 bytes of columns that a tile's sums take.
+/// Maximum number of tiles, with 128 bytes of columns each, for the sums of a tile.
 pub(crate) const SUM_TILES: usize = 8;
-/// Pieces of 16 bytes that a thread reads at a time.
+/// Number of 16-byte pieces that a thread reads at a time.
 const PIECES: usize = 4;
 
-/// Where the rows of a tile go, and what becomes of the sums before.
+/// Output tile and its epilogue.
 #[derive(Clone, Copy)]
 pub struct Target<'a, C> {
-    /// The first element of the row of C that is the tile's first.
+    /// Pointer to the row of C that is the tile's first.
     pub to: *mut C,
-    /// From one row of C to the next, in elements.
+    /// Row stride of C, in elements.
     pub pitch: u64,
-    /// Rows of C from the tile's first on.
+    /// Rows of C from the tile's first row on.
     pub rows: u32,
-    /// The column of C that is the tile's first.
+    /// Column of C that is the tile's first.
     pub column: u32,
     /// Columns of C.
     pub n: u32,
-    /// A number for each column.
+    /// Bias: one element per column.
     pub bias: Option<&'a [C]>,
-    /// What becomes of the sums.
+    /// Epilogue of the sums.
     pub finish: Finish,
 }
 
-/// Sums of 16 columns of a warp's rows, as an accumulator has them.
+/// Sums of 16 columns of a warp's rows, in accumulator order.
 type Eight = [f32; 8];
 
-/// Finishes and stores the sums of a warp, of all columns of 16 rows from `row` on.
+/// Finishes and stores the sums of a warp, for all columns of 16 rows from `row` on.
 ///
 /// # Safety
 ///
-/// `sums` are `COLUMNS / 2`, the same rows in all threads of the warp. The warp alone uses these rows of `tiles`, and `target` has
-/// the rows and columns, which no other thread writes; its bias has n elements.
+/// `sums` has `COLUMNS / 2` elements, of the same rows in all threads of the warp. Only this warp uses these rows of
+/// `tiles`. `target` has the rows and columns, which no other thread writes; its bias has n elements.
 #[inline(always)]
 pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -60,7 +59,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
 ) where
     C: Output<f32> + Into<f32>,
 {
-    // Whether there is anything to finish is asked once.
+    // The test for the identity epilogue is hoisted out of the loop.
     macro_rules! put_all {
         (|$eight:ident, $column:ident| $finished:expr) => {{
             let mut block = 0;
@@ -68,7 +67,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
                 let $eight: Eight = core::array::from_fn(|i| sums[8 * block + i]);
                 let $column = 16 * block as u32;
                 let finished = $finished;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { put(tiles, row, $column / 16, finished) };
                 block += 1;
             }
@@ -79,15 +78,15 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     } else {
         put_all!(|eight, column| target.finish(eight, column));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
 }
 
-/// Leaves the sums of a thread, the one with number `thread` of those that multiply, for those of other blocks.
+/// Leaves the sums of a consumer thread, with index `thread`, for the corresponding threads of other blocks.
 ///
 /// # Safety
 ///
-/// `sums` are `COLUMNS / 2`, and nothing else uses the tiles.
+/// `sums` has `COLUMNS / 2` elements, and nothing else uses the tiles.
 #[inline(always)]
 pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     left: SharedTiles<f32, ROWS, SUM_TILES>,
@@ -98,26 +97,28 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     while four < COLUMNS / 8 {
         let bits = core::array::from_fn(|i| sums[4 * four + i].to_bits());
         let (tile, row, chunk) = place::<ROWS>(thread, four as u32);
-        // SAFETY: there is a tile for each four fours of sums; the rest is the caller's promise.
+        // SAFETY: there is one tile per four fours of sums; the caller guarantees the rest.
         unsafe { left.at_index(tile).store_chunk(row, chunk, bits) };
         four += 1;
     }
 }
 
-/// Where in the tiles a thread leaves its sums from `4 * four` on: the tile, its row, and the chunk in it. Threads of successive numbers
-/// have successive chunks.
+/// Location in the tiles of a thread's sums from `4 * four` on: the tile, its row, and the chunk in it. Consecutive
+/// threads have consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
 }
 
-/// Adds the sums that `PARTS` blocks have left, of the columns that the calling one has of them, `ITEMS` times 16 at a time, and
-/// finishes and stores these, of 16 rows from `row` on. Arrives at the barrier of the cluster once nothing left is read any more.
+/// Split-K reduction: adds the sums that `PARTS` blocks have left for the calling block's share of the columns, `ITEMS`
+/// times 16 columns at a time. Then it finishes and stores them, for 16 rows from `row` on. It arrives at the cluster
+/// barrier once it has read all sums.
 ///
 /// # Safety
 ///
-/// That of [`store_own`], where other blocks store the other columns. The blocks of the ranks `which`, `which + shared_by` and so on
-/// have left their sums in `left`, which does not overlap `staged`, and none ends or writes there before all have arrived.
+/// As for [`store_own`], except that other blocks store the other columns. The blocks of the ranks `which`, `which +
+/// shared_by` and so on have left their sums in `left`, which does not overlap `staged`. No block exits or writes there
+/// before all have arrived.
 #[inline(always)]
 pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS: usize, const ITEMS: usize>(
     (left, staged): (SharedTiles<f32, ROWS, SUM_TILES>, SharedTiles<C, ROWS, SUM_TILES>),
@@ -139,7 +140,7 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
         let mut all = [[[[0u32; 4]; 2]; PARTS]; ITEMS];
         let mut item = 0;
         while item < ITEMS {
-            // Where the blocks have unequal shares of the columns, a smaller share reads its last 16 columns twice.
+            // If the blocks have unequal shares of the columns, a smaller share reads its last 16 columns twice.
             let block = first + (round * ITEMS + item) as u32;
             let block = if is_even { block } else { block.min(end - 1) };
             let mut part = 0;
@@ -173,7 +174,7 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
             });
             let eight = if is_plain { eight } else { target.finish(eight, 16 * (first + block)) };
             if is_even || first + block < end {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { put(staged, row, block, eight) };
             }
             item += 1;
@@ -181,15 +182,16 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
         round += 1;
     }
     let columns = if is_even { const { (COLUMNS / PARTS) as u32 } } else { 16 * (end - first) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
 }
 
-/// Converts the sums of 16 columns of a warp's 16 rows from `row` on, those of `block` of the columns that the calling block stores.
+/// Converts and stages the sums of 16 columns of a warp's 16 rows from `row` on; `block` is the index among the columns
+/// that the calling block stores.
 ///
 /// # Safety
 ///
-/// That of [`store_own`].
+/// As for [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -198,15 +200,15 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     eight: Eight,
 ) {
     let in_tile = SharedTile::<C, ROWS>::COLUMNS / 16;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores what the warp has converted, of these columns of the tile: the first, and how many, a multiple of 16.
+/// Stores the staged columns of the warp: the first column of the tile, and the count, a multiple of 16.
 ///
 /// # Safety
 ///
-/// That of [`store_own`].
+/// As for [`store_own`].
 #[inline(always)]
 unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -214,7 +216,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     (first, columns): (u32, u32),
     target: &Target<'_, C>,
 ) {
-    // The pieces of other threads.
+    // The pieces were written by other threads of the warp.
     warp::sync_warp(!0);
     let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
     let in_row = columns / in_piece;
@@ -225,7 +227,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
         while i < PIECES {
             let (down, piece) = divide(at + 32 * i as u32, in_row);
             if at + 32 * (i as u32) < 16 * in_row {
-                // SAFETY: there is a tile for each eight pieces of a row, which the warp has written.
+                // SAFETY: there is one tile per eight pieces of a row, which the warp has written.
                 pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
             }
             i += 1;
@@ -245,13 +247,13 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
 }
 
 impl<C: KernelType + Into<f32>> Target<'_, C> {
-    /// Whether sums are stored as they are.
+    /// Returns whether sums are stored unchanged.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         self.bias.is_none() && self.finish.is_plain()
     }
 
-    /// Finishes the sums of a thread in 16 rows and the 16 columns from `column` of the tile on.
+    /// Applies the epilogue to the sums of a thread in 16 rows and the 16 columns from `column` of the tile on.
     #[inline(always)]
     fn finish(&self, mut eight: Eight, column: u32) -> Eight {
         let column = self.column + column + warp::lane_id() % 4 * 2;
@@ -259,7 +261,7 @@ impl<C: KernelType + Into<f32>> Target<'_, C> {
         eight
     }
 
-    /// Stores a piece of a row of the tile that begins at a column of C, as far as it is in C.
+    /// Stores a piece of a row of the tile that starts at a column of C, as far as it is inside C.
     ///
     /// # Safety
     ///
@@ -268,7 +270,7 @@ impl<C: KernelType + Into<f32>> Target<'_, C> {
     unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
         let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;
         let count = (self.n - column) as usize;
-        // SAFETY: a piece has as many bytes as the elements; the rest is the caller's promise.
+        // SAFETY: a piece has the size of the elements; the caller guarantees the rest.
         unsafe {
             if size_of::<C>() == 2 {
                 store_run::<C, 8>(self.to, first, count.min(8), transmute_copy(&piece));

@@ -1,10 +1,11 @@
-//! [`Tiles`]: the order in which tiles of products are worked on.
+//! [`Tiles`]: the rasterization order of GEMM tiles.
 
 use core::num::NonZeroU32;
 
 use crate::matmul::{BAND, Sizes};
 
-/// The tiles of all products: product by product, in each bands of [`BAND`] columns of tiles, row by row.
+/// Tiles of a batch in raster order: matrix by matrix, within each in groups of [`BAND`] tile columns, within each
+/// group row by row.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,
@@ -12,14 +13,14 @@ pub(crate) struct Tiles {
     batches: u32,
 }
 
-/// A tile of C.
+/// Tile of C.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// The product.
+    /// Index in the batch.
     pub batch: u32,
-    /// The row of tiles.
+    /// Tile row.
     pub row: u32,
-    /// The column of tiles.
+    /// Tile column.
     pub column: u32,
 }
 
@@ -35,21 +36,21 @@ impl Tiles {
         self.rows.wrapping_mul(self.columns).wrapping_mul(self.batches)
     }
 
-    /// Tile `number`, below the count.
+    /// Tile with index `number`, which is below the count.
     #[inline(always)]
     pub fn at(self, number: u32) -> Tile {
         let (batch, number) = divide(number, self.rows.wrapping_mul(self.columns));
         let (band, in_band) = divide(number, self.rows.wrapping_mul(BAND));
-        // The last band may be narrower.
+        // The last raster group may be narrower.
         let (row, column) = divide(in_band, BAND.min(self.columns - band * BAND));
         Tile { batch, row, column: band * BAND + column }
     }
 }
 
-/// `a / b` and `a % b`, for a `b` that is not 0, without a check: a panic would be a call.
+/// Returns `a / b` and `a % b`, for a `b` that is not 0, without a check: a panic would be a call.
 #[inline(always)]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {
-    // SAFETY: the least is 1, which is what 0 becomes.
+    // SAFETY: the value is at least 1, since 0 is replaced by 1.
     let b = unsafe { NonZeroU32::new_unchecked(b.max(1)) };
     (a / b, a % b)
 }

@@ -1,4 +1,4 @@
-//! Attention of small heads of every size, type and layout, against a reference in `f64`, from poisoned outputs.
+//! Tests attention of small heads for every size, type and layout, against an `f64` reference, with poisoned outputs.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -9,17 +9,17 @@ use warpsmith_tensor::{
 use crate::number::Number;
 use crate::under_test;
 
-/// What attends to what.
+/// Problem of one test.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub dim: usize,
-    /// Of q, and of k and v.
+    /// Number of heads of q, and of k and v.
     pub heads: [usize; 2],
-    /// Rows of q and of k of each sequence.
+    /// Rows of q and of k per sequence.
     pub lengths: Vec<[usize; 2]>,
-    /// Whether the lengths are offsets on the device.
+    /// True if the lengths are passed as offsets on the device.
     pub is_packed: bool,
-    /// Whether heads lie one after the other.
+    /// True if heads are stored consecutively.
     pub is_by_head: bool,
     pub is_causal: bool,
     pub scale: Option<f32>,
@@ -47,7 +47,7 @@ impl Case {
         Self { heads, ..self }
     }
 
-    /// Planes, and rows of each: of q or of k.
+    /// Number of planes, and rows per plane, of q or of k.
     pub fn planes(&self, which: usize) -> [usize; 2] {
         match self.is_packed {
             true => [1, self.lengths.iter().map(|lengths| lengths[which]).sum()],
@@ -63,12 +63,12 @@ impl Case {
         std::iter::once(0).chain(ends).collect()
     }
 
-    /// Elements of q or out, or of k or v.
+    /// Number of elements of q or out, or of k or v.
     pub fn len(&self, which: usize) -> usize {
         self.planes(which).iter().product::<usize>() * self.heads[which] * self.dim
     }
 
-    /// Where row `row` of a head of a sequence begins, in q or out, or in k or v.
+    /// Offset of row `row` of a head of a sequence, in q or out, or in k or v.
     pub fn at(&self, which: usize, sequence: usize, head: usize, row: usize) -> usize {
         let [_, rows] = self.planes(which);
         let (plane, row) = match self.is_packed {
@@ -107,21 +107,21 @@ impl Case {
         .unwrap()
     }
 
-    /// The rows that a row of q attends to.
+    /// Number of rows that a row of q attends to.
     pub fn attended(&self, sequence: usize, row: usize) -> usize {
         let [q, k] = self.lengths[sequence];
         if self.is_causal { (row + 1 + k).saturating_sub(q).min(k) } else { k }
     }
 }
 
-/// q, k and v on the host.
+/// Host data of q, k and v.
 pub struct Data<T> {
     pub q: Vec<T>,
     pub k: Vec<T>,
     pub v: Vec<T>,
 }
 
-/// The precision of the types of heads.
+/// Precision of the element types of heads.
 pub trait Precise: HeadElement + Number + Element<Output = Self> {
     const PRECISION: f64;
 }
@@ -141,7 +141,7 @@ impl<T: Precise> Data<T> {
         Self { q: numbers(case.len(0), 3.0), k: numbers(case.len(1), 1.0), v: numbers(case.len(1), 1.0) }
     }
 
-    /// `out` and the sums' logarithms, by the device.
+    /// Computes `out` and the log-sum-exp on the device.
     pub fn attend(&self, stream: &Stream, case: &Case) -> (Vec<T>, Vec<f32>) {
         let on = |numbers: &[T]| DeviceBuffer::from_host(stream, numbers).unwrap();
         let (q, k, v) = (on(&self.q), on(&self.k), on(&self.v));
@@ -160,7 +160,7 @@ impl<T: Precise> Data<T> {
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
 
-    /// A row of `out`, with the mean of the absolute values, and the logarithm of the sum.
+    /// Expected row of `out` with the mean of the absolute values, and the log-sum-exp.
     fn expected(&self, case: &Case, sequence: usize, head: usize, row: usize) -> (Vec<[f64; 2]>, f64) {
         let kv_head = head / (case.heads[0] / case.heads[1]);
         let dim = case.dim;
@@ -186,7 +186,7 @@ impl<T: Precise> Data<T> {
         (out, greatest + sum.ln())
     }
 
-    /// Fails if a row of a sequence is wrong.
+    /// Fails if a row of a sequence is incorrect.
     pub fn check(
         &self,
         case: &Case,
@@ -218,7 +218,7 @@ impl<T: Precise> Data<T> {
 }
 
 impl Case {
-    /// Sequence, head and row of all rows.
+    /// Returns the sequence, head and row of all rows.
     fn all_rows(&self) -> impl Iterator<Item = [usize; 3]> + '_ {
         self.lengths.iter().enumerate().flat_map(move |(sequence, lengths)| {
             (0..self.heads[0]).flat_map(move |head| (0..lengths[0]).map(move |row| [sequence, head, row]))
@@ -290,7 +290,7 @@ fn sequences_of_their_own_lengths_are_attended() {
         };
         is_right::<bf16>(&case);
     }
-    // More than a warp looks at once.
+    // More sequences than a warp examines at once.
     let lengths = (0..70).map(|i| [i % 3, (i * 5) % 7]).collect();
     is_right::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
     let lengths = vec![[20, 20], [150, 150]];
@@ -317,7 +317,7 @@ fn rows_that_attend_to_nothing_are_zero() {
     }
 }
 
-/// What follows a sequence in the same tile is another's, or not there: its NaN must not get in.
+/// The rows after a sequence in the same tile belong to another one, or do not exist: their NaN must not leak in.
 #[test]
 fn nan_stays_in_its_sequence() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -339,7 +339,8 @@ fn infinite_scores_are_as_in_softmax() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let case = Case::new(64, [2, 140]);
     let mut data = Data::<bf16>::random(&case, 3);
-    // The first row has one score of -inf, which counts for nothing, the second one of inf, which leaves inf - inf.
+    // The first row has one score of -inf, which does not contribute; the second has one of inf, which leads to inf -
+    // inf.
     data.q.fill(bf16::ONE);
     data.q[64..].fill(bf16::NEG_ONE);
     data.k[..64].fill(bf16::NEG_INFINITY);
@@ -351,16 +352,16 @@ fn infinite_scores_are_as_in_softmax() {
     assert!(out[64..].iter().all(|x| x.is_nan()));
 }
 
-/// Offsets are read on the device alone: what they say wrongly must not reach outside of the buffers.
+/// Offsets are read only on the device: invalid offsets must not cause accesses outside the buffers.
 #[test]
 fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let rows = 150;
     let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
     for (q, k, written) in [
-        // Beyond the end: as many as there are.
+        // Beyond the end: clamped to the existing rows.
         ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150),
-        // Descending: the second is empty.
+        // Descending: the second sequence is empty.
         ([100, 140, 20], [0, 30, 3], 100..140),
         ([u32::MAX, 0, 7], [5, 6, 7], 0..0),
     ] {
@@ -382,7 +383,7 @@ fn wrong_offsets_reach_no_other_memory() {
 #[test]
 fn parts_of_one_buffer_are_attended() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    // Each token has two heads of q, one of k and one of v, and room for one more.
+    // Each token has two heads of q, one of k and one of v, and space for one more.
     let case = Case::new(64, [100, 100]).heads([2, 1]).causal();
     let data = Data::<f16>::random(&case, 4);
     let mut tokens = vec![f16::NAN; 100 * 5 * 64];

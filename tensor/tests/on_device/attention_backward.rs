@@ -1,4 +1,5 @@
-//! Gradients of attention of small heads of every size, type and layout, against a reference in `f64`, from poisoned outputs.
+//! Tests attention gradients of small heads for every size, type and layout, against an `f64` reference, with poisoned
+//! outputs.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -10,7 +11,7 @@ use warpsmith_tensor::{
 use crate::attention::{Case, Data, Precise};
 use crate::under_test;
 
-/// The gradient of `out`, and what the device made of it: those of q, k and v.
+/// Gradient of `out`, and the gradients of q, k and v from the device.
 pub struct Backward<T> {
     pub dout: Vec<T>,
     pub gradients: [Vec<T>; 3],
@@ -52,7 +53,7 @@ impl<T: Precise + GradientElement> Backward<T> {
         Self { dout, gradients: [dq, dk, dv].map(|gradient| gradient.to_host().unwrap()) }
     }
 
-    /// Fails if a gradient of a sequence is wrong.
+    /// Fails if a gradient of a sequence is incorrect.
     pub fn check(&self, case: &Case, data: &Data<T>, sequences: impl IntoIterator<Item = usize>) {
         let (dim, group) = (case.dim, case.heads[0] / case.heads[1]);
         let scale = case.scale.map_or(1.0 / (dim as f64).sqrt(), f64::from);
@@ -65,7 +66,7 @@ impl<T: Precise + GradientElement> Backward<T> {
                 };
                 let k: Vec<_> = (0..keys).map(|key| row_of(&data.k, k_at(key))).collect();
                 let v: Vec<_> = (0..keys).map(|key| row_of(&data.v, k_at(key))).collect();
-                // Each with what its error is a part of.
+                // Each gradient has the magnitude that its error is relative to.
                 let mut dk = vec![vec![[0.0; 2]; dim]; keys];
                 let mut dv = vec![vec![[0.0; 2]; dim]; keys];
                 for head in kv_head * group..(kv_head + 1) * group {
@@ -196,7 +197,7 @@ fn gradients_have_the_scale() {
     }
 }
 
-/// Those of rows that attend to nothing, and of rows that none attends to.
+/// Tests gradients of rows that attend to no rows, and of rows that no row attends to.
 #[test]
 fn gradients_of_nothing_are_zero() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -210,7 +211,7 @@ fn gradients_of_nothing_are_zero() {
     }
 }
 
-/// What follows a sequence in the same tile is another's: its NaN must not get in.
+/// The rows after a sequence in the same tile belong to another one: their NaN must not leak in.
 #[test]
 fn nan_of_a_sequence_reaches_no_gradient_of_another() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -230,8 +231,8 @@ fn nan_of_a_sequence_reaches_no_gradient_of_another() {
     }
 }
 
-/// Offsets are read on the device alone: what they say wrongly must not reach outside of the buffers, and rows that belong to no
-/// sequence keep what they hold.
+/// Offsets are read only on the device: invalid offsets must not cause accesses outside the buffers. Rows that belong
+/// to no sequence are unchanged.
 #[test]
 fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();

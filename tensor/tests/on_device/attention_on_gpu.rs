@@ -1,4 +1,4 @@
-//! Attention of long sequences.
+//! Tests attention of long sequences.
 
 mod on_gpu {
     use half::{bf16, f16};
@@ -8,7 +8,7 @@ mod on_gpu {
     use crate::attention_backward::Backward;
     use crate::under_test;
 
-    /// Samples of the rows are right, and each repetition gives the same bits.
+    /// Checks that sampled rows are correct, and that each repetition is bit-identical.
     fn is_right<T: Precise>(case: &Case, repetitions: usize) {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let data = Data::<T>::random(case, 1);
@@ -81,7 +81,7 @@ mod on_gpu {
             let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) }.heads([4, 2]).causal();
             let data = Data::<f16>::random(&case, 2);
             Backward::run(&stream, &case, &data).check(&case, &data, 0..4);
-            // Many blocks at a time.
+            // Many concurrent blocks.
             let case =
                 Case { lengths: vec![[2049, 2049]; 4], ..Case::new(dim, [1, 1]) }.heads([8, 4]).causal();
             let data = Data::<bf16>::random(&case, 3);

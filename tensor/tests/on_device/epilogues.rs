@@ -1,4 +1,4 @@
-//! Scales, biases and activations in the kernels of products, and batches.
+//! Tests scales, biases and activations of the GEMM kernels, and batches.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -7,7 +7,7 @@ use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, TensorErro
 use crate::number::{Number, Stored, random, random_integers};
 use crate::under_test;
 
-/// What an epilogue makes of a sum.
+/// Reference epilogue of a sum.
 fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f64, bias: f64) -> f64 {
     let x = f64::from(epilogue.scale) * sum + bias;
     match epilogue.activation {
@@ -19,7 +19,7 @@ fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f6
     }
 }
 
-/// All epilogues of a type: a bound of the error is `precision` of the result, and `1e-5` of the sum.
+/// Tests all epilogues of a type. The error bound is `precision` of the result plus `1e-5` of the sum.
 fn fused<T: Number<Sum = f32>>(b_transposed: bool, precision: f64)
 where
     T::Output: Number<Output = T::Output> + Copy,
@@ -62,7 +62,7 @@ fn epilogues_are_within_rounding() {
     fused::<F8E4M3>(true, 1.0 / 256.0);
 }
 
-/// Without columns of `a` the sums are zero, for which there is a bias: in all layouts, with rows and without.
+/// With k = 0 the sums are zero and only the bias remains: in all layouts, with and without rows.
 #[test]
 fn sums_of_nothing_have_a_bias() {
     fn of<T: Number<Sum = f32>>(b_transposed: bool, a_transposed: bool)
@@ -123,7 +123,7 @@ fn a_bias_of_another_length_is_named() {
     assert!(error.to_string().contains("the bias has 7 elements and c 8 columns"), "{error}");
 }
 
-/// Batches, in which `a` or `b` may be one for all, with gaps between the matrices of `c`, which are kept.
+/// Tests batches in which `a` or `b` may be broadcast. Gaps between the matrices of `c` must be unchanged.
 fn batched<T: Number>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k, planes] = [67, 48, 80, 3];
@@ -186,7 +186,7 @@ fn batches_of_other_lengths_are_named() {
     assert!(text.contains("a is 2 matrices of 8 x 8, b is 4 matrices of 8 x 8, c is 3 matrices"), "{text}");
 }
 
-/// It compiles for types of `f32` sums alone.
+/// Compiles only for types with `f32` sums.
 const _: fn() = || {
     fn has_epilogues<T: Element<Sum = f32>>() {}
     has_epilogues::<F8E4M3>();

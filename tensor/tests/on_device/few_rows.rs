@@ -1,4 +1,4 @@
-//! Products of few rows, and by weights of 4 bits.
+//! Tests skinny GEMM, and weight-only int4 GEMM.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -9,7 +9,7 @@ use warpsmith_tensor::{
 use crate::number::{Number, Stored, random, random_integers};
 use crate::under_test;
 
-/// m, n, k: groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and their last parts.
+/// m, n, k: groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and partial steps.
 const SHAPES: [[usize; 3]; 12] = [
     [1, 1, 1],
     [1, 16, 64],
@@ -21,16 +21,16 @@ const SHAPES: [[usize; 3]; 12] = [
     [16, 40, 511],
     [3, 64, 1029],
     [5, 100, 513],
-    // Enough columns for tiles of 32 on a device of few multiprocessors.
+    // Enough columns for tiles of 32 on a device with few SMs.
     [8, 1000, 72],
     [16, 1001, 71],
 ];
 
-/// Rows of `a` and `b` begin at multiples of 16 bytes, those of `c` anywhere; what is between is kept.
+/// Rows of `a` and `b` start at multiples of 16 bytes, those of `c` are unaligned; gaps must be unchanged.
 fn exact<T: Number<Output = T> + Element4>([m, n, k]: [usize; 3], planes: usize) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (pitch, c_pitch) = (k.next_multiple_of(8) + 8, n + 3);
-    // NaN between the rows must not come into the sums.
+    // NaN between the rows must not leak into the sums.
     let padded = |seed: u64, rows: usize| {
         let numbers = random_integers::<T>(seed, rows * k);
         let mut stored = vec![T::POISON; rows * pitch];
@@ -95,7 +95,7 @@ fn few_rows_with_epilogues_are_within_rounding() {
     }
 }
 
-/// Weights of 4 bits on the device, and their numbers, column by column.
+/// Packed int4 weights on the device, and their values, column by column.
 struct Coded<T: Number> {
     codes: DeviceBuffer<u8>,
     scales: DeviceBuffer<T>,
@@ -151,7 +151,7 @@ fn products_by_4_bit_weights_are_exact() {
             exact_4bit::<f16>(shape, has_zeros);
         }
     }
-    // More rows than a block multiplies.
+    // More rows than a block multiplies at once.
     exact_4bit::<bf16>([35, 20, 256], true);
 }
 

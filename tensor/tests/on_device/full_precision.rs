@@ -1,4 +1,4 @@
-//! Products of `f32` in full precision, without tensor cores and by three products of TF32: every layout, anywhere in memory.
+//! Tests full-precision `f32` GEMM, without tensor cores and by 3xTF32, in every layout and alignment.
 
 use warpsmith_runtime::{DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{Activation, Epilogue, Matrix, MatrixMut, TensorError, matmul_f32, matmul_tf32x3};
@@ -25,7 +25,7 @@ const SHAPES: [[usize; 3]; 10] = [
     [128, 256, 64],
 ];
 
-/// A product whose rows have `gap` elements between them and begin `offset` elements into a buffer.
+/// Problem of one test: rows have gaps of `gap` elements and start `offset` elements into a buffer.
 #[derive(Clone, Copy)]
 struct Case {
     shape: [usize; 3],
@@ -39,7 +39,7 @@ fn exact(case: Case) {
     BOTH.into_iter().for_each(|multiply| exact_by(multiply, case));
 }
 
-/// Integers, so that sums are exact; what is between rows is NaN.
+/// Tests integers, so that sums are exact; gaps between rows are NaN.
 fn exact_by(multiply: Multiply, Case { shape: [m, n, k], are_transposed, planes, offset, gap }: Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let mut random = fastrand::Rng::with_seed(11);
@@ -141,7 +141,7 @@ fn sums_have_the_precision_of_f32() {
     }
 }
 
-/// A product of two numbers alone: what three products leave out is below 2^-21 of it.
+/// A single product of two numbers: the error of 3xTF32 is below 2^-21 of it.
 #[test]
 fn parts_have_all_bits_but_few() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -176,11 +176,11 @@ fn parts_have_all_bits_but_few() {
     }
 }
 
-/// What it is multiplied by has second parts.
+/// The other factor has a low part.
 #[test]
 fn what_is_no_number_stays_none() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    // Of the last the tensor cores would cut the bits that make it one.
+    // The tensor cores would truncate the bits that make the last one a NaN.
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(0x7f80_0001)] {
         let mut numbers = [1.0; 64];
         numbers[9] = special;

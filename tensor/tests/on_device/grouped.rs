@@ -1,4 +1,4 @@
-//! Products of groups of rows, each by a matrix of its own, from poisoned outputs.
+//! Tests grouped GEMM with poisoned outputs.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -7,7 +7,7 @@ use warpsmith_tensor::{Activation, Epilogue, GroupedElement, Matrix, TensorError
 use crate::number::{Number, Stored, random_integers};
 use crate::under_test;
 
-/// Where groups of rows begin and end, by what the offsets say: as the documentation has it.
+/// Row ranges of the groups for these offsets, as the documentation defines them.
 fn groups(offsets: &[u32], m: usize) -> Vec<std::ops::Range<usize>> {
     let mut end = (offsets[0] as usize).min(m);
     let group = |offset: &u32| {
@@ -18,7 +18,7 @@ fn groups(offsets: &[u32], m: usize) -> Vec<std::ops::Range<usize>> {
     offsets[1..].iter().map(group).collect()
 }
 
-/// Integers, with a bias for each group, into rows with gaps.
+/// Tests integers, with a bias per group, into rows with gaps.
 fn exact<T>(offsets: &[u32], [m, n, k]: [usize; 3], b_transposed: bool)
 where
     T: Number<Output = T> + GroupedElement,
@@ -82,7 +82,7 @@ fn rows_of_no_group_are_kept() {
     exact::<bf16>(&[3, 10, 10, 17], [20, 8, 8], true);
 }
 
-/// No row is in two groups, and none beyond the last is written.
+/// No row is in two groups, and no row after the last group is written.
 #[test]
 fn offsets_that_fall_or_are_beyond_the_rows_do_no_harm() {
     exact::<bf16>(&[5, 2, 9, 4, 1000], [16, 16, 8], true);

@@ -1,5 +1,5 @@
-//! Products on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there
-//! fails the tests.
+//! GEMM and attention tests on the device named by `WARPSMITH_TEST_DEVICE`, by default the emulated one. If the device
+//! does not exist, the tests fail.
 
 mod attention;
 mod attention_backward;

@@ -1,4 +1,5 @@
-//! Products of small matrices of every type and layout, against sums of integers and of `f64`, from poisoned outputs.
+//! Tests GEMM of small matrices for every type and layout, against sums of integers and of `f64`, with poisoned
+//! outputs.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice2, Stream};
@@ -23,10 +24,10 @@ const SHAPES: [[usize; 3]; 12] = [
     [512, 24, 264],
 ];
 
-/// The transposes of A and B that are read.
+/// Transpositions of A and B.
 const LAYOUTS: [[bool; 2]; 4] = [[false, true], [false, false], [true, true], [true, false]];
 
-/// The product of `a` (m x k) and `b` (k x n) on the device, each stored by rows or, where it says so, by columns.
+/// Computes `a` (m x k) times `b` (k x n) on the device; each is stored row-major or column-major.
 fn multiply<T: Number>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (on_a, on_b) = (a.on(&stream), b.on(&stream));
@@ -37,7 +38,7 @@ fn multiply<T: Number>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
     c.to_host().unwrap()
 }
 
-/// The product of rows and columns whose lengths and distances are multiples of 16 bytes.
+/// Tests rows and columns whose lengths and strides are multiples of 16 bytes.
 fn exact<T: Number>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
     for &[a_transposed, b_transposed] in layouts {
         for (seed, &[m, n, k]) in shapes.iter().enumerate() {
@@ -72,7 +73,7 @@ fn integers_are_exact_of_all_types() {
     exact::<i8>(&SHAPES[..9], &LAYOUTS[..1]);
 }
 
-/// K is ragged where both operands have columns of any length: A by columns, B by rows.
+/// K may have any length if it is not the contiguous dimension of either operand: column-major A, row-major B.
 #[test]
 fn any_k_is_exact_where_k_is_not_adjacent() {
     for k in [1, 7, 63, 65, 129] {
@@ -106,7 +107,7 @@ fn random_numbers_are_within_rounding() {
     within_rounding::<bf16>(1.0 / 256.0);
     within_rounding::<f16>(1.0 / 2048.0);
     within_rounding::<F8E4M3>(1.0 / 256.0);
-    // Each factor is cut to 10 bits of mantissa.
+    // Each factor is truncated to 10 bits of mantissa.
     within_rounding::<f32>(1e-6);
 }
 
@@ -147,7 +148,7 @@ fn padded_rows_are_multiplied_and_gaps_kept() {
     }
 }
 
-/// Rows of C that begin anywhere, behind other elements.
+/// Rows of C at any alignment, after other elements.
 #[test]
 fn a_product_of_16_bits_begins_anywhere() {
     let stream = Stream::new(&under_test::device()).unwrap();

@@ -1,4 +1,4 @@
-//! Products of large matrices.
+//! Tests GEMM of large matrices.
 
 mod on_gpu {
     use half::{bf16, f16};
@@ -11,7 +11,7 @@ mod on_gpu {
     use crate::number::{Number, Stored, random};
     use crate::under_test;
 
-    /// Samples of a product of random numbers are within rounding, and each repetition gives the same bits.
+    /// Checks that samples of a GEMM of random numbers are within rounding, and that each repetition is bit-identical.
     fn is_right<T: Number>(
         [m, n, k]: [usize; 3],
         [a_transposed, b_transposed]: [bool; 2],
@@ -85,14 +85,14 @@ mod on_gpu {
         }
     }
 
-    /// Places of a product to look at.
+    /// Sampled positions of the output.
     fn samples([m, n]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
         let mut random = fastrand::Rng::with_seed(3);
         let corners = [(0, 0), (m - 1, n - 1), (0, n - 1), (m - 1, 0)];
         corners.into_iter().chain((0..1000).map(move |_| (random.usize(..m), random.usize(..n))))
     }
 
-    /// Each gives the right sums, again and again.
+    /// Every schedule gives correct sums, in every repetition.
     #[test]
     #[ignore = "needs a GPU"]
     fn all_schedules_are_right_and_repeatable() {
@@ -172,7 +172,7 @@ mod on_gpu {
         }
     }
 
-    /// The root mean square error is at most twice that of the product without tensor cores.
+    /// The root mean square error is at most twice that of the GEMM without tensor cores.
     #[test]
     #[ignore = "needs a GPU"]
     fn three_products_of_tf32_are_nearly_as_exact_as_f32() {
@@ -231,7 +231,7 @@ mod on_gpu {
                     a.elements[row * k + l].value() * b.elements[column * k + l].value() * f64::from(scale)
                 };
                 let (expected, value) = ((0..k).map(product).sum::<f64>(), f64::from(c[row * n + column]));
-                // The sums of a block keep some 14 bits.
+                // The tensor cores add within a block with about 14 bits.
                 let allowed = expected.abs() / 256.0 + 1e-3 * (k as f64).sqrt() * 8.0;
                 assert!((value - expected).abs() <= allowed, "{row}, {column}: {value}, {expected}");
             }

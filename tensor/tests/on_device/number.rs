@@ -1,21 +1,21 @@
-//! Types of matrices by their numbers, and matrices by rows or columns with the products that are expected.
+//! Element types for tests, and row-major or column-major matrices with their expected products.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Element, F8E4M3, Matrix};
 
-/// A type of matrices.
+/// An element type of matrices.
 pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
     const POISON: Self::Output;
-    /// The part of the sum of absolute products that sums may be wrong by.
+    /// Maximum error of a sum, relative to the sum of absolute products.
     const SUM_PRECISION: f64;
-    /// The greatest of random numbers.
+    /// Largest magnitude of random numbers.
     const GREATEST: f32 = 1.0;
     fn of(number: f32) -> Self;
-    /// What is multiplied.
+    /// Value that the kernels multiply.
     fn value(self) -> f64;
     fn number_of(output: Self::Output) -> f64;
-    /// The output that is nearest, as a number.
+    /// Value of the nearest output.
     fn rounded(number: f64) -> f64;
 }
 
@@ -47,26 +47,26 @@ macro_rules! numbers {
 numbers! {
     bf16 -> bf16: bf16::NAN, 1e-5, 1.0, bf16::from_f32, f64::from, bf16::from_f64;
     f16 -> f16: f16::NAN, 1e-5, 1.0, f16::from_f32, f64::from, f16::from_f64;
-    // Cut to 10 bits of mantissa, which is what the product is compared with.
+    // Truncated to 10 bits of mantissa, as the product is.
     f32 -> f32: f32::NAN, 1e-5, 1.0, |x| x, |x| f64::from(f32::from_bits(x.to_bits() & !0x1fff)), |x| x as f32;
-    // The tensor cores keep some 14 bits of sums.
+    // The tensor cores add with about 14 bits.
     F8E4M3 -> bf16: bf16::NAN, 1e-3, 1.0, F8E4M3::from_f32, |x| f64::from(x.to_f32()), bf16::from_f64;
     i8 -> i32: i32::MIN, 0.0, 127.0, |x| x as i8, f64::from, |x| x as i32;
 }
 
-/// `len` integers from -2 to 2.
+/// Returns `len` integers from -2 to 2.
 pub fn random_integers<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of(random.i32(-2..=2) as f32)).collect()
 }
 
-/// `len` numbers from -1 to 1, of integers from -127 to 127.
+/// Returns `len` numbers from -1 to 1, made from integers from -127 to 127.
 pub fn random<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::GREATEST)).collect()
 }
 
-/// A matrix by rows, or by columns if it is transposed.
+/// A row-major matrix, or a column-major one if it is transposed.
 pub struct Stored<T> {
     pub rows: usize,
     pub columns: usize,
@@ -97,12 +97,12 @@ impl<T: Number> Stored<T> {
         self.elements[index].value()
     }
 
-    /// The element of the product with `b`.
+    /// Element of the product with `b`.
     pub fn dot(&self, b: &Self, row: usize, column: usize) -> f64 {
         (0..self.columns).map(|k| self.at(row, k) * b.at(k, column)).sum()
     }
 
-    /// The product with `b`, row by row, and that of the absolute values.
+    /// Product with `b` in row-major order, and the product of the absolute values.
     pub fn times(&self, b: &Self) -> Vec<(f64, f64)> {
         let n = b.columns;
         let b_rows: Vec<f64> = (0..b.rows).flat_map(|k| (0..n).map(move |column| b.at(k, column))).collect();

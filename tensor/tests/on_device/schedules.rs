@@ -1,4 +1,4 @@
-//! Products by schedules of one's own: parts of K, clusters.
+//! Tests GEMM with explicit schedules: split-K, clusters.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -9,7 +9,7 @@ use crate::under_test;
 
 const LARGE: [u32; 2] = [128, 256];
 
-/// Integers by parts, scaled, with a bias and ReLU, in padded rows of `c`.
+/// Tests split-K with integers, a scale, a bias and ReLU, into padded rows of `c`.
 fn exact<T: Number<Sum = f32>>(schedule: Schedule, b_transposed: bool, [m, n, k]: [usize; 3])
 where
     T::Output: Number<Output = T::Output>,

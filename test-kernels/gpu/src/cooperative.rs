@@ -1,10 +1,10 @@
-//! Kernels whose blocks wait for each other, and kernels whose launches overlap: for tests, benchmarks and the example
+//! Kernels with barriers between blocks, and kernels with overlapping launches: for tests, benchmarks and the example
 //! `cooperative`.
 //!
-//! | what | kernels |
+//! | topic | kernels |
 //! | --- | --- |
-//! | barrier of the grid | `grid_sync_rounds`, `grid_sync_chain`, `cooperative_sum`, `diffuse`; without: `partial_sum`, `diffuse_step` |
-//! | barrier of a cluster, distributed shared memory | `cluster_sync_rounds`, `cluster_sync_chain`, `cluster_histogram`; without: `global_histogram` |
+//! | grid barrier | `grid_sync_rounds`, `grid_sync_chain`, `cooperative_sum`, `diffuse`; without: `partial_sum`, `diffuse_step` |
+//! | cluster barrier, distributed shared memory | `cluster_sync_rounds`, `cluster_sync_chain`, `cluster_histogram`; without: `global_histogram` |
 //! | tiles and blocks | `tile_reduce`, `tile_scan`, `block_scan` |
 //! | dependent launches | `spin_dependent`, `empty_dependent`; not dependent: `spin_plain`, `empty` |
 
@@ -12,16 +12,16 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::{clock, cluster};
 
-/// The most threads in a block of [`cluster_sync_chain()`].
+/// Maximum threads per block of [`cluster_sync_chain()`].
 pub const CHAIN_BLOCK: usize = 256;
 
-/// Bins of [`cluster_histogram()`] and [`global_histogram()`]: too many for the shared memory of one block.
+/// Number of bins of [`cluster_histogram()`] and [`global_histogram()`]: too many for the shared memory of one block.
 pub const BINS: usize = 1 << 15;
 
-/// The most bins that a block of [`cluster_histogram()`] keeps: 4 blocks a cluster at least.
+/// Maximum bins per block of [`cluster_histogram()`]: a cluster needs at least 4 blocks.
 const BLOCK_BINS: usize = 1 << 13;
 
-/// The next value of a chain, from the value of a neighbour. Values differ between all rounds and threads.
+/// Next value of a chain, computed from a neighbour's value. Values differ between all rounds and threads.
 #[inline(always)]
 pub const fn chain_step(value: u32, round: u32) -> u32 {
     (value ^ round).wrapping_mul(0x9E37_79B1).rotate_left(7)
@@ -35,22 +35,22 @@ pub fn grid_sync_rounds(rounds: u32) {
     }
 }
 
-/// In each round every thread writes its value, waits for the grid, and takes [`chain_step`] of the value that the
-/// thread of the same index in the next block has written. The values begin as the threads' ranks and end in
-/// `out`.
+/// In each round every thread writes its value and waits for the grid. It then takes [`chain_step`] of the value that
+/// the thread with the same index in the next block has written. The values start as the threads' ranks, and the final
+/// values are written to `out`.
 ///
 /// # Safety
 ///
-/// `values` is valid for two elements for each thread of the launch, and nothing else uses it.
+/// `values` is valid for two elements per thread of the launch, and nothing else uses it.
 #[kernel(cooperative)]
 pub unsafe fn grid_sync_chain(rounds: u32, values: *mut u32, mut out: DisjointMut<u32>) {
     let (own, threads) = (grid::rank(), grid::threads());
     let next = (own + block::threads() as usize) % threads;
     let mut value = own as u32;
     for round in 0..rounds {
-        // Two sides in turn, so that one barrier a round is enough.
+        // Double buffering, so that one barrier per round is enough.
         let side = threads * (round as usize % 2);
-        // SAFETY: each thread writes its own element; what it reads has been written before the barrier, and is
+        // SAFETY: each thread writes its own element. The element that it reads was written before the barrier, and is
         // written again only after the next.
         unsafe {
             values.add(side + own).write(value);
@@ -64,15 +64,15 @@ pub unsafe fn grid_sync_chain(rounds: u32, values: *mut u32, mut out: DisjointMu
 }
 
 /// Writes the sum of `input` to `result`, in one cooperative launch: each block writes the sum of its share to
-/// `partials`, and the first block adds those up.
+/// `partials`, and the first block sums the partial sums.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, `partials` is valid for an element for each block, `result` for one, and nothing
+/// The launch is one-dimensional. `partials` is valid for one element per block and `result` for one element. Nothing
 /// else uses either until the launch ends.
 #[kernel(cooperative, launch_bounds(512, 1))]
 pub unsafe fn cooperative_sum(input: &[f32], partials: *mut f32, result: *mut f32) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { sum_share(input, partials) };
     grid::sync();
     if thread::block_idx_x() == 0 {
@@ -86,37 +86,37 @@ pub unsafe fn cooperative_sum(input: &[f32], partials: *mut f32, result: *mut f3
     }
 }
 
-/// Writes to `sums` the sum of each block's share of `input`. Launched once more, with one block over the sums, it has
-/// the sum of all, as [`cooperative_sum()`] has.
+/// Writes the sum of each block's share of `input` to `sums`. A second launch with one block over `sums` computes the
+/// total, as [`cooperative_sum()`] does.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, `sums` is valid for an element for each block, and nothing else uses it until the
-/// launch ends.
+/// The launch is one-dimensional, `sums` is valid for one element per block, and nothing else uses it until the launch
+/// ends.
 #[kernel(launch_bounds(512, 1))]
 pub unsafe fn partial_sum(input: &[f32], sums: *mut f32) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { sum_share(input, sums) };
 }
 
-/// The common part.
+/// Common part: writes the sum of a block's share.
 ///
 /// # Safety
 ///
-/// That of [`partial_sum()`].
+/// The conditions of [`partial_sum()`].
 #[inline(always)]
 unsafe fn sum_share(input: &[f32], sums: *mut f32) {
     let sum = sum_of(input, grid::rank(), grid::threads());
     if thread::thread_idx_x() == 0 {
-        // SAFETY: the element is this block's.
+        // SAFETY: the element belongs to this block.
         unsafe { sums.add(thread::block_idx_x() as usize).write(sum) };
     }
 }
 
-/// The sum of the block's threads' shares: every `step`-th element from `first` on.
+/// Sum of the shares of the block's threads: every `step`-th element from `first` on.
 #[inline(always)]
 fn sum_of(data: &[f32], first: usize, step: usize) -> f32 {
-    /// Loads in flight of a thread.
+    /// Loads in flight per thread.
     const AHEAD: usize = 8;
     let mut sums = [0.0; AHEAD];
     let mut i = first;
@@ -133,7 +133,7 @@ fn sum_of(data: &[f32], first: usize, step: usize) -> f32 {
     block::reduce(sums.iter().sum(), |a, b| a + b)
 }
 
-/// `rounds` steps of [`diffuse_step()`], from `a` to `b`, back to `a` and so on, in one cooperative launch.
+/// Runs `rounds` steps of [`diffuse_step()`], from `a` to `b`, back to `a` and so on, in one cooperative launch.
 ///
 /// # Safety
 ///
@@ -142,36 +142,36 @@ fn sum_of(data: &[f32], first: usize, step: usize) -> f32 {
 pub unsafe fn diffuse(rounds: u32, a: *mut f32, b: *mut f32, len: usize) {
     let (mut from, mut to) = (a, b);
     for _ in 0..rounds {
-        // SAFETY: no thread reads what another writes in the same round, and the barrier divides the rounds.
+        // SAFETY: no thread reads elements that another writes in the same round, and the barrier separates the rounds.
         unsafe { step(from, to, len) };
         grid::sync();
         (from, to) = (to, from);
     }
 }
 
-/// One step of heat flowing along a line: each element of `b` becomes the mean of three neighbours in `a`; the first
-/// and the last stay.
+/// One step of the heat equation on a line: each element of `b` becomes the mean of three neighbours in `a`; the first
+/// and the last element are kept.
 ///
 /// # Safety
 ///
 /// `a` and `b` are valid for `len` elements, do not overlap, and nothing else uses them until the launch ends.
 #[kernel]
 pub unsafe fn diffuse_step(a: *const f32, b: *mut f32, len: usize) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { step(a, b, len) };
 }
 
-/// The common body.
+/// Common body of the kernels.
 ///
 /// # Safety
 ///
-/// That of [`diffuse_step()`], of this step only.
+/// The conditions of [`diffuse_step()`], for this step only.
 #[inline(always)]
 unsafe fn step(from: *const f32, to: *mut f32, len: usize) {
     for i in thread::grid_stride(len) {
         let i = i.get();
-        // SAFETY: `i` is below `len`, its neighbours are looked at only where there are two, and no other thread
-        // writes element `i`.
+        // SAFETY: `i` is below `len`, its neighbours are read only if there are two, and no other thread writes element
+        // `i`.
         unsafe {
             let value = if i == 0 || i + 1 == len {
                 from.add(i).read()
@@ -191,20 +191,20 @@ pub fn cluster_sync_rounds(rounds: u32) {
     }
 }
 
-/// As [`grid_sync_chain()`], among the blocks of a cluster and through their shared memory: the neighbour is the thread
-/// of the same index in the cluster's next block.
+/// Like [`grid_sync_chain()`], but among the blocks of a cluster and through their shared memory: the neighbour is the
+/// thread with the same index in the cluster's next block.
 #[kernel(arch = 90, launch_bounds(256))]
 pub fn cluster_sync_chain(rounds: u32, mut out: DisjointMut<u32>) {
     let values = shared_array![u32; 2 * CHAIN_BLOCK];
     let own = thread::linear_in_block() as usize;
     let next = if cluster::block_rank() + 1 < cluster::blocks() { cluster::block_rank() + 1 } else { 0 };
     let mut value = grid::rank() as u32;
-    // No block touches another's memory before that one has begun.
+    // No block accesses another block's shared memory before that block has started.
     cluster::sync();
     for round in 0..rounds {
         let side = CHAIN_BLOCK * (round as usize % 2);
-        // SAFETY: `own` is below `CHAIN_BLOCK` by the launch bounds. Each thread writes its own element; what it reads
-        // has been written before the barrier, and is written again only after the next.
+        // SAFETY: `own` is below `CHAIN_BLOCK` by the launch bounds. Each thread writes its own element. The element
+        // that it reads was written before the barrier, and is written again only after the next.
         unsafe {
             values.add(side + own).write(value);
             cluster::sync();
@@ -214,17 +214,17 @@ pub fn cluster_sync_chain(rounds: u32, mut out: DisjointMut<u32>) {
     if let Some(out) = out.get_mut(thread::unique_index()) {
         *out = value;
     }
-    // Nor after that one has ended.
+    // No block ends while another block still accesses its shared memory.
     cluster::sync();
 }
 
-/// Adds to `bins` how often each number occurs in `data`, modulo [`BINS`]. Each cluster counts its share in the shared
-/// memory of its blocks, each of which keeps a part of the bins, and adds the counts to `bins` at the end.
+/// Adds the histogram of `data` modulo [`BINS`] to `bins`. The blocks of a cluster each keep a part of the bins in
+/// shared memory. The cluster counts its share there and adds the counts to `bins` at the end.
 ///
 /// # Panics
 ///
-/// If a cluster has fewer than 4 blocks or a number of blocks that is no power of two, or `bins` fewer than [`BINS`]
-/// elements.
+/// Panics if a cluster has fewer than 4 blocks, if its number of blocks is not a power of two, or if `bins` has fewer
+/// than [`BINS`] elements.
 #[kernel(arch = 90, launch_bounds(1024))]
 pub fn cluster_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     let counts = shared_array![u32; BLOCK_BINS];
@@ -234,15 +234,15 @@ pub fn cluster_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
     let mut i = own;
     while i < block_bins {
-        // SAFETY: a block keeps `BLOCK_BINS` counts at most, and each thread has its own.
+        // SAFETY: a block keeps at most `BLOCK_BINS` counts, and each thread has its own.
         unsafe { counts.add(i).write(0) };
         i += threads;
     }
     cluster::sync();
     for i in thread::grid_stride(data.len()) {
         let bin = data[i.get()] as usize % BINS;
-        // SAFETY: the rank is below the number of blocks, whose memory is there until the barrier below; all access is
-        // atomic.
+        // SAFETY: the rank is below the number of blocks, whose shared memory exists until the barrier below; all
+        // accesses are atomic.
         let count = unsafe {
             let count = cluster::map_shared(counts.add(bin % block_bins), (bin / block_bins) as u32);
             Atomic::<u32, scope::Device>::from_ptr(count)
@@ -259,11 +259,11 @@ pub fn cluster_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     }
 }
 
-/// The same by atomic operations on `bins` alone.
+/// Computes the same histogram with atomic operations on `bins` only.
 ///
 /// # Panics
 ///
-/// If `bins` has fewer than [`BINS`] elements.
+/// Panics if `bins` has fewer than [`BINS`] elements.
 #[kernel(launch_bounds(1024))]
 pub fn global_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     for i in thread::grid_stride(data.len()) {
@@ -271,8 +271,8 @@ pub fn global_histogram(data: &[u32], bins: &[Atomic<u32>]) {
     }
 }
 
-/// The sum of each tile of `N` neighbouring elements, in all of its elements. The launch has a thread for each element,
-/// and blocks of a multiple of `N` threads.
+/// Writes the sum of each tile of `N` neighbouring elements to all of its elements. The launch has one thread per
+/// element, and blocks of a multiple of `N` threads.
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 pub fn tile_reduce<const N: u32>(input: &[f32], mut out: DisjointMut<f32>) {
     let tile = Tile::<N>::current();
@@ -283,7 +283,7 @@ pub fn tile_reduce<const N: u32>(input: &[f32], mut out: DisjointMut<f32>) {
     }
 }
 
-/// The sums of the first, the first two, … elements of each tile of `N` neighbouring elements. The launch is as for
+/// Inclusive scan (prefix sums) of each tile of `N` neighbouring elements. The launch has the shape of
 /// [`tile_reduce()`].
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 pub fn tile_scan<const N: u32>(input: &[u32], mut out: DisjointMut<u32>) {
@@ -295,12 +295,12 @@ pub fn tile_scan<const N: u32>(input: &[u32], mut out: DisjointMut<u32>) {
     }
 }
 
-/// The sums of the first, the first two, … elements of each block's part of the input, and the sum of all of them in
-/// the block's element of `sums`. The launch has a thread for each element.
+/// Inclusive scan (prefix sums) of each block's part of the input; the sum of the part is written to the block's
+/// element of `sums`. The launch has one thread per element.
 ///
 /// # Safety
 ///
-/// `sums` is valid for an element for each block, and nothing else uses it until the launch ends.
+/// `sums` is valid for one element per block, and nothing else uses it until the launch ends.
 #[kernel]
 pub unsafe fn block_scan(input: &[u32], mut out: DisjointMut<u32>, sums: *mut u32) {
     let index = thread::unique_index();
@@ -311,19 +311,19 @@ pub unsafe fn block_scan(input: &[u32], mut out: DisjointMut<u32>, sums: *mut u3
         *out = scan;
     }
     if thread::linear_in_block() == 0 {
-        // SAFETY: the element is this block's.
+        // SAFETY: the element belongs to this block.
         unsafe { sums.add(block::linear_index()).write(sum) };
     }
 }
 
-/// Each thread of the first warp of each block waits for this many cycles of the clock; then each thread adds 1 to its
-/// element of `counters`.
+/// Each thread of the first warp of each block spins for this many clock cycles; then each thread adds 1 to its element
+/// of `counters`.
 #[kernel]
 pub fn spin_plain(cycles: u64, counters: DisjointMut<u32>) {
     spin(cycles, counters);
 }
 
-/// The same, and lets the next launch begin meanwhile.
+/// Does the same, and lets the next launch start meanwhile (programmatic dependent launch).
 #[kernel(dependent)]
 pub fn spin_dependent(cycles: u64, counters: DisjointMut<u32>) {
     grid::launch_dependents();
@@ -345,7 +345,7 @@ fn spin(cycles: u64, mut counters: DisjointMut<u32>) {
 #[kernel]
 pub fn empty() {}
 
-/// Does nothing, and lets the next launch begin meanwhile.
+/// Does nothing, and lets the next launch start meanwhile (programmatic dependent launch).
 #[kernel(dependent)]
 pub fn empty_dependent() {
     grid::launch_dependents();

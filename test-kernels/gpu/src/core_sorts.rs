@@ -1,9 +1,9 @@
-//! `core`'s sorts of small arrays, and reads whose distance is no constant: code that LLVM 22 compiles wrongly by its
+//! Sorts of small arrays by `core`, and reads with non-constant strides: code that LLVM 22 miscompiles in its
 //! straight-line strength reduction.
 
 use gpu_std::prelude::*;
 
-/// Each 32 bytes of `bytes`, and each 32 words of `words`, sorted by [`slice::sort_unstable`].
+/// Sorts each group of 32 bytes of `bytes`, and each group of 32 words of `words`, by [`slice::sort_unstable`].
 #[kernel(stack = 4096)]
 pub fn sort_arrays(mut bytes: DisjointMut<u8, Chunks<32>>, mut words: DisjointMut<i32, Chunks<32>>) {
     for i in thread::grid_stride(bytes.chunks()) {
@@ -19,7 +19,7 @@ pub fn sort_arrays(mut bytes: DisjointMut<u8, Chunks<32>>, mut words: DisjointMu
     }
 }
 
-/// For each of `starts` the elements of `x` at `start + 100`, which may wrap, and at `start`; 0 outside of `x`.
+/// For each of `starts`, reads the elements of `x` at `start + 100`, which may wrap, and at `start`; 0 outside of `x`.
 #[kernel]
 pub fn read_wrapped(x: &[u32], starts: &[i32], mut out: DisjointMut<u32, Chunks<2>>) {
     for i in thread::grid_stride(out.chunks()) {
@@ -30,10 +30,10 @@ pub fn read_wrapped(x: &[u32], starts: &[i32], mut out: DisjointMut<u32, Chunks<
     }
 }
 
-/// The elements of `x` at `start + 100`, which may wrap, and at `start`; 0 outside of `x`.
+/// Elements of `x` at `start + 100`, which may wrap, and at `start`; 0 outside of `x`.
 pub fn wrapped(x: &[u32], start: i32) -> [u32; 2] {
     let at = |index: i32| match index.unsigned_abs() < x.len() as u32 {
-        // The negative half of the indices counts from the middle.
+        // Negative indices count from the middle.
         true => *x.get((x.len() as isize / 2 + index as isize) as usize).unwrap_or(&0),
         false => 0,
     };

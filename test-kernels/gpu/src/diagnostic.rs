@@ -1,5 +1,5 @@
-//! Small kernels that fail or print on purpose: what the tests run to see that a panic,
-//! a wrong index, a deadlock or a line of output comes back as it should.
+//! Small kernels that fail or print on purpose. Tests run them to check that a panic, a wrong index, a deadlock or a
+//! line of output is reported correctly.
 
 use glam::Vec3;
 use gpu_std::atomic::{Atomic, Ordering};
@@ -21,13 +21,13 @@ pub fn diagnose_index(data: &[u32], index: usize, mut out: DisjointMut<u32>) {
     }
 }
 
-/// With blocks of more than one warp: the first half of every block waits at a barrier, the rest for a warp that
-/// never comes together. The emulated device reports which threads wait where; a GPU hangs or is undefined, so it is
-/// only run there.
+/// Deadlocks with blocks of more than one warp: the first half of every block waits at a barrier, and the rest waits
+/// for a warp that never converges. The emulated device reports which threads wait where. A GPU hangs or has undefined
+/// behaviour, so tests run it only on the emulated device.
 ///
 /// # Safety
 ///
-/// Not for a GPU.
+/// The kernel must not run on a GPU.
 #[kernel]
 pub unsafe fn diagnose_deadlock() {
     if thread::linear_in_block() < 16 {

@@ -1,8 +1,7 @@
-//! Kernels that launch kernels, and kernels that set a graph's conditions: what the tests and benchmarks of dynamic
-//! parallelism and of conditional nodes run.
+//! Kernels that launch kernels, and kernels that set the conditions of a graph: for tests and benchmarks of dynamic
+//! parallelism and of conditional nodes.
 //!
-//! Launches that fail are counted, not lost: `refused` has the number of them in element 0 and the `cudaError` of
-//! one of them in element 1.
+//! Failed launches are counted in `refused`: element 0 has their number, element 1 has the `cudaError` of one of them.
 
 use core::ptr::slice_from_raw_parts_mut;
 
@@ -20,7 +19,7 @@ fn note(launched: Result<(), LaunchError>, refused: &[Atomic<u32>]) {
     }
 }
 
-/// `row[i] = row[i] * factor + weights[i]`, by threads that take `ITEMS` elements at a time.
+/// Computes `row[i] = row[i] * factor + weights[i]`; each thread processes `ITEMS` elements at a time.
 #[kernel(consts(ITEMS = 1, 4))]
 pub fn refine_row<const ITEMS: usize>(
     factor: u32,
@@ -35,8 +34,8 @@ pub fn refine_row<const ITEMS: usize>(
     }
 }
 
-/// Launches [`refine_row()`] for each row of `rows` that begins with an odd number: one thread a row, a launch of its
-/// own for each. `rows` has `count` rows as long as `weights`.
+/// Launches [`refine_row()`] for each row of `rows` that starts with an odd number: one thread and one launch per row.
+/// `rows` has `count` rows as long as `weights`.
 ///
 /// # Safety
 ///
@@ -52,17 +51,17 @@ pub unsafe fn refine_odd_rows(
     for index in thread::grid_stride(count) {
         // SAFETY: the row is in range.
         let row = unsafe { rows.add(index.get() * weights.len()) };
-        // SAFETY: this thread alone uses the row before its child does.
+        // SAFETY: only this thread uses the row before its child does.
         if !weights.is_empty() && unsafe { row.read() } % 2 == 1 {
             let row = slice_from_raw_parts_mut(row, weights.len());
-            // SAFETY: the child has the row for itself; nothing writes the weights.
+            // SAFETY: the child has exclusive access to the row; nothing writes the weights.
             let launched = unsafe { dynamic::launch::<refine_row<4>>(2, 64, 0, (factor, weights, row)) };
             note(launched, refused);
         }
     }
 }
 
-/// Adds 1 to each element, by halving: a grid that has more than `least` elements launches itself for each half.
+/// Adds 1 to each element by recursive halving: a grid with more than `least` elements launches itself for each half.
 ///
 /// # Safety
 ///
@@ -71,7 +70,7 @@ pub unsafe fn refine_odd_rows(
 pub unsafe fn halve(data: *mut u32, len: usize, least: usize, refused: &[Atomic<u32>]) {
     if len <= least || len < 2 {
         for i in thread::grid_stride(len) {
-            // SAFETY: the index is in range, and no other thread has it.
+            // SAFETY: the index is in range, and no other thread uses it.
             unsafe { *data.add(i.get()) += 1 };
         }
     } else if thread::index_1d() == 0 {
@@ -94,13 +93,13 @@ pub fn go_deeper(levels: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
     if thread::index_1d() == 0 {
         ran[0].fetch_add(1, Ordering::Relaxed);
         if levels > 1 {
-            // SAFETY: all is atomic.
+            // SAFETY: all accesses are atomic.
             note(unsafe { dynamic::launch::<go_deeper>(1, 1, 0, (levels - 1, ran, refused)) }, refused);
         }
     }
 }
 
-/// Adds 1 to `ran[0]`, once for each block.
+/// Adds 1 to `ran[0]` once per block.
 #[kernel]
 pub fn count_blocks(ran: &[Atomic<u32>]) {
     if thread::linear_in_block() == 0 {
@@ -112,23 +111,23 @@ pub fn count_blocks(ran: &[Atomic<u32>]) {
 #[kernel]
 pub fn nothing() {}
 
-/// The first thread launches [`count_blocks()`] with one block, `launches` times.
+/// Launches [`count_blocks()`] with one block, `launches` times, from the first thread.
 #[kernel]
 pub fn count_launches(launches: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
     if thread::index_1d() == 0 {
         for _ in 0..launches {
-            // SAFETY: all is atomic.
+            // SAFETY: all accesses are atomic.
             note(unsafe { dynamic::launch::<count_blocks>(1, 32, 0, (ran,)) }, refused);
         }
     }
 }
 
-/// All threads together launch [`nothing()`] `launches` times, with one block of 32 threads: what a launch by a kernel
-/// costs.
+/// Launches [`nothing()`] `launches` times from all threads together, with one block of 32 threads: measures the cost
+/// of a launch from a kernel.
 ///
 /// # Panics
 ///
-/// If a launch is refused; a GPU takes [`MAX_PENDING`](dynamic::MAX_PENDING) at once.
+/// Panics if a launch is refused; a GPU accepts [`MAX_PENDING`](dynamic::MAX_PENDING) pending launches.
 #[kernel]
 pub fn launch_many(launches: u32) {
     for _ in thread::grid_stride(launches as usize) {
@@ -138,7 +137,7 @@ pub fn launch_many(launches: u32) {
     }
 }
 
-/// With blocks that are impossible: launches [`nothing()`] with `threads` a block.
+/// Launches [`nothing()`] with `threads` threads per block, to test impossible block sizes.
 #[kernel]
 pub fn launch_with_block(threads: u32, refused: &[Atomic<u32>]) {
     if thread::index_1d() == 0 {
@@ -147,7 +146,7 @@ pub fn launch_with_block(threads: u32, refused: &[Atomic<u32>]) {
     }
 }
 
-/// `out[i] = i * factor`.
+/// Computes `out[i] = i * factor`.
 #[kernel]
 pub fn multiples(factor: u32, mut out: DisjointMut<u32>) {
     for i in thread::grid_stride(out.len()) {
@@ -157,7 +156,7 @@ pub fn multiples(factor: u32, mut out: DisjointMut<u32>) {
     }
 }
 
-/// `sum[0]` becomes the sum of `data`, modulo 2^32.
+/// Writes the sum of `data` modulo 2^32 to `sum[0]`.
 #[kernel]
 pub fn sum_up(data: &[u32], mut sum: DisjointMut<u32>) {
     if let Some(sum) = sum.get_mut(thread::unique_index())
@@ -167,8 +166,8 @@ pub fn sum_up(data: &[u32], mut sum: DisjointMut<u32>) {
     }
 }
 
-/// Fills `data` by [`multiples()`] of 3, one child for each `part` elements, and sums it with [`sum_up()`] in a launch of
-/// the tail, which comes first in the text and last in time.
+/// Fills `data` with [`multiples()`] of 3, one child per `part` elements, and sums it with [`sum_up()`] in a tail
+/// launch. The tail launch comes first in the code but runs last.
 ///
 /// # Safety
 ///
@@ -179,14 +178,14 @@ pub unsafe fn fill_then_sum(data: *mut u32, len: usize, part: usize, sum: *mut u
         return;
     }
     let arguments = (slice_from_raw_parts_mut(data, len).cast_const(), slice_from_raw_parts_mut(sum, 1));
-    // SAFETY: it runs after all that uses the memory.
+    // SAFETY: the launch runs after everything else that uses the memory.
     note(unsafe { dynamic::launch_tail::<sum_up>(1, 32, 0, arguments) }, refused);
     let mut start = 0;
     while start < len {
         let end = if len - start < part { len } else { start + part };
         // SAFETY: the range lies within the data.
         let out = slice_from_raw_parts_mut(unsafe { data.add(start) }, end - start);
-        // SAFETY: each child has a range of its own.
+        // SAFETY: each child has its own range.
         note(unsafe { dynamic::launch::<multiples>(1, 64, 0, (3u32, out)) }, refused);
         start = end;
     }
@@ -202,11 +201,11 @@ pub fn launch_panic() {
     }
 }
 
-/// Takes 1 from `counter[0]`, down to 0, and sets the condition to whether any is left.
+/// Decrements `counter[0]`, down to 0, and sets the condition to whether it is above 0.
 ///
 /// # Safety
 ///
-/// `condition` is a condition of the graph in which the kernel runs.
+/// `condition` is a condition of the graph that runs the kernel.
 #[kernel]
 pub unsafe fn count_down(condition: u64, mut counter: DisjointMut<u32>) {
     let me = thread::unique_index();
@@ -214,7 +213,7 @@ pub unsafe fn count_down(condition: u64, mut counter: DisjointMut<u32>) {
         && let Some(counter) = counter.get_mut(me)
     {
         *counter = counter.saturating_sub(1);
-        // SAFETY: the caller's promise; one thread sets it.
+        // SAFETY: guaranteed by the caller; only one thread sets it.
         unsafe { set_condition(condition, (*counter > 0).into()) };
     }
 }
@@ -223,11 +222,11 @@ pub unsafe fn count_down(condition: u64, mut counter: DisjointMut<u32>) {
 ///
 /// # Safety
 ///
-/// `condition` is a condition of the graph in which the kernel runs.
+/// `condition` is a condition of the graph that runs the kernel.
 #[kernel]
 pub unsafe fn set_from(condition: u64, data: &[u32]) {
     if thread::index_1d() == 0 {
-        // SAFETY: the caller's promise; one thread sets it.
+        // SAFETY: guaranteed by the caller; only one thread sets it.
         unsafe { set_condition(condition, data[0]) };
     }
 }

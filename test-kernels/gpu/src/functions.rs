@@ -1,11 +1,11 @@
-//! Every function of `gpu_std::math`, by its number: for tests of their documented error bounds.
+//! Every function of `gpu_std::math`, selected by number: for tests of the documented error bounds.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
 macro_rules! numbered {
     ($names:ident, $call:ident<$t:ident $(: $bound:path)?>($x:ident, $y:ident): $($name:ident = $value:expr;)*) => {
-        /// The functions, in the order of their numbers.
+        /// Names of the functions, in the order of their numbers.
         pub const $names: &[&str] = &[$(stringify!($name)),*];
 
         fn $call<$t $(: $bound)?>(function: u32, $x: $t, $y: $t) -> $t {
@@ -82,11 +82,11 @@ numbered! { FAST_FUNCTIONS, call_fast<F: Fast>(x, y):
     gelu = F::from(fast::gelu(x.into()));
 }
 
-/// `f32` alone: [`fast`] has no other type.
+/// Implemented by `f32` only: [`fast`] has no other type.
 trait Fast: From<f32> + Into<f32> {}
 impl Fast for f32 {}
 
-/// `out[i]`: the function of [`FUNCTIONS`] with this number, of `x[i]`, or of `x[i]` and `y[i]`.
+/// Evaluates the function of [`FUNCTIONS`] with this number at `x[i]`, or at `x[i]` and `y[i]`, into `out[i]`.
 #[kernel(types(T = f32, f64), stack = 4096)]
 pub fn evaluate<T: Math>(function: u32, x: &[T], y: &[T], mut out: DisjointMut<T>) {
     let i = thread::unique_index();
@@ -95,7 +95,7 @@ pub fn evaluate<T: Math>(function: u32, x: &[T], y: &[T], mut out: DisjointMut<T
     }
 }
 
-/// The same of [`FAST_FUNCTIONS`].
+/// Evaluates a function of [`FAST_FUNCTIONS`] in the same way.
 #[kernel]
 pub fn evaluate_fast(function: u32, x: &[f32], y: &[f32], mut out: DisjointMut<f32>) {
     let i = thread::unique_index();

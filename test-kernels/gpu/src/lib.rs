@@ -1,25 +1,25 @@
-//! The kernels of tests, benchmarks and examples.
+//! Kernels of tests, benchmarks and examples.
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches |
-//! | [`core_sorts`] | `core`'s sorts of small arrays, and reads at indices that wrap |
+//! | [`cooperative`] | kernels with barriers between blocks, and dependent launches |
+//! | [`core_sorts`] | sorts of small arrays by `core`, and reads at wrapping indices |
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
-//! | [`functions`] | every function of `gpu_std::math`, by its number |
-//! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
-//! | [`own`] | functions of elements and operators that become kernels in one line |
-//! | [`registry_crates`] | a kernel that uses crates from the registry |
-//! | [`rust_values`] | operations that have the values of Rust, and kernels with unusual names |
+//! | [`functions`] | every function of `gpu_std::math`, selected by number |
+//! | [`mod@nbody`] | `nbody`, an all-pairs gravity step |
+//! | [`own`] | element functions and operators that become kernels in one line |
+//! | [`registry_crates`] | kernels that use crates from the registry |
+//! | [`rust_values`] | operations with the same results as Rust on the host, and kernels with unusual names |
 //! | [`sales`] | a function and operators of `examples/own-operations` |
-//! | [`shared_slices`] | kernels with shared arrays whose lengths come with the launch |
+//! | [`shared_slices`] | kernels with dynamic shared memory as slices |
 //! | [`planes`] | kernels in two and three dimensions |
-//! | [`stack`] | kernels whose stack is not known when they are compiled |
-//! | [`structs`] | structs, enums, optional slices and math by method |
-//! | [`teams`] | a result of each part of a warp, and a structure of arrays |
-//! | [`tensor_cores`] | `multiply`, a short matrix product on tensor cores |
+//! | [`stack`] | kernels whose stack size is not known at compile time |
+//! | [`structs`] | structs, enums, optional slices and math methods |
+//! | [`teams`] | kernels with a result per part of a warp, and a structure of arrays |
+//! | [`tensor_cores`] | `multiply`, a short GEMM on tensor cores |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
-//! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
+//! | [`train`] | training of a small network: `softmax_cross_entropy`, `relu_backward`, `adam` |
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,20 +1,20 @@
-//! `nbody`: one step of all bodies pulling on each other.
+//! `nbody`: one step of all-pairs gravity.
 
 use glam::{Vec3A, Vec4};
 use gpu_std::math;
 use gpu_std::prelude::*;
 
-/// The most threads a block may have, and the bodies of one shared-memory tile.
+/// Maximum threads per block, and number of bodies in a shared-memory tile.
 pub const TILE: usize = 256;
 
-/// Moves every body by one time step `dt`, the gravitational constant being 1.
+/// Moves every body by one time step `dt`, with a gravitational constant of 1.
 ///
-/// `velocities[i]` becomes the velocity after the step and `moved[i]` the new position. `softening` is a length
-/// that keeps the force finite between bodies that meet. Needs one thread a body; bodies beyond the launch's
-/// threads are left as they are, and so are those beyond the shortest of the four arrays.
+/// `velocities[i]` becomes the velocity after the step and `moved[i]` the new position. `softening` is a length that
+/// keeps the force finite between bodies at the same position. The launch needs one thread per body. Bodies beyond the
+/// launch's threads or beyond the shortest of the four arrays are unchanged.
 ///
-/// A block reads the bodies in tiles into shared memory, so that each is read from global memory once a block
-/// instead of once a thread.
+/// A block loads the bodies in tiles into shared memory, so that each is read from global memory once per block instead
+/// of once per thread.
 #[kernel(launch_bounds(256))]
 pub fn nbody(
     dt: f32,
@@ -33,7 +33,8 @@ pub fn nbody(
     let position = if index.get() < bodies { positions[index.get()] } else { Vec3A::ZERO };
     let mut acceleration = Vec3A::ZERO;
     let mut first = 0;
-    // Every thread of a block makes the same rounds, also one without a body: all must meet at the barriers.
+    // Every thread of a block makes the same number of rounds, even without a body: all threads must reach the
+    // barriers.
     while first < bodies {
         let other = first + own;
         if other < bodies {

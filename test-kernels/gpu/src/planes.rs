@@ -3,12 +3,12 @@
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
 
-/// Threads of a block along x and y.
+/// Threads per block along x.
 const BLOCK_X: usize = 16;
-/// See [`BLOCK_X`].
+/// Threads per block along y.
 const BLOCK_Y: u32 = 16;
 
-/// `out = a + b`, an element a thread.
+/// Computes `out = a + b`, one element per thread.
 #[kernel(block(BLOCK_X, BLOCK_Y))]
 pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     let cell = thread::unique_2d();
@@ -17,7 +17,7 @@ pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     }
 }
 
-/// `out = values * weights`, where they are there, and each element's plane into `planes`.
+/// Computes `out = values * weights + bias` and sets `planes` to 1, as far as the optional arrays are given.
 #[kernel(no_panic)]
 pub fn weigh(
     values: Slice2<f32>,
@@ -39,7 +39,8 @@ pub fn weigh(
     }
 }
 
-/// A step of the heat equation: every element moves towards the mean of its neighbours. Those outside are as the element.
+/// A step of the heat equation: every element moves towards the mean of its neighbours. Neighbours outside have the
+/// value of the element.
 #[kernel(block(32, 8))]
 pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
     let cell = thread::unique_2d();
@@ -52,7 +53,7 @@ pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
     }
 }
 
-/// Adds `value` to every element, in a loop over the plane: any launch in up to two dimensions is right.
+/// Adds `value` to every element in a grid-stride loop over the plane: correct for any launch of up to two dimensions.
 #[kernel]
 pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
     for cell in thread::grid_stride_2d(plane.width(), plane.height()) {
@@ -62,7 +63,7 @@ pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
     }
 }
 
-/// Adds `value` to every element, in a loop over the volume: any launch is right.
+/// Adds `value` to every element in a grid-stride loop over the volume: correct for any launch.
 #[kernel]
 pub fn add_to_volume(value: f32, mut volume: DisjointMut3<f32>) {
     for cell in thread::grid_stride_3d(volume.width(), volume.height(), volume.depth()) {
@@ -72,7 +73,7 @@ pub fn add_to_volume(value: f32, mut volume: DisjointMut3<f32>) {
     }
 }
 
-/// Counts the points, each a row and a column, in each element. Those outside do not count.
+/// Counts the points, each given as row and column, per element. Points outside do not count.
 #[kernel(no_panic)]
 pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
     for i in thread::grid_stride(points.len()) {
@@ -82,7 +83,7 @@ pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
     }
 }
 
-/// Divides every row by its sum, a row a thread.
+/// Divides every row by its sum, one row per thread.
 #[kernel]
 pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
     for index in thread::grid_stride(rows.height()) {
@@ -93,7 +94,7 @@ pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
     }
 }
 
-/// Every element from the mirrored place, a tile of `TILE` x `TILE` elements a block.
+/// Transposes the plane, one tile of `TILE` x `TILE` elements per block.
 #[kernel(consts(TILE = 16, 32), block(TILE, 8))]
 pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, TransposedTiles<TILE, TILE>>) {
     let [top, left] = to.tile_origin();
@@ -104,7 +105,7 @@ pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, Tr
     });
 }
 
-/// The mean of an element and the two in the planes beside it, where there are any.
+/// Mean of an element and its neighbours in the two adjacent planes, as far as they exist.
 #[kernel(block(8, 4, 4))]
 pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
     let cell = thread::unique_3d();
@@ -115,7 +116,7 @@ pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
     }
 }
 
-/// The number of a block in its cluster of two, for each thread.
+/// Rank of a block in its cluster of two, written by each thread.
 #[kernel(block(32), cluster(2))]
 pub fn cluster_ranks(mut out: DisjointMut<u32>) {
     if let Some(out) = out.get_mut(thread::unique_index()) {

@@ -7,9 +7,9 @@
 //! | `orbits` | `num_complex` and `num_traits` iterate z² + c |
 //! | `random_medians` | `oorandom` draws, `arrayvec` holds, `core` sorts |
 //! | `fixed_means` | `fixed` adds and divides |
-//! | `turned` | `glam` turns points, by what `libm` returns |
+//! | `turned` | `glam` rotates points, by results of `libm` |
 //! | `packed_halves` | `half` and `bytemuck` read two numbers from a word |
-//! | `narrowed` | `half` writes memory of the device itself, which the kernel then reads |
+//! | `narrowed` | `half` writes the device's own memory, which the kernel then reads |
 
 use core::fmt::Write;
 
@@ -25,7 +25,7 @@ use num_traits::{One, Zero};
 use oorandom::Rand32;
 use sha2::{Digest, Sha256};
 
-/// Digest `i` is the [`numbered_hash`] of `i`. `digests` has 32 bytes for each.
+/// Computes [`numbered_hash`] of `i` as digest `i`. `digests` has 32 bytes per digest.
 #[kernel(stack = 4096)]
 pub fn numbered_hashes(prefix: u32, mut digests: DisjointMut<u8, Chunks<32>>) {
     for i in thread::grid_stride(digests.chunks()) {
@@ -35,7 +35,7 @@ pub fn numbered_hashes(prefix: u32, mut digests: DisjointMut<u8, Chunks<32>>) {
     }
 }
 
-/// The SHA-256 of the text `prefix-number`, the prefix in hexadecimal.
+/// SHA-256 of the text `prefix-number`, with the prefix in hexadecimal.
 pub fn numbered_hash(prefix: u32, number: u64) -> [u8; 32] {
     let mut text = String::<32>::new();
     // 8 digits, a dash, at most 20 digits: they fit.
@@ -43,7 +43,7 @@ pub fn numbered_hash(prefix: u32, number: u64) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Text `i` is the [`decimal`] of number `i`. `texts` has 12 bytes for each.
+/// Writes the [`decimal`] of number `i` as text `i`. `texts` has 12 bytes per text.
 #[kernel(stack = 1024)]
 pub fn decimals(numbers: &[i32], mut texts: DisjointMut<u8, Chunks<12>>) {
     for i in thread::grid_stride(texts.chunks()) {
@@ -53,10 +53,10 @@ pub fn decimals(numbers: &[i32], mut texts: DisjointMut<u8, Chunks<12>>) {
     }
 }
 
-/// A number in digits, with spaces up to 12 bytes.
+/// Formats a number as digits, padded with spaces to 12 bytes.
 pub fn decimal(number: i32) -> [u8; 12] {
     let mut digits = ArrayString::<12>::new();
-    // A sign and ten digits at most: they fit.
+    // A sign and at most ten digits: they fit.
     _ = digits.try_push_str(itoa::Buffer::new().format(number));
     let mut text = [b' '; 12];
     for (place, digit) in text.iter_mut().zip(digits.bytes()) {
@@ -65,7 +65,7 @@ pub fn decimal(number: i32) -> [u8; 12] {
     text
 }
 
-/// Result `i` is the [`orbit`] of point `i`.
+/// Computes the [`orbit`] of point `i` as result `i`.
 #[kernel]
 pub fn orbits(points: &[f32], mut steps: DisjointMut<u32>) {
     for i in thread::grid_stride(steps.len()) {
@@ -76,7 +76,7 @@ pub fn orbits(points: &[f32], mut steps: DisjointMut<u32>) {
     }
 }
 
-/// Steps of z² + c until |z| exceeds 2, 100 at most.
+/// Number of steps of z² + c until |z| exceeds 2, at most 100.
 pub fn orbit(c: Complex<f32>) -> u32 {
     let mut z: Complex<f32> = Complex::zero();
     for step in 0..100 {
@@ -88,7 +88,7 @@ pub fn orbit(c: Complex<f32>) -> u32 {
     100
 }
 
-/// Result `i` is the [`random_median`] of seed `i`.
+/// Computes the [`random_median`] of seed `i` as result `i`.
 #[kernel(stack = 512)]
 pub fn random_medians(mut medians: DisjointMut<u32>) {
     for i in thread::grid_stride(medians.len()) {
@@ -99,7 +99,7 @@ pub fn random_medians(mut medians: DisjointMut<u32>) {
     }
 }
 
-/// The median of nine random numbers below 1000.
+/// Median of nine random numbers below 1000.
 pub fn random_median(seed: u64) -> u32 {
     let mut random = Rand32::new(seed);
     let mut numbers: ArrayVec<u32, 9> = (0..9).map(|_| random.rand_range(0..1000)).collect();
@@ -107,7 +107,7 @@ pub fn random_median(seed: u64) -> u32 {
     numbers.get(4).copied().unwrap_or(0)
 }
 
-/// Result `i` is the [`fixed_mean`] of four numbers from `4 i`, each in 65536ths.
+/// Computes the [`fixed_mean`] of the four numbers from index `4 i` on, each in units of 1/65536, as result `i`.
 #[kernel]
 pub fn fixed_means(numbers: &[i32], mut means: DisjointMut<i32>) {
     for i in thread::grid_stride(means.len()) {
@@ -118,7 +118,7 @@ pub fn fixed_means(numbers: &[i32], mut means: DisjointMut<i32>) {
     }
 }
 
-/// The mean of four numbers with 16 bits behind the point.
+/// Mean of four fixed-point numbers with 16 fractional bits.
 pub fn fixed_mean(bits: [i32; 4]) -> i32 {
     let sum = bits.iter().fold(I16F16::ZERO, |sum, &bits| sum.wrapping_add(I16F16::from_bits(bits)));
     (sum / 4).to_bits()
@@ -134,13 +134,13 @@ pub fn turned(mut points: DisjointMut<Vec2>) {
     }
 }
 
-/// A rotation, with a scale, by the error function of an index.
+/// Rotation with a scale, computed from an index by the error function.
 pub fn turn(index: u32) -> Mat2 {
     let sine = libm::erff(index as f32 / 1000.0);
     Mat2::from_cols_array(&[1.0, sine, -sine, 1.0])
 }
 
-/// Sum `i` is that of the two numbers in word `i`.
+/// Computes the sum of the two numbers in word `i` as sum `i`.
 #[kernel]
 pub fn packed_halves(words: &[u32], mut sums: DisjointMut<f32>) {
     for i in thread::grid_stride(sums.len()) {
@@ -151,13 +151,13 @@ pub fn packed_halves(words: &[u32], mut sums: DisjointMut<f32>) {
     }
 }
 
-/// The sum of the two half-precision numbers in a word.
+/// Sum of the two half-precision numbers in a word.
 pub fn packed_sum(word: u32) -> f32 {
     let [low, high]: [f16; 2] = bytemuck::cast(word);
     low.to_f32() + high.to_f32()
 }
 
-/// Writes the halves of eight numbers each, and their sum.
+/// Converts groups of eight numbers to half precision, and sums them.
 #[kernel]
 pub fn narrowed(numbers: &[f32], mut halves: DisjointMut<f16, Chunks<8>>, mut sums: DisjointMut<f32>) {
     for i in thread::grid_stride(sums.len()) {

@@ -1,5 +1,5 @@
-//! Operations whose values on a GPU have to be those of Rust: remainders, roots, casts of 128-bit integers, atomics of
-//! local memory.
+//! Operations whose results on a GPU must match Rust on the host: remainders, roots, casts of 128-bit integers, atomics
+//! in local memory.
 
 use core::hint::black_box;
 use core::ops::Rem;
@@ -10,7 +10,7 @@ use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use half::{bf16, f16};
 
-/// `x % y`.
+/// Computes `x % y`.
 #[kernel(types(T = f32, f64, f16, bf16))]
 pub fn remainders<T: KernelType + Rem<Output = T>>(x: &[T], y: &[T], mut out: DisjointMut<T>) {
     for i in thread::grid_stride(out.len()) {
@@ -20,7 +20,7 @@ pub fn remainders<T: KernelType + Rem<Output = T>>(x: &[T], y: &[T], mut out: Di
     }
 }
 
-/// The square root of `x`, and the hypotenuse of `x` and `y`.
+/// Computes the square root of `x`, and the hypotenuse of `x` and `y`.
 #[kernel(types(T = f32, f64))]
 pub fn roots<T: KernelType + Math>(
     x: &[T],
@@ -35,7 +35,7 @@ pub fn roots<T: KernelType + Math>(
     }
 }
 
-/// `x` and `y` as 128-bit integers.
+/// Casts `x` and `y` to 128-bit integers.
 #[kernel]
 pub fn wide_from_floats(x: &[f32], y: &[f64], mut out: DisjointMut<u128, Chunks<4>>) {
     for i in thread::grid_stride(out.chunks()) {
@@ -45,12 +45,12 @@ pub fn wide_from_floats(x: &[f32], y: &[f64], mut out: DisjointMut<u128, Chunks<
     }
 }
 
-/// `x` and `y` as `u128` and as `i128`.
+/// Casts `x` and `y` to `u128` and `i128`.
 pub fn wide(x: f32, y: f64) -> [u128; 4] {
     [x as u128, x as i128 as u128, y as u128, y as i128 as u128]
 }
 
-/// `out`: [`negations`] of `n`.
+/// Writes the [`negations`] of `n` to `out`.
 #[kernel]
 pub fn negated(n: &[i64], mut out: DisjointMut<i64, Chunks<24>>) {
     for i in thread::grid_stride(out.chunks()) {
@@ -60,7 +60,7 @@ pub fn negated(n: &[i64], mut out: DisjointMut<i64, Chunks<24>>) {
     }
 }
 
-/// Negations, magnitudes and what is made of them, of `n` as each signed type.
+/// Negations, absolute values and values derived from them, of `n` cast to each signed type.
 pub fn negations(n: i64) -> [i64; 24] {
     let mut out = [0; 24];
     macro_rules! of {
@@ -79,7 +79,7 @@ pub fn negations(n: i64) -> [i64; 24] {
     out
 }
 
-/// 128-bit integers as `f32` and as `f64`.
+/// Casts 128-bit integers to `f32` and `f64`.
 #[kernel]
 pub fn floats_from_wide(n: &[u128], mut x: DisjointMut<f32, Chunks<2>>, mut y: DisjointMut<f64, Chunks<2>>) {
     for i in thread::grid_stride(x.chunks()) {
@@ -91,12 +91,13 @@ pub fn floats_from_wide(n: &[u128], mut x: DisjointMut<f32, Chunks<2>>, mut y: D
     }
 }
 
-/// `n`, without and with a sign, as floats.
+/// Casts `n`, as unsigned and as signed integer, to floats.
 pub fn floats(n: u128) -> ([f32; 2], [f64; 2]) {
     ([n as f32, n as i128 as f32], [n as f64, n as i128 as f64])
 }
 
-/// What atomics of local memory make of each number of `x`, and how often `total` was changed by the same function.
+/// Applies atomics in local memory to each number of `x`. Adds 1 to `total` per number, with a function that also
+/// changes local memory.
 #[kernel]
 pub fn local_atomics(x: &[u32], mut out: DisjointMut<u64>, total: &[Atomic<u32>]) {
     for i in thread::grid_stride(out.len()) {
@@ -107,7 +108,7 @@ pub fn local_atomics(x: &[u32], mut out: DisjointMut<u64>, total: &[Atomic<u32>]
     }
 }
 
-/// A number that atomics of all widths make of `n`.
+/// A number computed from `n` with atomics of all widths.
 pub fn of_local(n: u32) -> u64 {
     let bytes: [AtomicU8; 6] = core::array::from_fn(|i| AtomicU8::new((n >> i) as u8));
     let byte = &bytes[n as usize % 6];
@@ -134,7 +135,7 @@ pub fn of_local(n: u32) -> u64 {
         ^ u64::from(own.load(Acquire))
 }
 
-/// Changes memory of a kind that it cannot know.
+/// Changes memory whose address space it cannot know.
 #[inline(never)]
 fn change(number: &AtomicU32, by: u32) -> u64 {
     let old = number.fetch_add(by, AcqRel);
@@ -142,36 +143,36 @@ fn change(number: &AtomicU32, by: u32) -> u64 {
     u64::from(old) << 3 | u64::from(exchanged.is_ok())
 }
 
-/// The same by gpu-std's operations.
+/// Does the same with gpu-std's operations.
 #[inline(never)]
 fn count_up(number: &Atomic<u32>, by: u32) -> u32 {
     let number = black_box(number);
     number.fetch_add(by, AcqRel)
 }
 
-/// A name that is no symbol.
+/// A kernel name that is not a valid PTX symbol.
 #[kernel]
 pub fn größe(mut out: DisjointMut<u32>) {
     write(&mut out, 1);
 }
 
-/// A name that is a keyword.
+/// A kernel name that is a keyword.
 #[kernel]
 pub fn r#loop(mut out: DisjointMut<u32>) {
     write(&mut out, 2);
 }
 
-/// A name that a function of CUDA has.
+/// A kernel name that is also a CUDA function.
 #[kernel]
 pub fn vprintf(mut out: DisjointMut<u32>) {
     write(&mut out, 3);
 }
 
-/// A module with a kernel whose name another one has.
+/// A module with a kernel that has the same name as another one.
 pub mod first {
     use super::*;
 
-    /// One of two.
+    /// The first kernel with this name.
     #[kernel(types(T = u32, u64))]
     pub fn twin<T: KernelType + From<u32>>(mut out: DisjointMut<T>) {
         for i in thread::grid_stride(out.len()) {
@@ -186,7 +187,7 @@ pub mod first {
 pub mod second {
     use super::*;
 
-    /// The other one of two.
+    /// The second kernel with this name.
     #[kernel(types(T = u32, u64))]
     pub fn twin<T: KernelType + From<u32>>(mut out: DisjointMut<T>) {
         for i in thread::grid_stride(out.len()) {

@@ -1,10 +1,10 @@
-//! Kernels with shared arrays whose lengths come with the launch.
+//! Kernels with dynamic shared memory as slices.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::shared::{dynamic, dynamic_bytes};
 
-/// The sum of each element and its neighbours up to `reach` away. The tile has as many elements as a block has threads, and
+/// Sum of each element and its neighbours up to `reach` away. The tile has one element per thread of the block, and
 /// `2 * reach` more.
 #[kernel(types(T = f32, u64))]
 pub fn window_sums<T: Scalar>(reach: u32, data: &[T], mut tile: Shared<[T]>, mut out: DisjointMut<T>) {
@@ -20,8 +20,8 @@ pub fn window_sums<T: Scalar>(reach: u32, data: &[T], mut tile: Shared<[T]>, mut
     }
 }
 
-/// Reverses each part of `data` that is as long as the tile, an element a thread: what `shared_array!` and [`dynamic`] do
-/// with raw pointers.
+/// Reverses each part of `data` that is as long as the tile, one element per thread. It is the safe counterpart of
+/// `shared_array!` and [`dynamic`] with raw pointers.
 #[kernel(no_panic)]
 pub fn reverse_parts(data: &[u32], mut tile: Shared<[u32]>, mut out: DisjointMut<u32>) {
     let first = block::linear_index() * block::threads() as usize;
@@ -38,7 +38,8 @@ pub fn reverse_parts(data: &[u32], mut tile: Shared<[u32]>, mut out: DisjointMut
 ///
 /// # Safety
 ///
-/// `data` and `out` have an element for each thread, and the launch has 4 bytes of dynamic shared memory for each of a block.
+/// `data` and `out` have one element per thread, and the launch has 4 bytes of dynamic shared memory per thread of a
+/// block.
 #[kernel]
 pub unsafe fn reverse_parts_raw(data: *const u32, out: *mut u32) {
     let tile = dynamic::<u32>();
@@ -52,7 +53,7 @@ pub unsafe fn reverse_parts_raw(data: *const u32, out: *mut u32) {
     }
 }
 
-/// The running sums of each part of `data` that is as long as the arrays.
+/// Inclusive scan (prefix sums) of each part of `data` that is as long as the arrays.
 #[kernel]
 pub fn part_sums(data: &[f64], mut sums: DoubleBuffer<[f64]>, mut out: DisjointMut<f64>) {
     let len = sums.len();
@@ -69,7 +70,8 @@ pub fn part_sums(data: &[f64], mut sums: DoubleBuffer<[f64]>, mut out: DisjointM
     }
 }
 
-/// Several arrays, one of them of rows, and one of a fixed length: their sums and the bytes of dynamic memory, for each block.
+/// Uses several arrays, including one of rows and one of a fixed length. Writes their sums and the bytes of dynamic
+/// shared memory per block.
 #[kernel]
 pub fn several_arrays(
     mut bytes: Shared<[u8]>,

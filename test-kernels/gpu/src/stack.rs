@@ -1,13 +1,13 @@
-//! Kernels whose stack is not known when they are compiled: one recurses as deep as its data says, one formats numbers with
-//! `core::fmt`, which calls through pointers, and one calls the functions of a table.
+//! Kernels whose stack size is not known at compile time. One recurses as deep as its data requires, one formats
+//! numbers with `core::fmt`, which calls through pointers, and one calls the functions of a table.
 
 use core::fmt::{self, Write};
 
 use gpu_std::prelude::*;
 use gpu_std::thread;
 
-/// `out[i]`: a digest of the chain that begins at `i`. `next[i]` is the place after `i`; a chain ends beyond the data. A call
-/// for each place, so that long chains need more than the 1 KiB that a GPU's threads have by themselves.
+/// Writes a digest of the chain that starts at `i` to `out[i]`. `next[i]` is the index after `i`; a chain ends beyond
+/// the data. Each index costs one call, so long chains need more than the default stack of 1 KiB per GPU thread.
 #[kernel]
 pub fn digest_chains(next: &[u32], mut out: DisjointMut<u32>) {
     let me = thread::unique_index();
@@ -16,7 +16,7 @@ pub fn digest_chains(next: &[u32], mut out: DisjointMut<u32>) {
     }
 }
 
-/// The digest of the chain that begins at `at`: not `rest * 31 + at`, which a loop could compute.
+/// Digest of the chain that starts at `at`. It is not simply `rest * 31 + at`, which a loop could compute.
 #[inline(never)]
 pub fn digest(next: &[u32], at: u32) -> u32 {
     match next.get(at as usize) {
@@ -28,7 +28,7 @@ pub fn digest(next: &[u32], at: u32) -> u32 {
     }
 }
 
-/// `out[i]`: the [`text_digest`] of `values[i]`.
+/// Writes the [`text_digest`] of `values[i]` to `out[i]`.
 #[kernel]
 pub fn format_floats(values: &[f32], mut out: DisjointMut<u32>) {
     let me = thread::unique_index();
@@ -37,7 +37,7 @@ pub fn format_floats(values: &[f32], mut out: DisjointMut<u32>) {
     }
 }
 
-/// A digest of the text that a number is formatted to.
+/// Digest of the text of a formatted number.
 pub fn text_digest(value: f32) -> u32 {
     struct Digest(u32);
 
@@ -55,7 +55,7 @@ pub fn text_digest(value: f32) -> u32 {
     }
 }
 
-/// `out[i]`: `values[i]` after [`in_turn`].
+/// Writes `values[i]` after [`in_turn`] to `out[i]`.
 #[kernel]
 pub fn call_in_turn(values: &[u64], mut out: DisjointMut<u64>) {
     let me = thread::unique_index();
@@ -64,7 +64,7 @@ pub fn call_in_turn(values: &[u64], mut out: DisjointMut<u64>) {
     }
 }
 
-/// A value that the functions of a table change one after the other. The iterator's `Option<fn>` is a pointer that may be null.
+/// A value after each function of a table has changed it. The iterator's `Option<fn>` is a nullable pointer.
 pub fn in_turn(value: u64) -> u64 {
     let table: [fn(u64, u32) -> u64; 4] = [
         |x, n| x.wrapping_add(u64::from(n)),

@@ -1,4 +1,4 @@
-//! Structs, enums and `bool` as parameters, elements and values that threads exchange; optional slices; math by method.
+//! Structs, enums and `bool` as parameters, elements and values that threads exchange; optional slices; math methods.
 
 use gpu_std::prelude::*;
 use gpu_std::{Checked, Indexed, warp};
@@ -7,14 +7,14 @@ use gpu_std::{Checked, Indexed, warp};
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 pub struct Candidate {
-    /// What is compared.
+    /// Score to compare.
     pub score: f32,
-    /// Whose score it is.
+    /// Index of the score.
     pub index: u32,
 }
 
 impl Candidate {
-    /// The greater score, of equal ones that with the lower index.
+    /// Returns the candidate with the higher score; of equal scores, the one with the lower index.
     #[inline(always)]
     pub fn better(self, other: Self) -> Self {
         let is_better = other.score > self.score || other.score == self.score && other.index < self.index;
@@ -22,7 +22,7 @@ impl Candidate {
     }
 }
 
-/// The best of each block's scores; the launch has a thread for each score.
+/// Best candidate of each block's scores; the launch has one thread per score.
 #[kernel]
 pub fn best_of_block(scores: &[f32], mut best: DisjointMut<Candidate, PerBlock>) {
     let index = thread::unique_index().get();
@@ -33,7 +33,7 @@ pub fn best_of_block(scores: &[f32], mut best: DisjointMut<Candidate, PerBlock>)
     }
 }
 
-/// The index of the pair with the greatest second number of those that each block looks at, and of that with the least.
+/// Indices of the pairs with the largest and the smallest second number among the pairs that each block processes.
 #[kernel(types(T = f32, f64, u32, i64), no_panic)]
 pub fn extremes_by_second<T: Scalar>(pairs: &[[T; 2]], mut out: DisjointMut<[Indexed<T>; 2], PerBlock>) {
     let (mut greatest, mut least) = (Indexed::NONE, Indexed::NONE);
@@ -49,23 +49,23 @@ pub fn extremes_by_second<T: Scalar>(pairs: &[[T; 2]], mut out: DisjointMut<[Ind
     }
 }
 
-/// A linear function modulo 2³², with a sum of halves: an operation that is associative and not commutative, of 20 bytes.
+/// A linear function modulo 2³², with 16-bit sums. Its composition is associative but not commutative. It has 20 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Linear {
     /// The factor.
     pub scale: u32,
-    /// What is added.
+    /// Offset that is added.
     pub offset: u32,
-    /// Sums.
+    /// Running sums.
     pub sums: [u16; 6],
 }
 
 impl Linear {
-    /// The function that changes nothing.
+    /// The identity function.
     pub const IDENTITY: Self = Self { scale: 1, offset: 0, sums: [0; 6] };
 
-    /// This function, and then the next.
+    /// Composition: this function, followed by `next`.
     #[inline(always)]
     pub fn then(self, next: Self) -> Self {
         let mut sums = self.sums;
@@ -80,8 +80,8 @@ impl Linear {
     }
 }
 
-/// Scans in warps (inclusive), in tiles of 8 (exclusive) and in blocks (exclusive), and the total of each block. The launch
-/// has a thread for each element, in whole warps.
+/// Scans in warps (inclusive), in tiles of 8 (exclusive) and in blocks (exclusive), and the total of each block. The
+/// launch has one thread per element, in whole warps.
 #[kernel(launch_bounds(256))]
 pub fn compose(
     input: &[Linear],
@@ -104,15 +104,15 @@ pub fn compose(
     }
 }
 
-/// An operation.
+/// An operation on an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(i16)]
 pub enum Mode {
     /// Adds the factor.
     Add = -5,
-    /// Multiplies by it.
+    /// Multiplies by the factor.
     Multiply,
-    /// Leaves the value.
+    /// Leaves the value unchanged.
     Keep = 300,
 }
 
@@ -120,15 +120,15 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Settings {
-    /// Turns the factor's sign.
+    /// Negates the factor.
     pub is_negative: bool,
     /// The factor.
     pub factor: f64,
-    /// Where an element has no mode.
+    /// Mode of elements without a mode of their own.
     pub mode: Mode,
 }
 
-/// Changes each element by its mode, if `is_on`, and writes the mode that was used.
+/// Changes each element by its mode if `is_on`, and writes the mode that was used.
 #[kernel]
 pub fn by_mode(
     is_on: bool,
@@ -155,7 +155,7 @@ pub fn by_mode(
     *used = mode.into();
 }
 
-/// `out = x + bias`, and `x` once more into `copy`, where they are there.
+/// Computes `out = x + bias`, and copies `x` to `copy`, as far as the optional slices are given.
 #[kernel(no_panic)]
 pub fn add_optional(
     x: &[f32],
@@ -173,7 +173,7 @@ pub fn add_optional(
     }
 }
 
-/// Functions that `core` has not, called as methods.
+/// Calls functions that `core` lacks as methods.
 #[kernel(no_panic)]
 pub fn methods(input: &[f32], mut out: DisjointMut<[f32; 10]>) {
     let index = thread::unique_index();
@@ -194,9 +194,9 @@ pub fn methods(input: &[f32], mut out: DisjointMut<[f32; 10]>) {
     }
 }
 
-/// A type's own way to bend.
+/// A type-specific operation.
 pub trait Bend: KernelType {
-    /// The bent value.
+    /// Applies the operation.
     fn bend(self) -> Self;
 }
 
@@ -221,7 +221,7 @@ impl Bend for Candidate {
     }
 }
 
-/// Bends each element.
+/// Applies the operation to each element.
 #[kernel(types(T = f32, i64, Candidate))]
 pub fn bend<T: Bend>(x: &[T], mut out: DisjointMut<T>) {
     let index = thread::unique_index();

@@ -1,8 +1,8 @@
-//! Kernels whose warps, or parts of warps, have a result each, and one of a structure of arrays.
+//! Kernels with one result per warp or part of a warp, and a kernel with a structure of arrays.
 
 use gpu_std::prelude::*;
 
-/// `y = A x` for a sparse matrix in compressed rows, `N` threads a row, any number of blocks.
+/// Computes `y = A x` for a sparse matrix in CSR format, with `N` threads per row and any number of blocks.
 #[kernel(consts(N = 2, 8, 32), same_len(columns, values))]
 pub fn multiply_rows<const N: u32>(
     starts: &[u32],
@@ -25,7 +25,7 @@ pub fn multiply_rows<const N: u32>(
     }
 }
 
-/// Velocities of a lattice of 19 directions in three dimensions, as [x, y, z].
+/// Velocities of a D3Q19 lattice, as [x, y, z].
 pub const DIRECTIONS: [[i32; 3]; 19] = [
     [0, 0, 0],
     [1, 0, 0],
@@ -48,8 +48,8 @@ pub const DIRECTIONS: [[i32; 3]; 19] = [
     [0, -1, 1],
 ];
 
-/// A step of a lattice gas: each cell takes what comes from its neighbours, and half of it relaxes to the mean of the cell.
-/// The box is periodic.
+/// A step of a lattice gas: each cell receives the populations that stream in from its neighbours, and half of each
+/// relaxes to the mean of the cell. The box is periodic.
 #[kernel(launch_bounds(128), same_len(from, to, launch))]
 pub fn lattice_step(sides: [u32; 3], from: SlicePlanes<f32, 19>, mut to: DisjointMut<f32, Planes<19>>) {
     let [width, height, depth] = sides;

@@ -1,18 +1,18 @@
-//! A matrix product on the tensor cores of compute capability 9.0, as short as it can be at some 85 % of the speed of
-//! `warpsmith::ops::matmul`: `docs/tensor-cores.md` explains it and goes on from here.
+//! A minimal GEMM on the tensor cores of compute capability 9.0, at some 85 % of the speed of `warpsmith::ops::matmul`.
+//! `docs/tensor-cores.md` explains and extends it.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{Accumulator, SharedMemory, Slot, TensorMap, barrier, warp_group};
 
-/// Rows and columns of C of a block, and columns of A and rows of B of a stage.
+/// Block tile: rows and columns of C, and the depth in K of a stage.
 pub const TILE: [u32; 3] = [128, 256, 64];
-/// Stages of the ring.
+/// Number of pipeline stages.
 pub const STAGES: usize = 4;
-/// Threads of a block: a warp group that copies, and two that multiply.
+/// Threads per block: a producer warpgroup, and two consumer warpgroups.
 pub const THREADS: u32 = 384;
-/// Bytes of a stage: 128 rows of A and 256 of B, of 128 bytes.
+/// Bytes per stage: 128 rows of A and 256 rows of B, of 128 bytes each.
 const STAGE_BYTES: u32 = (TILE[0] + TILE[1]) * 128;
-/// Dynamic shared memory of a block.
+/// Dynamic shared memory per block in bytes.
 pub const SHARED_BYTES: u32 = SharedMemory::bytes(STAGES as u32 * STAGE_BYTES, 2 * STAGES as u32);
 
 /// Two adjacent elements of C.
@@ -20,13 +20,13 @@ pub const SHARED_BYTES: u32 = SharedMemory::bytes(STAGES as u32 * STAGE_BYTES, 2
 #[repr(C, align(4))]
 pub struct Pair(pub [bf16; 2]);
 
-/// `c = a * b^T`, with `a` of m x k, `b` of n x k and `c` of m x n elements, each row by row. Each block computes a
-/// tile, row by row of tiles.
+/// Computes `c = a * b^T`, with row-major `a` (m x k), `b` (n x k) and `c` (m x n). Each block computes one tile; the
+/// tiles are in row-major order.
 ///
 /// # Safety
 ///
-/// The boxes of `a` have 128 rows and those of `b` 256, of 64 columns, with `Swizzle::Bytes128`. `c` has m rows of `n / 2` pairs,
-/// and the launch [`SHARED_BYTES`].
+/// The boxes of `a` have 128 rows and the boxes of `b` 256 rows, of 64 columns each, with `Swizzle::Bytes128`. `c` has
+/// m rows of `n / 2` pairs, and the launch has [`SHARED_BYTES`] of dynamic shared memory.
 #[kernel(arch = "90a", block(THREADS), no_panic)]
 pub unsafe fn multiply(
     a: &TensorMap<bf16, 2>,
@@ -35,13 +35,14 @@ pub unsafe fn multiply(
     sides: [u32; 3],
 ) {
     let [m, n, k] = sides;
-    // 1. Every thread takes the same tiles and barriers. A full stage was copied once; an empty one was read by two warp groups.
+    // 1. Every thread carves out the same tiles and barriers. A full barrier waits for one copy, an empty barrier for
+    //    two consumer warpgroups.
     // SAFETY: the launch has the memory.
     let mut memory = unsafe { SharedMemory::new() };
     let (a_tiles, b_tiles) = (memory.tiles::<bf16, 128, STAGES>(), memory.tiles::<bf16, 256, STAGES>());
     let (full, empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     if thread::linear_in_block() == 0 {
-        // SAFETY: all threads meet before one uses them.
+        // SAFETY: all threads synchronize before any of them uses the barriers.
         unsafe {
             full.init(1);
             empty.init(2);
@@ -57,12 +58,12 @@ pub unsafe fn multiply(
     let (warp, stages) = (warp_group::warp_index(), k.div_ceil(TILE[2]));
     let mut slot = Slot::new();
     if warp < 4 {
-        // 2. One thread copies: it waits until a stage is empty, and the barrier counts the bytes that arrive.
+        // 2. One thread copies: it waits until a stage is empty, and the full barrier counts the bytes that arrive.
         // SAFETY: all lanes of the warp are here.
         if warp == 0 && unsafe { warp_group::elect() } {
             for stage in 0..stages {
                 let (at, loaded) = (stage * TILE[2], full.at(slot));
-                // SAFETY: nothing reads the stage any more.
+                // SAFETY: nothing reads the stage any longer.
                 unsafe {
                     empty.at(slot).wait(slot.parity() ^ 1);
                     loaded.arrive_expecting(STAGE_BYTES);
@@ -75,11 +76,11 @@ pub unsafe fn multiply(
         return;
     }
 
-    // 3. Each of the other warp groups multiplies 64 rows of A by all of B. The sums stay in registers, 128 a thread.
+    // 3. Each consumer warpgroup multiplies 64 rows of A by all of B. The sums stay in registers, 128 per thread.
     let group = warp / 4 - 1;
     let mut sums = Accumulator::<256>::new();
     for stage in 0..stages {
-        // SAFETY: the stage is full, and is given back when its products are done.
+        // SAFETY: the stage is full, and is released when its `wgmma` operations are done.
         unsafe {
             full.at(slot).wait(slot.parity());
             let mut batch = sums.pending().begin();
@@ -92,7 +93,7 @@ pub unsafe fn multiply(
         slot.advance();
     }
 
-    // 4. A thread has two adjacent columns of every eight, in two rows.
+    // 4. A thread holds two adjacent columns of every eight, in two rows.
     let lane = warp::lane_id();
     let (row, column) = (row + group * 64 + warp % 4 * 16 + lane / 4, column + lane % 4 * 2);
     let (registers, pairs) = (sums.registers(), c.as_mut_ptr());

@@ -1,13 +1,13 @@
-//! The same kernels with shared memory by raw pointers and by [`Shared`]: what the safe form costs.
+//! The same kernels with shared memory by raw pointers and by [`Shared`], to measure the cost of the safe form.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
-/// Threads of a block along each side, in the heat kernels.
+/// Threads per block along each side, in the heat kernels.
 pub const SIDE: usize = 16;
 
-/// One step of the heat equation, `alpha` being the step times the conductivity, with raw pointers. The border has the
-/// temperature of the element next to it. Threads beyond the image do nothing.
+/// One step of the heat equation with raw pointers; `alpha` is the time step times the conductivity. The border has the
+/// temperature of the adjacent element. Threads beyond the image do nothing.
 ///
 /// # Safety
 ///
@@ -17,11 +17,11 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     let tile = shared_array![[f32; SIDE + 2]; SIDE + 2];
     let [x, y] = thread::index_2d();
     let (column, row) = (thread::thread_idx_x() as usize + 1, thread::thread_idx_y() as usize + 1);
-    // SAFETY: the position is in the image.
+    // SAFETY: the position is clamped to the image.
     let at = |x: u32, y: u32| unsafe {
         image.add(y.min(height - 1) as usize * width as usize + x.min(width - 1) as usize).read()
     };
-    // SAFETY: rows and columns are those of a block's threads, and 0 and 17; no two threads write one.
+    // SAFETY: row and column are those of a thread of the block, or 0 or 17; no two threads write the same element.
     let put = |row: usize, column: usize, value: f32| unsafe { (*tile.add(row))[column] = value };
     put(row, column, at(x, y));
     if column == 1 {
@@ -38,19 +38,19 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     }
     block::sync_threads();
     if x < width && y < height {
-        // SAFETY: written before the barrier.
+        // SAFETY: the element was written before the barrier.
         let get = |row: usize, column: usize| unsafe { (*tile.add(row))[column] };
         let centre = get(row, column);
         let around =
             get(row - 1, column) + get(row + 1, column) + get(row, column - 1) + get(row, column + 1);
-        // SAFETY: the position is in the image, and the thread's own.
+        // SAFETY: the position is in the image and belongs to this thread.
         unsafe {
             out.add(y as usize * width as usize + x as usize).write(centre + alpha * (around - 4.0 * centre))
         };
     }
 }
 
-/// [`heat_raw()`] in safe code.
+/// The same as [`heat_raw()`] in safe code.
 #[kernel(block(SIDE, SIDE), no_panic)]
 pub fn heat_tiled(
     alpha: f32,
@@ -76,7 +76,7 @@ pub fn heat_tiled(
     }
 }
 
-/// The transpose of an image in tiles of 32 x 32, with raw pointers.
+/// Transposes an image in tiles of 32 x 32, with raw pointers.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     let (column, row) = (thread::thread_idx_x(), thread::thread_idx_y());
     for i in 0..4 {
         let (x, y) = (left + column, top + row + 8 * i);
-        // SAFETY: the position is in the image, and the tile's element the thread's own.
+        // SAFETY: the position is in the image, and the element of the tile belongs to this thread.
         unsafe {
             let is_inside = x < width && y < height;
             let value =
@@ -100,7 +100,8 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     for i in 0..4 {
         let (x, y) = (top + column, left + row + 8 * i);
         if x < height && y < width {
-            // SAFETY: written before the barrier; the position is in the transposed image, and the thread's own.
+            // SAFETY: the element was written before the barrier; the position is in the transposed image and belongs
+            // to this thread.
             unsafe {
                 let value = tile.add(column as usize).cast::<f32>().add((row + 8 * i) as usize).read();
                 out.add(y as usize * height as usize + x as usize).write(value);
@@ -109,7 +110,7 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     }
 }
 
-/// [`transpose_raw()`] in safe code.
+/// The same as [`transpose_raw()`] in safe code.
 #[kernel(block(32, 8), no_panic)]
 pub fn transpose_tiled(
     image: Slice2<f32>,
@@ -121,8 +122,8 @@ pub fn transpose_tiled(
     out.write_tile(|[row, column]| tile[column][row]);
 }
 
-/// The product of two matrices, row after row: `out` has the rows of `a` and the columns of `b`. Each step takes a tile
-/// of both, in one phase, while the tiles of the step before may still be in use.
+/// Matrix product: `out` has the rows of `a` and the columns of `b`. Each step loads a tile of both in one phase, while
+/// the tiles of the previous step may still be in use.
 #[kernel(types(T = f32, f64), block(SIDE, SIDE), no_panic)]
 pub fn matmul_tiled<T: Float>(
     a: Slice2<T>,
@@ -154,7 +155,7 @@ pub fn matmul_tiled<T: Float>(
     }
 }
 
-/// Counts `data` by value. Each block counts in shared memory, and adds its counts to `totals`, which has `BINS` elements.
+/// Histogram of `data`. Each block counts in shared memory, and adds its counts to `totals`, which has `BINS` elements.
 #[kernel(consts(BINS = 16, 256), no_panic)]
 pub fn histogram_tiled<const BINS: usize>(
     data: &[u8],
@@ -172,25 +173,25 @@ pub fn histogram_tiled<const BINS: usize>(
     });
 }
 
-/// A score and where it stands.
+/// A score and its index.
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 pub struct Candidate {
     /// The score.
     pub score: f32,
-    /// Its index.
+    /// Index of the score.
     pub index: u32,
 }
 
 impl Candidate {
-    /// The better of two: of equal scores the first.
+    /// Returns the better of two; of equal scores, the first.
     pub fn better(self, other: Self) -> Self {
         let is_other = other.score > self.score || (other.score == self.score && other.index < self.index);
         if is_other { other } else { self }
     }
 }
 
-/// The best of each 256 scores: a block's in `bests`.
+/// Best of each 256 scores: each block writes one element of `bests`.
 #[kernel(block(256), no_panic)]
 pub fn argmax_tiled(
     scores: &[f32],
@@ -213,7 +214,7 @@ pub fn argmax_tiled(
     }
 }
 
-/// Fills after some threads of the block have returned: those from `threads` on. The others read what is theirs.
+/// Fills a tile after the threads of the block from `threads` on have returned. The others read their own elements.
 #[kernel(block(256))]
 pub fn fill_without_returned(threads: u32, mut tile: Shared<[u32; 256]>, mut out: DisjointMut<u32>) {
     let own = thread::thread_idx_x();

@@ -1,20 +1,20 @@
-//! Training a small network: the loss and its gradient, the gradient of an activation, and an optimiser.
+//! Training of a small network: the loss and its gradient, the gradient of an activation, and an optimizer.
 //!
-//! The kernels are over elements, one or more a thread, at any grid. Where several arrays have different lengths, the
-//! shortest counts. Everything that changes from step to step is in device memory, so that a captured step can be
-//! launched again and again.
+//! The kernels process one or more elements per thread, for any grid. If several arrays have different lengths, the
+//! shortest counts. All state that changes from step to step is in device memory, so that a captured step can be
+//! launched repeatedly.
 
 use gpu_std::math;
 use gpu_std::prelude::*;
 
-/// The gradient of the mean cross entropy of softmax by the logits, and the cross entropy of each row.
+/// Gradient of the mean softmax cross entropy with respect to the logits, and the cross entropy of each row.
 ///
-/// `logits` and `gradient` are rows of `classes`; `labels` has the right class of each row. `gradient[r, c]` becomes
-/// (softmax(logits\[r])\[c] - \[c = labels\[r]]) / rows, and `losses[r]` the cross entropy -ln softmax(logits\[r])\[labels\[r]],
-/// of the rows that all arrays have. A label that is no class has an infinite loss, and its row a
-/// gradient of 0.
+/// `logits` and `gradient` have rows of `classes`; `labels` has the correct class of each row. For the rows that all
+/// arrays have, `gradient[r, c]` becomes (softmax(logits\[r])\[c] - \[c = labels\[r]]) / rows. `losses[r]` becomes the
+/// cross entropy -ln softmax(logits\[r])\[labels\[r]]. A label that is not a class has an infinite loss and a gradient
+/// of 0 for its row.
 ///
-/// Each thread looks at a whole row for its element: made for up to a few dozen classes.
+/// Each thread reads a whole row for its element: suitable for up to a few dozen classes.
 #[kernel(
     launch_bounds(256),
     bytes = logits.bytes() + labels.bytes() + losses.bytes() + gradient.bytes()
@@ -54,7 +54,7 @@ pub fn softmax_cross_entropy(
     }
 }
 
-/// `gradient[i]` becomes 0 where `activated[i]`, what the rectifier gave, is not positive.
+/// Sets `gradient[i]` to 0 if `activated[i]`, the output of the ReLU, is not positive.
 #[kernel(launch_bounds(256), bytes = activated.bytes() + 2 * gradient.bytes())]
 pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
     for i in thread::grid_stride(activated.len().min(gradient.len())) {
@@ -65,7 +65,7 @@ pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
     }
 }
 
-/// Adds one to each counter: the steps that [`adam()`] has made.
+/// Adds one to each counter: the number of steps of [`adam()`].
 #[kernel(launch_bounds(256), bytes = 2 * counters.bytes())]
 pub fn count_up(mut counters: DisjointMut<u32>) {
     for i in thread::grid_stride(counters.len()) {
@@ -77,9 +77,9 @@ pub fn count_up(mut counters: DisjointMut<u32>) {
 
 /// A step of Adam (Kingma and Ba 2015, algorithm 1): moves `weights` against `gradient`.
 ///
-/// `step[0]` is the number of the step, from 1 on. `mean` and `variance` are the running moments, zero before the first
-/// step. `rate` is the step size, `decay1` and `decay2` how much of the moments is kept, `epsilon` keeps the
-/// division finite.
+/// `step[0]` is the number of the step, starting at 1. `mean` and `variance` are the running moments, zero before the
+/// first step. `rate` is the step size, `decay1` and `decay2` are the decay rates of the moments, and `epsilon` keeps
+/// the division finite.
 #[kernel(
     launch_bounds(256),
     bytes = gradient.bytes() + 2 * (weights.bytes() + mean.bytes() + variance.bytes())

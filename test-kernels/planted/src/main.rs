@@ -1,8 +1,9 @@
-//! Launches one kernel of the corpus on a device, for compute-sanitizer: a fault may end the context, so each has a process.
+//! Launches one kernel of the corpus on a device, for compute-sanitizer. A fault may end the context, so each kernel
+//! has its own process.
 //!
-//! `planted --list` prints a line for each kernel: its name, what `warpsmith check` finds in it, which the tests of the
-//! corpus verify, and the tool of compute-sanitizer that finds it, each `-` for nothing. `planted NAME [DEVICE]` launches it, on
-//! `cuda:0` by default. Exit code 0: it ran; 1: it failed; 2: wrong use, or no such device.
+//! `planted --list` prints one line per kernel. It has the name, the expected finding of `warpsmith check`, which the
+//! tests of the corpus verify, and the compute-sanitizer tool that finds it; `-` means none. `planted NAME [DEVICE]`
+//! launches a kernel, on `cuda:0` by default. Exit code 0: it ran; 1: it failed; 2: wrong use, or no such device.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -58,11 +59,11 @@ fn line(case: &Case) -> String {
     format!("{} {found} {}", case.name(), case.tool.map_or("-", Tool::name))
 }
 
-/// Launches the kernel with buffers whose sizes the driver knows exactly: no allocator stands between.
+/// Launches the kernel with buffers whose exact sizes the driver knows: they bypass the caching allocator.
 fn launch(case: &Case, device: &Device) -> Result<(), Error> {
     let stream = device.default_stream();
     let function = device.load(&IMAGE)?.function((case.spec)())?;
-    // SAFETY: all handles are of this device, whose context the handle keeps.
+    // SAFETY: all handles belong to this device, whose context the handle keeps.
     let (driver, context) = unsafe { device.driver() };
     let mut buffers: Vec<DevicePtr> = Vec::new();
     for buffer in case.shape.buffers {
@@ -76,7 +77,7 @@ fn launch(case: &Case, device: &Device) -> Result<(), Error> {
     stream.synchronize()?;
     for (&pointer, buffer) in buffers.iter().zip(case.shape.buffers) {
         if buffer.contents == Contents::Freed {
-            // SAFETY: allocated above; that the kernel uses it is its fault.
+            // SAFETY: allocated above; a kernel that still uses it has the bug under test.
             unsafe { driver.memory_free(context, pointer)? };
         }
     }
@@ -88,9 +89,9 @@ fn launch(case: &Case, device: &Device) -> Result<(), Error> {
     let pointers = buffers.iter().map(|pointer| std::ptr::from_ref(&pointer.0).cast());
     let lengths = case.shape.lengths.iter().map(|length| std::ptr::from_ref(length).cast());
     let args: Vec<*const c_void> = pointers.chain(lengths).collect();
-    // SAFETY: the kernel takes a pointer for each buffer, and the lengths. What it does wrong with them is contained by the GPU, which
-    // this process has for itself alone.
+    // SAFETY: the kernel takes one pointer per buffer, and the lengths. The GPU contains its invalid accesses, and this
+    // process has it exclusively.
     unsafe { function.launch_raw(&stream, config, &args)? };
     stream.synchronize()
-    // The buffers go with the process: after a fault they could not be freed.
+    // The process frees the buffers on exit: after a fault they could not be freed.
 }

@@ -1,5 +1,5 @@
-//! Elementwise operations at the ends of the range: one rounding where it is promised, interpolation that ends at its ends, gates
-//! in their tails, integers that wrap.
+//! Elementwise operations at the ends of the range: correct rounding where it is guaranteed, interpolation that ends
+//! exactly at its ends, gates in their tails, and wrapping integers.
 
 use std::cmp::Ordering;
 
@@ -35,14 +35,14 @@ pub fn specials<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
     values
 }
 
-/// The number of `T` that is nearest to a sum, of two the even one.
+/// The number of `T` nearest to a sum, with ties to even.
 fn nearest_sum<T: Element>(a: f64, b: f64) -> T {
     let about = T::nearest(a + b);
     if !(a + b).is_finite() || about.bits() & !(1 << (8 * size_of::<T>() - 1)) == 0 && a + b == 0.0 {
         return about;
     }
     let exact = Fixed::of(a).plus(&Fixed::of(b));
-    // What follows the greatest number, if it had a place in the range.
+    // The number that would follow the largest one, if the range had it.
     let beyond = two_to(exponents::<T>()[2] + 1);
     let place = |x: T| if x.to_f64().is_infinite() { beyond.copysign(x.to_f64()) } else { x.to_f64() };
     let sign = 1u64 << (8 * size_of::<T>() - 1);
@@ -68,7 +68,7 @@ fn fused<T: Element + Real>() {
             column.swap(i, random.below(i + 1));
         }
     }
-    // Sums that are in the middle of two numbers but for a little.
+    // Sums that are almost in the middle of two numbers.
     let [first, second, third] = &mut columns[..] else { panic!("three columns") };
     for ((first, second), third) in first.iter_mut().zip(second).zip(third).take(n / 2) {
         let near_one = |random: &mut Random| {
@@ -109,7 +109,7 @@ fn fused<T: Element + Real>() {
 #[test]
 fn narrow_products_and_sums_are_rounded_once() {
     for_types!(fused: f16, bf16);
-    // The tie of a public report.
+    // The tie of a public bug report.
     let stream = stream();
     let [x, y, z] = [0x3bfe, 0x1001, 0x3c01]
         .map(|bits| DeviceBuffer::from_host(&stream, &[f16::from_bits(bits)]).unwrap());
@@ -138,7 +138,7 @@ fn interpolated<T: Element + Real>() {
     assert!(same(&run(half, &x, &x), &x), "{}", T::NAME);
     for weight in [0.5, 0.25, 0.3, 0.75, 0.999, 1e-6, 2.0, -1.0].map(T::nearest) {
         for (i, found) in run(weight, &x, &y).into_iter().enumerate() {
-            // In half the range, where the difference has a number too.
+            // Scaled to half of the range, where the difference is representable too.
             let (a, b, w) = (x[i].to_f64() / 2.0, y[i].to_f64() / 2.0, weight.to_f64());
             let expected = 2.0 * ((1.0 - w) * a + w * b);
             let within = 8.0 * (a.abs() * (1.0 - w).abs().max(1.0) + b.abs() * w.abs().max(1.0));
@@ -188,14 +188,14 @@ fn gates<T: Element + Real>() {
         function(&stream, on_device.as_slice(), out.as_mut_slice()).unwrap();
         out.to_host().unwrap()
     };
-    // x · σ(z), whose exponential is a square in the reference too.
+    // x · σ(z); the reference also computes the exponential as a square.
     let gate = |x: f64, z: f64| match (z < 0.0, (z / 2.0).exp()) {
         (true, 0.0) => -0.0,
         (true, root) => x * root / (1.0 + root * root) * root,
         _ => x / (1.0 + (-z).exp()),
     };
     let is_wide = size_of::<T>() == 8;
-    // Exponentials of two units and three roundings more.
+    // Exponentials with an error of two units, and three more roundings.
     let bound = 8.0 * if is_wide { f64::EPSILON } else { f32::EPSILON as f64 } + T::EPSILON;
     for (i, found) in run(|s, x, out| ops::silu(s, x, out)).into_iter().enumerate() {
         let x = x[i].to_f64();
@@ -209,7 +209,7 @@ fn gates<T: Element + Real>() {
     for (i, found) in run(|s, x, out| ops::gelu_tanh(s, x, out)).into_iter().enumerate() {
         let x = x[i].to_f64();
         let z = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * x * (1.0 + 0.044_715 * x * x);
-        // The rounding of z moves the result by as many units.
+        // The rounding of z moves the result by the same number of units.
         let bound =
             bound + 8.0 * z.abs().min(1500.0) * if is_wide { f64::EPSILON } else { f32::EPSILON as f64 };
         assert_near::<T>(found.to_f64(), T::nearest(gate(x, z)).to_f64(), bound, 2.0, &("gelu_tanh", x));
@@ -261,7 +261,7 @@ macro_rules! integers {
             let mut out = DeviceBuffer::<$t>::uninit(&stream, x.len()).unwrap();
             run(&mut out);
             for (i, found) in out.to_host().unwrap().iter().enumerate() {
-                // The conversion keeps the lowest bits.
+                // The conversion preserves the lowest bits.
                 assert_eq!(*found, exact(x[i] as i128, y[i] as i128) as $t, "{name} of {} and {}", x[i], y[i]);
             }
         };
@@ -316,7 +316,8 @@ fn basic<T: Element + Real>() {
             );
         }
     };
-    // Of f64 the reference is the operation itself; of the others its rounding, which changes no later one.
+    // For f64, the reference is the operation itself. For other types it is the rounded f64 result, since double
+    // rounding is harmless here.
     check("add", &|o| ops::add(&stream, &a, &b, o).unwrap(), &|x, y| x + y);
     check("sub", &|o| ops::sub(&stream, &a, &b, o).unwrap(), &|x, y| x - y);
     check("mul", &|o| ops::mul(&stream, &a, &b, o).unwrap(), &|x, y| x * y);
@@ -340,7 +341,7 @@ fn basic<T: Element + Real>() {
     check("clamp", &|o| ops::clamp(&stream, low, high, &a, o).unwrap(), &|x, _| {
         if x < -1.0 { -1.0 } else { x }
     });
-    // A bound that is NaN bounds nothing.
+    // A NaN bound does not clamp.
     let nan = T::nearest(f64::NAN);
     check("clamp by NaN", &|o| ops::clamp(&stream, nan, nan, &a, o).unwrap(), &|x, _| x);
     check("clamp by NaN", &|o| ops::clamp(&stream, low, nan, &a, o).unwrap(), &|x, _| {

@@ -1,16 +1,16 @@
-//! [`Fixed`]: sums of floats times whole numbers, exactly.
+//! [`Fixed`]: exact sums of floats times whole numbers.
 
 use std::cmp::Ordering;
 
 /// Words of 64 bits, the lowest first.
 const WORDS: usize = 40;
 
-/// A whole number of 2⁻¹⁰⁷⁴, in two's complement.
+/// A multiple of 2⁻¹⁰⁷⁴, in two's complement.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Fixed([u64; WORDS]);
 
 impl Fixed {
-    /// A finite number.
+    /// Converts a finite number.
     pub fn of(x: f64) -> Self {
         let (bits, mut words) = (x.abs().to_bits(), [0; WORDS]);
         let (exponent, fraction) = ((bits >> 52) as usize, bits & ((1 << 52) - 1));
@@ -29,7 +29,7 @@ impl Fixed {
         self
     }
 
-    /// The sum.
+    /// Sum of two numbers.
     pub fn plus(mut self, other: &Self) -> Self {
         let mut carry = 0u128;
         for (word, of_other) in self.0.iter_mut().zip(other.0) {
@@ -39,12 +39,12 @@ impl Fixed {
         self
     }
 
-    /// The difference.
+    /// Difference of two numbers.
     pub fn minus(self, other: &Self) -> Self {
         self.plus(&other.clone().negated())
     }
 
-    /// The product; it wraps where it is too great.
+    /// Product; it wraps on overflow.
     pub fn times(mut self, number: u64) -> Self {
         let mut carry = 0u128;
         for word in &mut self.0 {

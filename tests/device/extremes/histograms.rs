@@ -1,4 +1,4 @@
-//! Even bins of wide, tiny and ordinary ranges against rational arithmetic, and the greatest integers.
+//! Even bins of wide, tiny and ordinary ranges compared with rational arithmetic, and the largest integers.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use super::fixed::Fixed;
 use super::{exponents, greatest, two_to};
 use crate::common::{Element, Random, for_types, stream};
 
-/// The number before or after.
+/// The next number below or above.
 fn neighbour<T: Element>(x: T, up: bool) -> T {
     let (sign, bits) = (1u64 << (8 * size_of::<T>() - 1), x.bits());
     let bits = match (bits & !sign == 0, (bits & sign == 0) == up) {
@@ -29,7 +29,7 @@ fn neighbour<T: Element>(x: T, up: bool) -> T {
     bytemuck::pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()])
 }
 
-/// The counts of all elements that lie in the range, exactly.
+/// Exact counts of all elements in the range.
 fn exact_counts(x: &[f64], [lower, upper]: [f64; 2], is_inclusive: bool, bins: usize) -> Vec<u64> {
     let (first, width) = (Fixed::of(lower), Fixed::of(upper).minus(&Fixed::of(lower)));
     let mut counts = vec![0; bins];
@@ -87,7 +87,7 @@ fn even_bins<T: Element + Binned>() {
             for i in 0..=bins.min(60) {
                 let i = if bins > 60 { random.below(bins + 1) } else { i };
                 let share = i as f64 / bins as f64;
-                // Next to an edge on either side.
+                // Values next to an edge, on either side.
                 let edge = T::nearest(from * (1.0 - share) + to * share);
                 x.extend([edge, neighbour(edge, true), neighbour(edge, false)]);
             }
@@ -195,7 +195,7 @@ fn empty_ranges_are_refused() {
     }
 }
 
-/// The kernel itself takes any edges.
+/// The kernel itself accepts any edges.
 #[test]
 fn edges_of_more_bins_than_there_are_count_nowhere_else() {
     let stream = stream();

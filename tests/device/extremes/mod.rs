@@ -1,5 +1,5 @@
-//! Every operation of `warpsmith::ops` at the ends of its types' ranges, against exact arithmetic: where the result is in range,
-//! nothing on the way to it leaves the range.
+//! Every operation of `warpsmith::ops` at the ends of its types' ranges, compared with exact arithmetic: if the result
+//! is in range, no intermediate value may overflow or underflow.
 
 mod elementwise;
 mod fixed;
@@ -11,7 +11,7 @@ mod sequences;
 
 use crate::common::Element;
 
-/// The least power of two above 0 of a float type, the least normal one, and the greatest, as exponents.
+/// Exponents of a float type: of the smallest subnormal, the smallest normal, and the largest power of two.
 pub fn exponents<T: Element>() -> [i32; 3] {
     match T::NAME {
         "f16" => [-24, -14, 15],
@@ -21,19 +21,20 @@ pub fn exponents<T: Element>() -> [i32; 3] {
     }
 }
 
-/// 2 to a power of which f64 has a number.
+/// 2 to a power that f64 can represent.
 pub fn two_to(exponent: i32) -> f64 {
-    // In two steps: `powi` takes the reciprocal of what may be infinite.
+    // In two steps: `powi` takes the reciprocal of a possibly infinite value.
     2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
 }
 
-/// The greatest finite number of a type.
+/// Largest finite number of a type.
 pub fn greatest<T: Element>() -> f64 {
     let mantissa = 2.0 - T::EPSILON;
     mantissa * two_to(exponents::<T>()[2])
 }
 
-/// Whether two numbers agree within `bound` times the latter, and units of the least number of `T`; infinities and NaN are the same.
+/// Fails unless two numbers agree within `bound` times the latter, plus units of the smallest number of `T`. Infinities
+/// and NaN must match.
 #[track_caller]
 pub fn assert_near<T: Element>(
     found: f64,

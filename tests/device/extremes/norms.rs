@@ -1,4 +1,4 @@
-//! Layer norm, RMS norm, softmax and their gradients of rows whose squares or sums leave the range.
+//! Layer norm, RMS norm, softmax and their gradients for rows whose squares or sums overflow or underflow.
 
 use half::{bf16, f16};
 use warpsmith::ops::{self, Real};
@@ -12,10 +12,10 @@ fn rounding<T: Element>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
-/// Widths of teams of lanes, of a block, and of rows that are read twice.
+/// Row widths for lane groups, for a block, and for rows that are read twice.
 const WIDTHS: [usize; 7] = [2, 4, 33, 256, 1000, 5000, 140_000];
 
-/// Normalised values of a row, of an epsilon of 0, and the reciprocal of its deviation.
+/// Normalized values of a row for an epsilon of 0, and the reciprocal of its standard deviation.
 fn normalised(row: &[f64], is_rms: bool) -> (Vec<f64>, f64) {
     let n = row.len() as f64;
     let mean = if is_rms { 0.0 } else { exact_sum(row.iter().copied()) / n };
@@ -35,10 +35,10 @@ fn run<T: Element + Real>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
     out.to_host().unwrap()
 }
 
-/// Powers of two from the least number to the greatest.
+/// Powers of two from the smallest number to the largest.
 fn scales<T: Element>() -> Vec<i32> {
     let [least, normal, most] = exponents::<T>();
-    // The last four bits are there.
+    // The last four bits still exist at this scale.
     vec![
         least + 4,
         least + 20,
@@ -144,7 +144,7 @@ fn a_small_spread_around_a_great_mean() {
 
 #[test]
 fn epsilon_counts_below_the_range_of_squares() {
-    // A variance of 10⁻⁶⁰, and an epsilon as great, neither of which f32 has.
+    // A variance of 10⁻⁶⁰ and an equal epsilon, neither of which f32 can represent.
     let x = [1e-30f32, -1e-30];
     for is_rms in [false, true] {
         let found = run(&x, is_rms, 1e-60);
@@ -152,7 +152,7 @@ fn epsilon_counts_below_the_range_of_squares() {
         assert_eq!(found[1], -found[0]);
         assert!((f64::from(run(&x, is_rms, 1e-5)[0]) / (1e-30 / 1e-5f64.sqrt()) - 1.0).abs() < 1e-6);
     }
-    // An epsilon beyond f32.
+    // An epsilon beyond the range of f32.
     assert_eq!(run(&[1.0f32, -1.0], false, 1e300), [0.0, -0.0]);
 }
 
@@ -209,7 +209,7 @@ fn gradients<T: Element + Real>() {
                         .map(|x| x * two_to(power / 2) * two_to(power - power / 2));
                     let what = (T::NAME, width, scale, of_gradients, is_rms, i, "seed", random.seed);
                     let rounded = T::nearest(exact_result);
-                    // Next to the end of the range, or below it.
+                    // Close to the end of the range, or below it.
                     let is_in_range = exact_result.abs() + error < greatest::<T>();
                     let least = two_to(exponents::<T>()[0]);
                     assert!(
@@ -254,7 +254,7 @@ fn gradients_whose_sums_leave_the_range() {
         ops::layer_norm_backward(&stream, x, dy, None, 0.0, dx.as_2d_mut(2, 1).unwrap(), None, None).unwrap();
         dx.to_host().unwrap()
     };
-    // Two elements become ±1 whatever they are: no gradient is left.
+    // Two elements become ±1 for any values, so the gradient is zero.
     for x in [[-1.0, 1.0], [-1e30, 1e30], [-1e-20, 3e-20]] {
         for dy in [[3e38, 3e38], [3e38, -3e38], [1e-38, -1e-38]] {
             let limit = dy[0] * 1e-5 / (x[1] - x[0]);
@@ -298,7 +298,7 @@ fn softmax_at_the_ends_of_the_range() {
             .zip(expected)
             .all(|(found, expected)| (f64::from(*found) - expected).abs() <= 1e-6 * expected.abs() + 2e32)
     };
-    // The difference of the gradients leaves the range, and so does their sum.
+    // The difference of the gradients overflows, and so does their sum.
     let found = gradients(&[0.25, 0.75], &[3e38, -3e38], false);
     assert!(close(&found, &[1.125e38, -1.125e38]), "{found:?}");
     let found = gradients(&[0.5f32.ln(); 2], &[3e38, 3e38], true);

@@ -1,4 +1,4 @@
-//! NaN of every kind in sorts, merges, searches, selections and extremes.
+//! All kinds of NaN in sorts, merges, searches, selections and extremes.
 
 use warpsmith::ops::{self, Comparison, Order, SortKey};
 use warpsmith::prelude::*;
@@ -24,7 +24,7 @@ fn numbers<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
         .collect()
 }
 
-/// What comes first: numbers by their order, −0 before +0, then NaN without the sign bit and with it.
+/// Sort order: numbers by value, −0 before +0, then NaN without the sign bit, then NaN with it.
 fn key<T: Element>(x: T) -> (bool, u64) {
     let (sign, bits) = (1u64 << (8 * size_of::<T>() - 1), x.bits());
     let is_nan = x.to_f64().is_nan();
@@ -89,7 +89,7 @@ fn nan_of_the_device_are_sorted_last() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[0.0f32, 1.0, -1.0, f32::INFINITY, -4.0]).unwrap();
     let mut out = DeviceBuffer::<f32>::uninit(&stream, 5).unwrap();
-    // 0 / 0, 1, 1, ∞ / ∞, 1: two NaN that the device makes.
+    // 0 / 0, 1, 1, ∞ / ∞, 1: two NaN values that the device produces.
     ops::div(&stream, &x, &x, &mut out).unwrap();
     let mut sorted = DeviceBuffer::<f32>::uninit(&stream, 5).unwrap();
     ops::sort(&stream, &out, Order::Ascending, &mut sorted).unwrap();
@@ -143,14 +143,14 @@ fn choices<T: Element + ops::Real>() {
     assert!(ops::max(&stream, &on_device).unwrap().to_f64().is_nan(), "{what:?}");
     assert_eq!(ops::argmin(&stream, &on_device).unwrap(), first, "{what:?}");
     assert_eq!(ops::argmax(&stream, &on_device).unwrap(), first, "{what:?}");
-    // The greatest are NaN, in their order.
+    // The largest are NaN, in sort order.
     let (mut values, mut places) =
         (DeviceBuffer::<T>::uninit(&stream, 20).unwrap(), DeviceBuffer::<u64>::uninit(&stream, 20).unwrap());
     let view = on_device.as_2d(300, 1).unwrap();
     ops::top_k(&stream, view, values.as_2d_mut(20, 1).unwrap(), places.as_2d_mut(20, 1).unwrap()).unwrap();
     let nan: Vec<u64> = (0..300).filter(|&i| x[i as usize].to_f64().is_nan()).take(20).collect();
     assert_eq!(places.to_host().unwrap(), nan, "{what:?}");
-    // No comparison holds for NaN but that it differs.
+    // For NaN, only the comparison for inequality holds.
     let mut out = DeviceBuffer::<T>::uninit(&stream, 300).unwrap();
     let mut count = DeviceBuffer::<u64>::uninit(&stream, 1).unwrap();
     for bound in [0.0, f64::NEG_INFINITY, f64::INFINITY, f64::NAN].map(T::nearest) {
@@ -171,7 +171,7 @@ fn choices<T: Element + ops::Real>() {
             assert_eq!(kept, expected, "{comparison:?} {bound:?}, {what:?}");
         }
     }
-    // Each NaN is different.
+    // Each NaN compares as different.
     let pairs: Vec<T> = x.iter().flat_map(|x| [*x, *x]).collect();
     let on_device = DeviceBuffer::from_host(&stream, &pairs).unwrap();
     let mut out = DeviceBuffer::<T>::uninit(&stream, 600).unwrap();

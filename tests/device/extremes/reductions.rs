@@ -1,4 +1,4 @@
-//! Means, norms and variances of numbers whose sums or squares leave the range.
+//! Means, norms and variances of numbers whose sums or squares overflow or underflow.
 
 use half::{bf16, f16};
 use warpsmith::ops::{self, Real};
@@ -12,14 +12,14 @@ fn rounding<T: Element>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
-/// Powers of two from the least number to the greatest.
+/// Powers of two from the smallest number to the largest.
 fn scales<T: Element>() -> impl Iterator<Item = i32> {
     let [least, _, most] = exponents::<T>();
     let step = (most - least) / 11;
     (0..11).map(move |i| least + i * step).chain([most - 1])
 }
 
-/// Rows of numbers in ±1, some of them with many zeros, or one that is much greater than the others.
+/// Rows of numbers in ±1, some with many zeros or with one much larger number.
 fn shapes<T: Element>(random: &mut Random) -> Vec<Vec<f64>> {
     let mut rows = Vec::new();
     for n in [1, 2, 33, 1000, 20_000] {
@@ -42,7 +42,7 @@ where
     for row in shapes::<T>(&mut random) {
         let n = row.len() as f64;
         for scale in scales::<T>() {
-            // What the type has of the numbers, and what that is times the power.
+            // Values rounded to the type, and their exact product with the power of two.
             let x: Vec<T> = row.iter().map(|x| T::nearest(x * two_to(scale))).collect();
             let exact: Vec<f64> =
                 x.iter().map(|x| x.to_f64() * two_to(-scale / 2) * two_to(-scale - -scale / 2)).collect();
@@ -78,7 +78,7 @@ where
                 let expected = variance * two_to(scale) * two_to(scale);
                 let expected = if expected > most { f64::INFINITY } else { T::nearest(expected).to_f64() };
                 let found = ops::variance(&stream, &x, correction).unwrap().to_f64();
-                // Where the exact one is next to the end of the range either is right.
+                // If the exact result is close to the end of the range, a finite or an infinite result is correct.
                 let is_at_the_end = expected > most / 1.01;
                 if !is_at_the_end || found.is_nan() {
                     assert_near::<T>(found, expected, bound, 1.0, &("variance", correction, what));
@@ -143,11 +143,11 @@ fn the_variance_of_what_the_mean_cannot_hold() {
         let step = f64::from(x[1]) - f64::from(x[0]);
         assert!((f64::from(of(&x)) / (step * step / 4.0) - 1.0).abs() < 1e-6, "{n}: {}", of(&x));
     }
-    // The differences leave the range, and so does the variance.
+    // The differences overflow, and so does the variance.
     assert_eq!(of(&[3e38, -3e38]), f32::INFINITY);
     assert_eq!(of(&[1e20, -1e20]), f32::INFINITY);
     assert!((of(&[1e20, 1.0001e20]) / 2.5e31 - 1.0).abs() < 0.01);
-    // The squares' sum does, the variance does not.
+    // The sum of squares overflows, but not the variance.
     let x: Vec<f32> = (0..100_000).map(|i| if i % 2 == 0 { 1e18 } else { -1e18 }).collect();
     assert!((of(&x) / 1e36 - 1.0).abs() < 1e-6);
     for x in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::INFINITY, f32::NEG_INFINITY]] {
@@ -170,7 +170,7 @@ fn norms_of_what_is_no_number() {
     assert_eq!(of(&[f32::NEG_INFINITY, 1.0])[..2], [f32::INFINITY; 2]);
     assert!(of(&[f32::NAN, f32::INFINITY]).iter().all(|norm| norm.is_nan()));
     assert!(of(&[f32::INFINITY, f32::NEG_INFINITY])[2].is_nan());
-    // In range though the running sums are not.
+    // In range although the running sums are not.
     assert_eq!(of(&[3e38, 3e38, -3e38, -3e38])[2], 0.0);
     assert!((of(&[f32::MAX; 4097])[2] / f32::MAX - 1.0).abs() < 1e-5);
 }
@@ -183,7 +183,7 @@ where
     let most = T::nearest(greatest::<T>());
     for (width, height) in [(1, 3), (2, 300), (7, 5), (64, 64), (5000, 3), (3, 5000)] {
         let mut x = vec![most; width * height];
-        // One row and one column of which the mean is 0.
+        // One row and one column have a mean of 0.
         x.iter_mut()
             .take(width)
             .enumerate()
@@ -225,7 +225,7 @@ macro_rules! integers {
             let on_device = DeviceBuffer::from_host(&stream, x).unwrap();
             let wide = |of: &dyn Fn(i128, i128) -> i128, from| x.iter().fold(from, |sum, x| of(sum, *x as i128));
             let (sum, product) = (wide(&i128::wrapping_add, 0), wide(&i128::wrapping_mul, 1));
-            // Both wrap at 64 bits.
+            // Both results wrap at 64 bits.
             assert_eq!(ops::sum(&stream, &on_device).unwrap() as u64, sum as u64, "{x:?}");
             assert_eq!(ops::prod(&stream, &on_device).unwrap() as u64, product as u64, "{x:?}");
             let square = x.iter().fold(0u64, |sum, x| sum.wrapping_add((*x as u64).wrapping_mul(*x as u64)));

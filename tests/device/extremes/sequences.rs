@@ -1,4 +1,4 @@
-//! Running sums and extremes, random numbers and samples at the ends of the range.
+//! Scans (running sums and extremes), random numbers and samples at the ends of the range.
 
 use half::{bf16, f16};
 use warpsmith::ops::{self, Sampling};
@@ -47,7 +47,7 @@ fn extremes_of<T: Element + ops::Real>() {
     for i in (1..x.len()).rev() {
         x.swap(i, random.below(i + 1));
     }
-    // The first NaN is late.
+    // The first NaN is moved to a late index.
     let first = x.iter().position(|x| x.to_f64().is_nan()).unwrap();
     x.swap(first, 2999);
     let on_device = DeviceBuffer::from_host(&stream, &x).unwrap();
@@ -84,7 +84,7 @@ fn random_numbers<T: Element + ops::Real>() {
     let most = greatest::<T>();
     let n = 5000;
     let mut out = DeviceBuffer::<T>::uninit(&stream, n).unwrap();
-    // Half of the greatest, so that the length has a number.
+    // Half of the largest number, so that the length of the range is representable.
     for (low, high) in [
         (-most / 2.0, most / 2.0 * (1.0 - T::EPSILON)),
         (0.0, most),
@@ -97,10 +97,10 @@ fn random_numbers<T: Element + ops::Real>() {
         let above = found.iter().filter(|x| x.to_f64() >= low.to_f64() / 2.0 + high.to_f64() / 2.0).count();
         assert!((2000..3000).contains(&above), "{} {low:?} {high:?}: {above}", T::NAME);
     }
-    // A range whose length has none is refused.
+    // A range whose length is not representable is refused.
     let [low, high] = [-most, most].map(T::nearest);
     assert!(random::uniform_in(&stream, &generator, &mut out, low..high).is_err());
-    // −most + most / 3 · z leaves the range for z below 0 alone.
+    // −most + most / 3 · z overflows only for z below 0.
     random::normal(&stream, &generator, &mut out, -most, most / 3.0).unwrap();
     let finite = out.to_host().unwrap().iter().filter(|x| x.to_f64().is_finite()).count();
     assert!((2000..3000).contains(&finite), "{}: {finite}", T::NAME);
@@ -129,14 +129,14 @@ fn samples_of_logits_at_the_ends_of_the_range() {
     let stream = stream();
     let generator = Generator::new(&device());
     let rows = 1500;
-    // Of a temperature as great as they are, the lesser has the weight e⁻² of the greater.
+    // With a temperature as large as the logits, the smaller one has the weight e⁻² of the larger.
     let logits: Vec<f32> = (0..rows).flat_map(|_| [3e38, -3e38]).collect();
     let logits = DeviceBuffer::from_host(&stream, &logits).unwrap();
     let mut out = DeviceBuffer::<u64>::uninit(&stream, rows).unwrap();
     let sampling = Sampling { temperature: 3e38, ..Sampling::default() };
     ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), sampling, &mut out).unwrap();
     let lesser = out.to_host().unwrap().iter().sum::<u64>();
-    // 179 on average, 12.6 is the standard deviation.
+    // The mean is 179 and the standard deviation 12.6.
     assert!((110..250).contains(&lesser), "{lesser}");
     ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), Sampling::default(), &mut out).unwrap();
     assert!(out.to_host().unwrap().iter().all(|column| *column == 0));

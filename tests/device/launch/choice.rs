@@ -1,5 +1,5 @@
-//! Which block and grid launches get, on the device under test: occupancy against the driver, automatic shapes, the
-//! adaptive launcher, and what is refused.
+//! Block and grid selection for launches on the device under test: occupancy compared with the driver, automatic
+//! shapes, the adaptive launcher, and refused launches.
 
 use crate::common::{device, own_device};
 use warpsmith::IMAGE;
@@ -8,14 +8,14 @@ use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
 use warpsmith::store::LaunchStore;
 
-/// The device under test, which looks up nothing that was measured before.
+/// Opens the device under test without stored tuning results.
 fn fresh() -> Device {
     let device = own_device();
     LaunchStore::in_memory().install(&device);
     device
 }
 
-/// Those of the kernels in the image that this device has.
+/// Kernels of the image that this device has.
 fn functions(device: &Device) -> Vec<warpsmith::Function> {
     let module = device.load(&IMAGE).unwrap();
     let all = warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "warpsmith-gpu-kernels");
@@ -49,7 +49,7 @@ fn theoretical_occupancy_is_the_drivers() {
                 let ours = function.theoretical_occupancy(block, bytes);
                 let driver = function.occupancy(block, bytes).unwrap();
                 let symbol = function.spec().symbol;
-                // No driver tells how many of a multiprocessor's 64 barriers a block uses.
+                // The driver does not report how many of an SM's 64 barriers a block uses, which may limit its result.
                 let by_barriers = ours.blocks > driver && (2..=16).any(|barriers| 64 / barriers == driver);
                 assert!(
                     ours.blocks == driver || by_barriers,
@@ -65,7 +65,7 @@ fn theoretical_occupancy_is_the_drivers() {
 #[test]
 fn the_potential_block_has_the_most_threads() {
     let device = device();
-    // Of kernels that may have any block.
+    // Only kernels that may have any block size.
     let free: Vec<_> =
         functions(&device).into_iter().filter(|function| function.spec().block.is_none()).collect();
     for function in free.iter().step_by(37) {

@@ -1,4 +1,4 @@
-//! Kernels whose blocks wait for each other, tiles, and launches that overlap, through the runtime.
+//! Kernels with barriers between blocks, tiles, and overlapping launches, through the runtime.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
@@ -15,26 +15,26 @@ fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()
 }
 
-/// Blocks that are on the device at once for certain: one for each multiprocessor.
+/// Number of blocks that are certainly resident at once: one per SM.
 fn blocks() -> u32 {
     let device = device();
     if device.is_emulated() { 9 } else { device.properties().multiprocessors }
 }
 
-/// Whether the device has clusters.
+/// Returns true if the device has clusters.
 fn has_clusters() -> bool {
     let device = device();
     device.is_emulated() || device.properties().capability.0 >= 9
 }
 
-/// A kernel with clusters is not there for a device without.
+/// Checks that a kernel with clusters is missing on a device without clusters.
 fn assert_not_in_image<K: Kernel>() {
     let error = device().load(&IMAGE).unwrap().kernel::<K>().unwrap_err();
     assert!(matches!(error, Error::KernelNotInImage { .. }), "{error}");
 }
 
-/// The result of the chains, when each thread takes the values of the thread `threads` further on, within groups of
-/// `group` threads.
+/// Result of the chains, if each thread takes the value of the thread `threads` further on, within groups of `group`
+/// threads.
 fn chain(all: usize, group: usize, threads: usize, rounds: u32) -> Vec<u32> {
     let mut values: Vec<u32> = (0..all as u32).collect();
     for round in 0..rounds {
@@ -55,7 +55,7 @@ fn the_grid_meets_again_and_again() {
             for rounds in [0, 1, 2, 57] {
                 let mut out = DeviceBuffer::<u32>::zeros(&stream, all).unwrap();
                 let launch = Launch::grid_block(blocks, threads);
-                // SAFETY: there are two elements for each thread, and nothing else uses them.
+                // SAFETY: there are two elements per thread, and nothing else uses them.
                 unsafe { kernel.launch_unsafe(&stream, launch, (rounds, &mut values, &mut out)) }.unwrap();
                 let expected = chain(all, all, threads as usize, rounds);
                 assert!(out.to_host().unwrap() == expected, "{blocks} blocks of {threads}, {rounds} rounds");
@@ -82,7 +82,7 @@ fn a_cooperative_sum_is_that_of_two_launches() {
             let mut sums = DeviceBuffer::<f32>::zeros(&stream, 2).unwrap();
             let (mut first, mut second) = sums.split_at_mut(1);
             let launch = Launch::grid_block(blocks, threads);
-            // SAFETY: one-dimensional launches, with an element for each block.
+            // SAFETY: one-dimensional launches, with one element per block.
             unsafe {
                 together.launch_unsafe(&stream, launch, (&input, &mut partials, &mut first)).unwrap();
                 part.launch_unsafe(&stream, launch, (&input, &mut partials)).unwrap();
@@ -210,7 +210,7 @@ fn blocks_reduce_and_scan() {
         let mut scans = DeviceBuffer::<u32>::zeros(&stream, n).unwrap();
         let mut sums = DeviceBuffer::<u32>::zeros(&stream, 7).unwrap();
         let launch = Launch::grid_block(7, threads as u32);
-        // SAFETY: `sums` has an element for each block.
+        // SAFETY: `sums` has one element per block.
         unsafe { kernel::<block_scan>().launch_unsafe(&stream, launch, (&input, &mut scans, &mut sums)) }
             .unwrap();
         let (scans, sums) = (scans.to_host().unwrap(), sums.to_host().unwrap());
@@ -234,7 +234,7 @@ fn dependent_launches_come_one_after_the_other() {
     let launch = Launch::linear(n, 64);
     let mut counters = DeviceBuffer::<u32>::zeros(&stream, n).unwrap();
     let cycles = 2000u64;
-    // Each adds 1 to the result of the one before, without atomics.
+    // Each launch adds 1 to the result of the previous one, without atomics.
     for round in 0..60 {
         dependent.launch(&stream, launch, (cycles, &mut counters)).unwrap();
         dependent.launch(&stream, launch.dependent(), (cycles / 2, &mut counters)).unwrap();

@@ -1,4 +1,4 @@
-//! What LLVM's straight-line strength reduction gets wrong, on the device under test.
+//! Code that LLVM's straight-line strength reduction miscompiles, on the device under test.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;

@@ -37,7 +37,7 @@ fn a_thread_launches_a_kernel_over_its_row() {
         }
         let (mut data, mut refused) = (buffer(&rows), buffer(&[0, 0]));
         let arguments = (&mut data, count, 7u32, &buffer(&weights), &mut refused);
-        // SAFETY: the rows are all of the buffer.
+        // SAFETY: the rows cover the buffer exactly.
         unsafe { kernel::<refine_odd_rows>().launch_unsafe(&stream(), Launch::linear(count, 64), arguments) }
             .unwrap();
         assert_eq!(refused.to_host().unwrap(), [0, 0]);
@@ -51,7 +51,7 @@ fn launched_kernels_launch_kernels() {
         let values: Vec<u32> = (0..len as u32).collect();
         let (mut data, mut refused) = (buffer(&values), buffer(&[0, 0]));
         let arguments = (&mut data, len, least, &mut refused);
-        // SAFETY: the data is all of the buffer.
+        // SAFETY: the data covers the buffer exactly.
         unsafe { kernel::<halve>().launch_unsafe(&stream(), Launch::grid_block(1, 32), arguments) }.unwrap();
         assert_eq!(refused.to_host().unwrap(), [0, 0]);
         assert_eq!(data.to_host().unwrap(), (1..=len as u32).collect::<Vec<_>>());
@@ -63,7 +63,7 @@ fn a_tail_launch_sees_all_writes() {
     for (len, part) in [(1usize, 1usize), (1000, 64), (5000, 129)] {
         let (mut data, mut sum, mut refused) = (buffer(&vec![1; len]), buffer(&[9]), buffer(&[0, 0]));
         let arguments = (&mut data, len, part, &mut sum, &mut refused);
-        // SAFETY: data and sum are all of their buffers.
+        // SAFETY: data and sum cover their buffers exactly.
         unsafe { kernel::<fill_then_sum>().launch_unsafe(&stream(), Launch::grid_block(1, 32), arguments) }
             .unwrap();
         assert_eq!(refused.to_host().unwrap(), [0, 0]);
@@ -80,7 +80,7 @@ fn later_work_waits_for_launched_kernels() {
     let kernel = kernel::<halve>();
     for _ in 0..10 {
         let arguments = (&mut data, 512usize, 16usize, &mut refused);
-        // SAFETY: the data is all of the buffer.
+        // SAFETY: the data covers the buffer exactly.
         unsafe { kernel.launch_unsafe(&stream, Launch::grid_block(1, 32), arguments) }.unwrap();
     }
     assert_eq!(data.to_host().unwrap(), [10; 512]);
@@ -97,7 +97,7 @@ fn a_launch_over_the_limit_is_refused() {
     if is_emulated() {
         assert_eq!((ran[0], refused[1]), (MAX_PENDING, LaunchError::TOO_MANY_PENDING.code()));
     }
-    // A GPU runs some while others are launched, and has two names for it when there is no room for more.
+    // A GPU runs some launches while others are made, and has two error codes for a full queue.
     let full = [0, LaunchError::TOO_MANY_PENDING.code(), LaunchError::OUT_OF_RESOURCES.code()];
     assert!(ran[0] > 0 && full.contains(&refused[1]), "{ran:?} {refused:?}");
 }
@@ -144,7 +144,7 @@ fn one_thread_or_many_launch_many_kernels() {
     }
 }
 
-/// Images with one form of the linked code and `library`, for each form that this device takes.
+/// Makes an image per form of the linked code that this device accepts, with that form and `library`.
 fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
     let device = device();
     let (major, minor) = device.properties().capability;
@@ -162,7 +162,7 @@ fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
                 *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
             }
             let spec = ImageSpec { parts: parts.leak(), device_runtime: library, ..*spec };
-            // SAFETY: the code is that of the records.
+            // SAFETY: the code belongs to the records.
             let image = unsafe { GpuImage::new(spec) };
             (format!("{form:?}"), &*Box::leak(Box::new(image)))
         })
@@ -178,7 +178,7 @@ fn every_form_is_linked_and_runs() {
             device().load(image).unwrap().kernel::<halve>().unwrap_or_else(|e| panic!("{name}: {e}"));
         let (mut data, mut refused) = (buffer(&[0; 100]), buffer(&[0, 0]));
         let arguments = (&mut data, 100usize, 10usize, &mut refused);
-        // SAFETY: the data is all of the buffer.
+        // SAFETY: the data covers the buffer exactly.
         unsafe { kernel.launch_unsafe(&stream(), Launch::grid_block(1, 32), arguments) }.unwrap();
         assert_eq!(data.to_host().unwrap(), [1; 100], "{name}");
     }
@@ -186,7 +186,7 @@ fn every_form_is_linked_and_runs() {
 
 #[test]
 fn unlinkable_code_fails_alone() {
-    // An archive of a text. Drivers crash where an archive is cut off, which is why a build takes none.
+    // An archive that contains a text file. Drivers crash on truncated archives, which is why a build refuses them.
     const NO_CODE: &[u8] = b"!<arch>\nreadme/         0           0     0     644     4         `\ntext";
     for (name, image) in images_with(Some(Packed::Plain(NO_CODE))) {
         let module = device().load(image).unwrap();
@@ -210,7 +210,7 @@ fn unlinkable_code_fails_alone() {
     }
 }
 
-/// A fault stops the device for the whole process, so it happens in one of its own.
+/// A fault stops the device for the whole process, so this test runs in a separate process.
 #[test]
 fn a_panic_in_a_launched_kernel_comes_back() {
     let Some(text) = alone!() else {

@@ -36,7 +36,7 @@ fn operations_with_memory_of_their_own_are_captured() {
         let values: Vec<i32> = random.values(n, 1.0);
         x.copy_from_host(&values).unwrap();
         exec.launch(&stream).unwrap();
-        // The same operations outside, on the same stream, while the graph runs.
+        // The same operations outside of the graph, on the same stream, while the graph runs.
         let beside = ops::sum(&stream, &x).unwrap();
         let expected: i64 = values.iter().map(|value| i64::from(*value)).sum();
         assert_eq!((beside, total.to_host().unwrap()[0]), (expected, expected), "round {round}");
@@ -135,12 +135,12 @@ fn kernels_decide_what_a_graph_does() {
     let mut chosen = DeviceBuffer::<u32>::zeros(&stream, 1).unwrap();
     let one_warp = Launch::grid_block(1, 32);
 
-    // As often as the counter says.
+    // The loop runs as often as the counter says.
     let mut looping = Graph::new(stream.device()).unwrap();
     let condition = looping.add_condition(Some(1)).unwrap();
     let mut body = Graph::capture(&stream, || ops::axpy(&stream, 1.0, &ones, &mut sum)).unwrap();
     let arguments = (condition.argument(), &mut counter);
-    // SAFETY: the condition is one of the graph in which it runs.
+    // SAFETY: the condition belongs to the graph that runs the kernel.
     unsafe { body.add_kernel_unsafe(&count_down, one_warp, arguments, &[]) }.unwrap();
     looping.add_while(&condition, &body).unwrap();
     let exec = looping.instantiate().unwrap();
@@ -153,7 +153,7 @@ fn kernels_decide_what_a_graph_does() {
         assert_eq!(sum.to_host().unwrap(), [expected; 100]);
     }
 
-    // Only if the data say so.
+    // The body runs only if the data say so.
     let mut choosing = Graph::new(stream.device()).unwrap();
     let condition = choosing.add_condition(None).unwrap();
     // SAFETY: as above.
@@ -205,7 +205,7 @@ fn many_graphs_come_and_go_while_they_run() {
     let mut sum = DeviceBuffer::<f32>::zeros(&stream, n).unwrap();
     let mut cache = GraphCache::new(stream.device(), 4);
     for round in 0..60u32 {
-        // More keys than the cache holds, so graphs are dropped while they run.
+        // More keys than the cache holds, so that graphs are dropped while they run.
         let inputs = [(&ones).into(), (&sum).into()];
         cache
             .launch(&stream, round % 6, &inputs, |stream| {

@@ -1,5 +1,5 @@
-//! Memory, a library and this crate's kernels on one stream: cudarc allocates, we adopt and launch, cudarc's cuBLAS
-//! multiplies. Neither library knows an emulated device.
+//! Memory, a library and this crate's kernels on one stream: cudarc allocates, our runtime adopts the memory and
+//! launches, and cudarc's cuBLAS multiplies. cudarc does not support emulated devices.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use warpsmith::{DevicePtr, Error};
 
 use crate::common::{Random, gpu};
 
-/// A matrix of cudarc's as a buffer, and how to see that cudarc's value is there.
+/// Adopts a matrix of cudarc as a buffer. The weak pointer shows whether cudarc's value is still alive.
 fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlice<f32>>) {
     let context = CudaContext::new(stream.device().id().ordinal() as usize).expect("cudarc's context");
     let theirs = context.default_stream();
@@ -24,7 +24,7 @@ fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlic
     drop(recorded);
     let owner = Arc::new(slice);
     let weak = Arc::downgrade(&owner);
-    // SAFETY: the owner frees the memory, cudarc's copy into it was waited for, and nothing else uses it.
+    // SAFETY: the owner frees the memory, cudarc's copy into it has completed, and nothing else uses it.
     let buffer = unsafe { DeviceBuffer::from_raw(stream, DevicePtr(address), values.len(), owner) };
     (buffer.expect("memory of the same device"), weak)
 }
@@ -47,7 +47,7 @@ fn cublas_shares_cudarcs_memory() {
     let [from_a, from_b, to_c] = [a.as_device_ptr(), b.as_device_ptr(), c.as_device_ptr()].map(|ptr| ptr.0);
     let uses = [a.as_slice().used(Access::Read), b.as_slice().used(Access::Read), c.as_mut_slice().used()];
     let (size, one, zero, plain) = (n as i32, 1.0f32, 0.0f32, sys::cublasOperation_t::CUBLAS_OP_N);
-    // SAFETY: the product reads `a` and `b` and writes `c`, each of n × n elements, on the stream alone.
+    // SAFETY: the product reads `a` and `b` and writes `c`, each of n × n elements, only on this stream.
     unsafe {
         stream
             .enqueue(&uses, |stream| {
@@ -72,10 +72,10 @@ fn cublas_shares_cudarcs_memory() {
             })
             .unwrap();
     }
-    // The product may still run.
+    // The product may still be running.
     drop((a, b));
     let found = c.to_host().unwrap();
-    // SAFETY: what was enqueued with the handle has run.
+    // SAFETY: all work enqueued with the handle has completed.
     device.with_context(|| unsafe { cublas::destroy_handle(handle) }.map_err(Error::extension)).unwrap();
     for (index, found) in found.iter().enumerate() {
         let (row, column) = (index % n, index / n);
@@ -112,7 +112,7 @@ fn cudarc_sees_kernel_writes() {
     stream.synchronize().unwrap();
     let (ptr, len, owner) = y.into_raw();
     let context = CudaContext::new(device.id().ordinal() as usize).unwrap();
-    // SAFETY: the memory has `len` elements, nothing of ours uses it, and it is not freed but leaked by cudarc.
+    // SAFETY: the memory has `len` elements, our code does not use it, and cudarc leaks it instead of freeing it.
     let theirs = unsafe { context.default_stream().upgrade_device_ptr::<f32>(ptr.0, len) };
     let found = context.default_stream().clone_dtoh(&theirs).unwrap();
     assert_eq!((theirs.leak(), found), (ptr.0, vec![5.0; 1000]));
@@ -126,7 +126,7 @@ fn unknown_addresses_are_refused() {
     let stream = Stream::new(&device).unwrap();
     let host = [0.0f32; 4];
     let address = DevicePtr(host.as_ptr().addr() as u64);
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused.
     let error = unsafe { DeviceBuffer::<f32>::from_raw(&stream, address, 4, ()) }.unwrap_err();
     assert!(matches!(error, Error::BadAddress { bytes: 16, .. }), "{error}");
 }

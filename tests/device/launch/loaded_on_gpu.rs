@@ -1,4 +1,4 @@
-//! Kernels of a CUDA C++ compiler, in PTX that is loaded while the program runs, beside those in Rust.
+//! Kernels from a CUDA C++ compiler, loaded as PTX at run time, together with kernels in Rust.
 
 use crate::common::{Random, device, gpu, stream};
 use test_kernels::IMAGE;
@@ -10,15 +10,15 @@ use warpsmith::{Code, Error, LaunchError, LoadError};
 
 const PTX: &str = include_str!("saxpy.ptx");
 
-/// The code on the device under test.
+/// Loads PTX on the device under test.
 fn load(ptx: &str) -> Code {
-    // SAFETY: ptxas takes it, and it has no global state.
+    // SAFETY: ptxas accepts it, and it has no global state.
     unsafe { gpu().load_code(ptx) }.expect("the driver takes the PTX")
 }
 
 fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) {
     let args = RawArguments::new().value(x.len() as u32).value(a).read(x.as_slice()).write(y.as_mut_slice());
-    // SAFETY: these are its parameters; it reads and writes the elements that both have.
+    // SAFETY: the arguments match its parameters; it accesses only elements that both arrays have.
     unsafe { kernel.launch_unchecked(stream, Launch::linear(x.len(), 256), &args) }.unwrap();
 }
 
@@ -74,7 +74,7 @@ fn a_graph_launches_a_loaded_kernel() {
 #[test]
 #[ignore = "needs a GPU"]
 fn modules_are_loaded_and_unloaded_beside_running_work() {
-    // Of another test's.
+    // Clears an error of another test.
     let _ = device().take_drop_error();
     let streams = [stream(), stream()];
     let x = DeviceBuffer::from_host(&streams[0], &vec![1.0f32; 1 << 20]).unwrap();
@@ -89,7 +89,7 @@ fn modules_are_loaded_and_unloaded_beside_running_work() {
     assert!(device().take_drop_error().is_none());
 }
 
-/// The sum of the numbers below `N`, which are passed by value.
+/// Sum of the numbers below `N`, which are passed by value.
 fn sum_by_value<const N: usize>(code: &Code) -> u32
 where
     [u32; N]: DeviceCopy,
@@ -98,7 +98,7 @@ where
     let mut out = DeviceBuffer::<u32>::zeros(&stream(), 1).unwrap();
     let many: [u32; N] = std::array::from_fn(|index| index as u32);
     let args = RawArguments::new().value(many).write(out.as_mut_slice());
-    // SAFETY: these are its parameters.
+    // SAFETY: the arguments match its parameters.
     unsafe { kernel.launch_unchecked(&stream(), Launch::linear(1, 1), &args) }.unwrap();
     out.to_host().unwrap()[0]
 }
@@ -123,14 +123,14 @@ fn wrong_arguments_and_names_are_errors() {
     assert!(error.contains("has no kernel `sgemm`"), "{error}");
     let kernel = code.kernel("saxpy").unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
-    // From CUDA 12.4 on the driver reports kernels and parameters; only 13 is checked here.
+    // The driver reports kernels and parameters from CUDA 12.4 on; the test checks this only for version 13.
     if device().properties().driver_version.starts_with("13.") {
         assert!(error.contains("`saxpy`, `sum_of_many`"), "{error}");
         for args in [
             RawArguments::new().value(4u32),
             RawArguments::new().value(4u64).value(1.0f32).read(y.as_slice()).read(y.as_slice()),
         ] {
-            // SAFETY: it is refused.
+            // SAFETY: the launch is refused.
             let refused = unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 32), &args) };
             assert!(matches!(refused, Err(Error::Launch(_))), "{refused:?}");
         }
@@ -138,13 +138,13 @@ fn wrong_arguments_and_names_are_errors() {
     let error = {
         let args =
             RawArguments::new().value(4u32).value(1.0f32).read(y.as_slice()).pointer(y.as_device_ptr());
-        // SAFETY: it is refused.
+        // SAFETY: the launch is refused.
         unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 2000), &args) }.unwrap_err()
     };
     assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");
     y.as_mut_slice().memset(0).unwrap();
 
-    // SAFETY: it does not compile.
+    // SAFETY: the code does not compile.
     let error = unsafe { device().load_code(PTX.replace("fma.rn", "fmb.rn")) }.unwrap_err();
     assert!(matches!(error, Error::Load(LoadError::Rejected { .. })), "{error}");
     assert!(error.to_string().contains("fmb"), "the compiler's log: {error}");

@@ -1,4 +1,4 @@
-//! Kernels on memory of the host, on the device under test.
+//! Kernels on mapped host memory, on the device under test.
 
 use warpsmith::graph::Graph;
 use warpsmith::kernels::elementwise::axpy;

@@ -1,4 +1,4 @@
-//! Launches on the device under test: of kernels by their type, cooperative and dependent ones, by kernels, graphs.
+//! Launches on the device under test: typed, cooperative and dependent launches, launches by kernels, and graphs.
 
 mod choice;
 mod cooperative;

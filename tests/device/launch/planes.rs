@@ -1,4 +1,4 @@
-//! Kernels in two and three dimensions, launched by their type.
+//! Kernels in two and three dimensions, launched by type.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
@@ -14,7 +14,7 @@ fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()
 }
 
-/// Sides at which blocks begin and end.
+/// Side lengths around block boundaries.
 const SIDES: [(usize, usize); 8] =
     [(1, 1), (16, 16), (17, 15), (31, 33), (32, 32), (33, 31), (100, 70), (513, 5)];
 
@@ -96,7 +96,7 @@ fn another_block_than_the_required_is_refused() {
     stream.synchronize().unwrap();
 }
 
-/// As the kernel `heat_step` does it.
+/// Host reference of the kernel `heat_step`.
 fn heat_on_the_host(rate: f32, from: &[f32], width: usize) -> Vec<f32> {
     let height = from.len() / width;
     let at = |x: usize, y: usize| (x < width && y < height).then(|| from[y * width + x]);
@@ -123,7 +123,7 @@ fn heat_spreads_as_on_the_host() {
             std::mem::swap(&mut from, &mut to);
             expected = heat_on_the_host(0.2, &expected, width);
         }
-        // The GPU fuses multiplications with additions.
+        // The GPU contracts multiplications and additions to FMA.
         for (found, expected) in from.to_host().unwrap().into_iter().zip(expected) {
             assert!((found - expected).abs() <= 1e-4, "{found} is not {expected}, seed {}", random.seed);
         }

@@ -20,7 +20,7 @@ fn texts_are_formatted_and_hashed() {
     kernel.launch(&stream(), Launch::auto(COUNT), (0xC0FFEE, &mut digests)).unwrap();
     let expected: Vec<u8> = (0..COUNT as u64).flat_map(|number| numbered_hash(0xC0FFEE, number)).collect();
     assert_eq!(digests.to_host().unwrap(), expected);
-    // Of `printf %s 00c0ffee-999 | sha256sum`.
+    // Output of `printf %s 00c0ffee-999 | sha256sum`.
     let last = "ad485feee220c9faad693e630906d8a13bdc1ccc201428253e5f888b882b5360";
     let hex: String = expected[32 * (COUNT - 1)..].iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, last);
@@ -50,7 +50,7 @@ fn complex_numbers_escape() {
     kernel.launch(&stream(), Launch::auto(COUNT), (&data, &mut steps)).unwrap();
     let expected: Vec<u32> = points.chunks(2).map(|c| orbit(Complex::new(c[0], c[1]))).collect();
     let same = steps.to_host().unwrap().iter().zip(&expected).filter(|(a, b)| a == b).count();
-    // A GPU multiplies and adds with one rounding, which a point near the border shows.
+    // The GPU uses FMA, which matters for points near the border.
     assert!(same * 100 >= COUNT * 97, "{same} of {COUNT}");
     assert!(expected.contains(&100) && expected.contains(&1));
 }

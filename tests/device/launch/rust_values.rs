@@ -1,4 +1,4 @@
-//! Values that a GPU computes as Rust says, on the device under test, compared with the host's.
+//! Computations whose results on the device under test must match Rust on the host.
 
 use std::ops::Rem;
 
@@ -13,7 +13,7 @@ use warpsmith::prelude::*;
 
 use crate::common::{Random, device, stream};
 
-/// A float by its bits.
+/// A float type with access to its bits.
 trait Float: KernelType + Rem<Output = Self> + PartialEq + std::fmt::Debug {
     const BITS: u32;
     fn of(bits: u64) -> Self;
@@ -31,7 +31,7 @@ macro_rules! floats {
             fn near(x: f64) -> Self {
                 ($near)(x)
             }
-            /// Equal bits, but for those of NaN.
+            /// Returns true for equal bits, or if both are NaN.
             fn same(self, other: Self) -> bool {
                 self.to_bits() == other.to_bits() || self.is_nan() && other.is_nan()
             }
@@ -45,7 +45,7 @@ floats! {
     bf16, u16, bf16::from_f64;
 }
 
-/// All pairs of special numbers, and random ones: of any size, and of sizes near each other.
+/// All pairs of special numbers, and random pairs: of any magnitudes, and of similar magnitudes.
 fn pairs<T: Float>(random: &mut Random) -> (Vec<T>, Vec<T>) {
     let special: Vec<f64> = [
         0.0,
@@ -89,7 +89,7 @@ fn pairs<T: Float>(random: &mut Random) -> (Vec<T>, Vec<T>) {
         let mut bits = || (random.below(1 << 32) << 32 | random.below(1 << 32)) as u64;
         let (a, b, mix) = (bits(), bits(), bits());
         x.push(T::of(a));
-        // The upper bits of both alike: quotients from 0 to some millions.
+        // Both have the same upper bits: quotients range from 0 to some millions.
         let shift = T::BITS - 6;
         y.push(T::of(if mix & 1 == 0 { b } else { (a >> shift << shift) ^ (b & ((1 << shift) - 1)) }));
     }
@@ -141,7 +141,7 @@ macro_rules! roots_test {
                 assert!(root[i].same(expected), "√{:?} is {expected:?}, not {:?}; seed {}", x[i], root[i], random.seed);
                 let expected = x[i].hypot(y[i]);
                 let bound = $ulps * <$t>::EPSILON * expected + <$t>::from_bits(2);
-                // Beside an infinity, a signalling NaN gives NaN on the host alone.
+                // If the other side is infinite, a signalling NaN gives NaN on the host only.
                 let is_special = expected.is_nan() && (x[i].is_infinite() || y[i].is_infinite());
                 let is_near = is_special || side[i].same(expected) || (side[i] - expected).abs() <= bound;
                 assert!(is_near, "hypot({:?}, {:?}) is {expected:?}, not {:?}", x[i], y[i], side[i]);
@@ -197,7 +197,7 @@ fn numbers_of_128_bits_are_cast_to_floats() {
     for _ in 0..100_000 {
         let mut bits = || random.below(1 << 32) as u128;
         let number = bits() << 96 | bits() << 64 | bits() << 32 | bits();
-        // Near a number that is between two floats.
+        // Near a number halfway between two floats.
         let kept = 24 + bits() as u32 % 31;
         let tie = (number >> (128 - kept)) << (bits() as u32 % (129 - kept));
         n.extend([number >> (bits() as u32 % 128), tie, tie + 1, tie.wrapping_sub(1), tie.wrapping_neg()]);
@@ -232,7 +232,7 @@ fn atomics_of_local_memory_work() {
     assert_eq!(total.to_host().unwrap(), [x.len() as u32]);
 }
 
-/// What a kernel that writes one number everywhere writes.
+/// Output of a kernel that writes one number to every element.
 macro_rules! written {
     ($kernel:ty, $t:ty) => {{
         let kernel = device().load(&IMAGE).unwrap().kernel::<$kernel>().unwrap();

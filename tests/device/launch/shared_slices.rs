@@ -1,4 +1,4 @@
-//! Shared arrays whose lengths come with the launch.
+//! Dynamic shared memory as slices.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
@@ -11,7 +11,7 @@ fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()
 }
 
-/// The most bytes that the arrays of a kernel without others can have.
+/// Maximum bytes of dynamic shared memory for a kernel without static shared memory.
 fn most() -> usize {
     let device = device();
     let properties = device.properties();
@@ -51,7 +51,7 @@ fn safe_and_raw_dynamic_memory_agree() {
         let launch = Launch::linear(4 * block, block as u32);
         let mut outs = [0; 2].map(|_| DeviceBuffer::from_host(&stream, &vec![7u32; data.len()]).unwrap());
         safe.launch(&stream, launch, (&on_device, SharedLen(block), &mut outs[0])).unwrap();
-        // SAFETY: there is an element for each thread, and shared memory for those of a block.
+        // SAFETY: there is one element per thread, and shared memory for the elements of a block.
         unsafe { raw.launch_unsafe(&stream, launch.shared(4 * block as u32), (&on_device, &mut outs[1])) }
             .unwrap();
         for out in outs {
@@ -105,7 +105,7 @@ fn the_device_limits_the_lengths() {
     let on_device = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 256).unwrap();
     let launch = Launch::linear(256, 256);
-    // The reversed part begins far behind the block's elements: where there are none.
+    // The reversed part starts far after the block's elements, beyond the data.
     kernel.launch(&stream, launch, (&on_device, SharedLen(most() / 4), &mut out)).unwrap();
     assert_eq!(out.to_host().unwrap(), [0; 256]);
     for len in [most() / 4 + 1, 1 << 28, 1 << 30, usize::MAX] {
@@ -164,7 +164,7 @@ fn an_open_launch_counts_the_arrays() {
     let (stream, kernel) = (stream(), kernel::<window_sums<f32>>());
     let data = DeviceBuffer::from_host(&stream, &[1.0f32; 5000]).unwrap();
     let mut out = DeviceBuffer::<f32>::zeros(&stream, 5000).unwrap();
-    // A block of any size has at most 1024 threads.
+    // A block has at most 1024 threads for any launch.
     let len = SharedLen(1024 + 2);
     for launch in [Launch::auto(5000), Launch::for_occupancy(5000)] {
         kernel.launch(&stream, launch, (1u32, &data, len, &mut out)).unwrap();

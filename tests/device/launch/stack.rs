@@ -1,4 +1,4 @@
-//! Kernels whose stack is not known when they are compiled, on the device under test.
+//! Kernels whose stack size is not known at compile time, on the device under test.
 
 use crate::common::{Random, device, device_name, stream};
 use test_kernels::IMAGE;
@@ -20,7 +20,7 @@ fn the_image_records_unknown_stacks() {
 #[test]
 fn deep_recursion_needs_nothing_of_the_user() {
     let mut random = Random::new();
-    // Chains of 100 places and the ends of them, in an order that is drawn.
+    // Chains of 100 indices, with their ends, in random order.
     const LEN: usize = 100;
     let count = 64 * LEN;
     let mut places: Vec<u32> = (0..count as u32).collect();

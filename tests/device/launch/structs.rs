@@ -20,7 +20,7 @@ fn blocks_reduce_structs() {
     let (stream, mut random) = (stream(), Random::new());
     for (n, block) in [(1, 32), (1000, 33), (4097, 256), (5000, 1024)] {
         let mut scores: Vec<f32> = random.values(n, 10.0);
-        // Equal scores: the lower index counts.
+        // Equal scores: the lower index wins.
         scores[n / 2] = 11.0;
         scores[n - 1] = 11.0;
         let blocks = n.div_ceil(block);
@@ -39,7 +39,7 @@ fn blocks_reduce_structs() {
     }
 }
 
-/// What is combined before each element, and the total.
+/// Combination of the values before each element, and the total.
 fn before(values: &[Linear]) -> (Vec<Linear>, Linear) {
     let mut total = Linear::IDENTITY;
     let mut before = Vec::with_capacity(values.len());
@@ -89,7 +89,7 @@ fn enums_and_bools_arrive() {
     let stream = stream();
     let values = [Mode::Add, Mode::Multiply, Mode::Keep];
     let mut modes = Checked::from_slice(&values).to_vec();
-    // Bytes that are no mode.
+    // Bytes that are not a valid mode.
     modes.push(bytemuck_of(7));
     let modes = DeviceBuffer::from_host(&stream, &modes).unwrap();
     for is_on in [false, true] {
@@ -107,12 +107,12 @@ fn enums_and_bools_arrive() {
     }
 }
 
-/// The mode with this number, or none.
+/// The mode with this number, if valid.
 fn bytemuck_of(number: i16) -> Checked<Mode> {
     bytemuck::cast(number)
 }
 
-/// Compares with a search on the host that knows no `Indexed`.
+/// Compares with a search on the host that does not use `Indexed`.
 fn check_extremes<T: Scalar>(keys: &[T])
 where
     extremes_by_second<T>: Instance,
@@ -208,7 +208,7 @@ fn methods_compute_what_the_host_does() {
             x.log(3.0),
             x.fract(),
             x.rem_euclid(y),
-            // The quotient is rounded as an f32 before it is cut.
+            // The quotient is rounded to f32 before it is truncated.
             f64::from((x as f32).div_euclid(0.7)),
             x.sqrt().mul_add(x, x.exp_m1()),
             x.round_ties_even() + x.hypot(1.0).cbrt(),
@@ -220,7 +220,7 @@ fn methods_compute_what_the_host_does() {
     }
 }
 
-/// Launches whichever instance `T` has.
+/// Launches the instance for `T`.
 fn bent<T: Bend + DeviceCopy>(stream: &Stream, x: &[T]) -> Result<Vec<T>, Error>
 where
     bend<T>: Instance,
@@ -248,7 +248,7 @@ fn generic_code_launches_any_instance() {
     is_safe::<bend<f32>>();
 }
 
-/// What `no_panic` promises, where there is an image.
+/// Checks the guarantee of `no_panic`, if there is an image.
 #[test]
 fn kernels_marked_no_panic_keep_none() {
     let spec = test_kernels::IMAGE.spec();

@@ -1,4 +1,4 @@
-//! Results of parts of warps, structures of arrays, and lengths that agree.
+//! Results per part of a warp, structures of arrays, and lengths that must agree.
 
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;

@@ -1,4 +1,4 @@
-//! Shared arrays: what blocks compute with them, raw and safe, and what happens when threads have returned.
+//! Shared arrays: block computations with them, raw and safe, and behaviour when threads have returned.
 
 use crate::alone::only_alone;
 use crate::common::{Element, Random, device, stream};
@@ -12,7 +12,7 @@ use warpsmith::gpu_std::Kernel;
 use warpsmith::gpu_std::scalar::Float;
 use warpsmith::prelude::*;
 
-/// Widths and heights: smaller and larger than tiles, and no multiples of them.
+/// Widths and heights: smaller and larger than tiles, and not multiples of them.
 const SHAPES: [(usize, usize); 8] =
     [(1, 1), (16, 16), (17, 5), (3, 40), (32, 32), (33, 31), (100, 77), (512, 130)];
 
@@ -45,7 +45,7 @@ fn heat_is_right_raw_and_safe() {
         let alpha = 0.1f32;
         let launch = Launch::cover((width, height));
         let arguments = (width as u32, height as u32, alpha, &image, &mut raw);
-        // SAFETY: both buffers have an element for each place.
+        // SAFETY: both buffers have one element per position.
         unsafe { kernel::<heat_raw>().launch_unsafe(&stream, launch, arguments) }.unwrap();
         let arguments = (alpha, image.as_2d(width, height).unwrap(), safe.as_2d_mut(width, height).unwrap());
         kernel::<heat_tiled>().launch(&stream, launch, arguments).unwrap();
@@ -69,7 +69,7 @@ fn transposes_are_right_raw_and_safe() {
         let (mut raw, mut safe) = (poisoned(&stream, host.len()), poisoned(&stream, host.len()));
         let launch = Launch::cover((width, height)).tile((32, 32));
         let arguments = (width as u32, height as u32, &image, &mut raw);
-        // SAFETY: both buffers have an element for each place.
+        // SAFETY: both buffers have one element per position.
         unsafe { kernel::<transpose_raw>().launch_unsafe(&stream, launch, arguments) }.unwrap();
         let arguments = (image.as_2d(width, height).unwrap(), safe.as_2d_mut(height, width).unwrap());
         kernel::<transpose_tiled>().launch(&stream, launch, arguments).unwrap();

@@ -1,4 +1,4 @@
-//! Kernels launched by their type, as a program with kernels of its own does it.
+//! Kernels launched by type, as in a program with its own kernels.
 
 use crate::common::{Random, device, stream};
 use glam::Vec3;
@@ -22,7 +22,7 @@ fn a_safe_kernel_is_right_in_any_line() {
         kernel.launch(&stream, launch, (2.0f32, &x, &mut out)).unwrap();
         assert_eq!(out.to_host().unwrap(), expected, "{launch:?}, seed {}", random.seed);
     }
-    // Its view has one dimension.
+    // The view has one dimension.
     let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
     let error =
         kernel.launch(&stream, Launch::grid_block((2, 3, 2), (8, 4, 2)), (2.0f32, &x, &mut out)).unwrap_err();
@@ -64,13 +64,13 @@ fn every_form_gives_the_same_result() {
     let spec = IMAGE.spec();
     let record = spec.kernel("axpy__f32_1_16").expect("the image, which this test looks at, has code");
     let part = &spec.parts[record.part];
-    // The emulated device takes none of them, and runs the kernels all the same.
+    // The emulated device accepts none of the forms, and still runs the kernels.
     for form in part.forms.iter().filter(|form| device.is_emulated() || runs_here(form)) {
         let mut parts = spec.parts.to_vec();
         for part in &mut parts {
             *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
         }
-        // SAFETY: the part of the kernel that is launched has its own code.
+        // SAFETY: the part of the launched kernel has its own code.
         let image = Box::leak(Box::new(unsafe { GpuImage::new(ImageSpec { parts: parts.leak(), ..*spec }) }));
         let mut y = DeviceBuffer::zeros(&stream, values.len()).unwrap();
         let kernel = device.load(image).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();

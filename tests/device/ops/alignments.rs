@@ -1,5 +1,5 @@
-//! Every operation that reads or writes slices, from every address modulo 16 bytes that its type allows: the results are those
-//! from aligned addresses, and nothing around the output is written.
+//! Every operation on slices, from every address modulo 16 bytes that its type allows. The results must equal those
+//! from aligned addresses, and nothing around the output may be written.
 //!
 //! The elements are small integers, so that sums are exact in every order.
 
@@ -13,13 +13,13 @@ use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
 use crate::common::stream;
 
-/// Elements of an array, and the sides of the matrix that it is: rows begin at all addresses too.
+/// Elements of an array, and the sides of the same elements as a matrix: its rows start at all addresses too.
 const N: usize = 1037;
 const SIDES: (usize, usize) = (61, 17);
-/// Elements around an array.
+/// Number of guard elements around an array.
 const GUARD: usize = 16;
 
-/// What a buffer holds between 16 and more guards on each side, some elements from an aligned address.
+/// A buffer with `GUARD` or more guard elements on each side, which starts some elements after an aligned address.
 struct At<T: DeviceCopy> {
     buffer: DeviceBuffer<T>,
     start: usize,
@@ -43,7 +43,7 @@ impl<T: DeviceCopy + Pod> At<T> {
         self.buffer.slice_mut(self.start..self.start + self.len)
     }
 
-    /// The bytes of the elements; fails when a guard was written.
+    /// Reads the bytes of the elements; fails if a guard was written.
     fn read(&self, what: &str) -> Vec<u8> {
         let host = self.buffer.to_host().unwrap();
         let guards = || host[..self.start].iter().chain(&host[self.start + self.len..]);
@@ -58,7 +58,7 @@ fn small<T: Scalar>(k: usize, i: usize) -> T {
     ((((i + 7 * k) * 2_654_435_761) >> 11) as u32 % 10).cast()
 }
 
-/// Runs `work` with two inputs and an output of `len` elements, at every place in 16 bytes.
+/// Runs `work` with two inputs and an output of `len` elements, at every position within 16 bytes.
 #[track_caller]
 fn everywhere<I: Scalar + DeviceCopy + Pod, O: DeviceCopy + Pod>(
     what: &str,
@@ -71,7 +71,7 @@ fn everywhere<I: Scalar + DeviceCopy + Pod, O: DeviceCopy + Pod>(
     let mut aligned = None;
     let places = |bytes: usize| 16 / bytes.min(16);
     let all = places(size_of::<I>()).max(places(size_of::<O>()));
-    // Together with the first, and in another order than it.
+    // All arrays at the same offset, and arrays at different offsets.
     for (x_at, y_at, out_at) in (0..all).flat_map(|at| [(at, at, at), (at, 3 * at + 1, 5 * at + 2)]) {
         let what = format!("{what}, elements {x_at}, {y_at} and {out_at}");
         let inputs = [
@@ -94,7 +94,7 @@ fn rows_mut<'a, T: DeviceCopy>(out: &'a mut DeviceSliceMut<'_, T>) -> DeviceSlic
     out.as_2d_mut(SIDES.0, SIDES.1).unwrap()
 }
 
-/// What moves elements, of all sizes.
+/// Operations that move elements, for all element sizes.
 #[test]
 fn elements_move_from_every_address() {
     fn of<T: Scalar + ops::Element + DeviceCopy + Pod>() {
@@ -131,7 +131,7 @@ fn elements_move_from_every_address() {
     of::<u64>();
 }
 
-/// Arithmetic, reductions, scans and what orders, of numbers.
+/// Arithmetic, reductions, scans and sorting operations on numbers.
 #[test]
 fn numbers_are_read_from_every_address() {
     fn of<T: ops::Number + Pod>()
@@ -214,7 +214,7 @@ fn keys_are_sorted_from_every_address() {
     of::<f64>();
 }
 
-/// Rows of floats: a row's results are its own, wherever it begins, up to the order of additions.
+/// Rows of floats: the result of a row does not depend on its address, up to the order of additions.
 #[test]
 fn rows_of_floats_begin_at_every_address() {
     fn of<T: Real + Pod>() {
@@ -222,12 +222,12 @@ fn rows_of_floats_begin_at_every_address() {
         everywhere::<T, T>("swiglu", N, |s, [x, y], mut out| {
             ops::swiglu(s, rows(&x), rows(&y), rows_mut(&mut out))
         });
-        // The sums of squares of such numbers are exact, and so is all that follows from them.
+        // The sums of squares of such numbers are exact, and so are all derived results.
         everywhere::<T, T>("rms_norm", N, |s, [x, y], mut out| {
             ops::rms_norm(s, rows(&x), Some(y.slice(..SIDES.0)), 0.5, rows_mut(&mut out))
         });
         everywhere::<T, T::DeviceSum>("l1_norm", 1, |s, [x, _], out| ops::l1_norm_into(s, x, out));
-        // Elements that are equal have the same share of the sum, which is a whole number.
+        // Equal elements have equal shares of the sum, which is a whole number.
         everywhere::<T, T>("softmax", N, |s, [x, _], mut out| {
             let mut equal =
                 At::new(s, x.as_device_ptr().0 as usize % 16 / size_of::<T>(), &[small::<T>(0, 0); N]);

@@ -1,5 +1,5 @@
-//! Arithmetic, comparisons and choices against the same in float64 or in Rust's own integers: every type, odd lengths,
-//! every alignment, special values, and inputs that are broadcast.
+//! Arithmetic, comparisons and selections compared with float64 or Rust's integers: every type, odd lengths, every
+//! alignment, special values, and broadcast inputs.
 
 use half::{bf16, f16};
 use warpsmith::gpu_std::Checked;
@@ -14,7 +14,7 @@ fn at<T: DeviceCopy>(stream: &Stream, offset: usize, values: &[T]) -> DeviceBuff
     DeviceBuffer::from_host(stream, &[&vec![T::zeroed(); offset], values].concat()).unwrap()
 }
 
-/// Random bits, which are numbers of every size, and among them the ends of the range.
+/// Random bits, which give numbers of all magnitudes, together with the ends of the range.
 fn numbers<T: Numeric>(random: &mut Random, n: usize) -> Vec<T> {
     let special = [T::ZERO, T::ONE, T::MIN_IDENTITY, T::MAX_IDENTITY];
     let mut number = |_| match random.below(6) {
@@ -25,7 +25,7 @@ fn numbers<T: Numeric>(random: &mut Random, n: usize) -> Vec<T> {
     (0..n).map(&mut number).collect()
 }
 
-/// The bytes of values, with every NaN alike.
+/// The bytes of values; every NaN is mapped to the same bits.
 fn bits<T: Numeric>(values: &[T]) -> Vec<u64> {
     let bits = |value: &T| {
         #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
@@ -42,7 +42,7 @@ fn bits<T: Numeric>(values: &[T]) -> Vec<u64> {
 type OneNumber<T> = fn(&Stream, DeviceSlice<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), Error>;
 type TwoNumbers<T> = fn(&Stream, Operand<'_, T>, Operand<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), Error>;
 
-/// An operation of one number, exact in every type.
+/// Tests a unary operation that is exact in every type.
 fn exact<T: Numeric>(name: &str, operation: OneNumber<T>, reference: impl Fn(T) -> T) {
     let (stream, mut random) = (stream(), Random::new());
     for n in LENGTHS {
@@ -65,7 +65,7 @@ fn exact<T: Numeric>(name: &str, operation: OneNumber<T>, reference: impl Fn(T) 
     }
 }
 
-/// An operation of two numbers, exact in every type, of all forms of inputs.
+/// Tests a binary operation that is exact in every type, with all forms of inputs.
 fn exact_2<T: Numeric>(name: &str, operation: TwoNumbers<T>, reference: impl Fn(T, T) -> T) {
     let (stream, mut random) = (stream(), Random::new());
     for n in LENGTHS {
@@ -140,7 +140,7 @@ integer_tests! {
     operations_of_u64: u64, |x| x, |x| x.min(1);
 }
 
-/// A function of floats: within `tolerance` units of the type's epsilon, or `absolute`.
+/// Tests a function of floats: within `tolerance` units of the type's epsilon, or `absolute`.
 fn function<T: common::Element + Real>(
     name: &str,
     operation: OneNumber<T>,
@@ -177,15 +177,15 @@ fn floats_of<T: common::Element + Real>() {
     function::<T>("sin", |s, x, o| ops::sin(s, x, o), (2.0, 1e-6), f64::sin);
     function::<T>("cos", |s, x, o| ops::cos(s, x, o), (2.0, 1e-6), f64::cos);
     function::<T>("tanh", |s, x, o| ops::tanh(s, x, o), (2.0, 0.0), f64::tanh);
-    // Of -∞ both gates are 0.
+    // Both gates are 0 at -∞.
     let silu = |x: f64| if x == f64::NEG_INFINITY { -0.0 } else { x / (1.0 + (-x).exp()) };
     function::<T>("silu", |s, x, o| ops::silu(s, x, o), (4.0, 1e-37), silu);
     let gelu = |x: f64| {
         let z = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
         if x == f64::NEG_INFINITY { -0.0 } else { x / (1.0 + (-z).exp()) }
     };
-    // For x of -8, z is -49: each of the five roundings of z moves the result by up to 24.5 units of epsilon, here
-    // and, for f64, in the reference.
+    // For x = -8, z is -49: each of the five roundings of z moves the result by up to 24.5 units of epsilon. For f64,
+    // this also applies to the reference.
     function::<T>("gelu_tanh", |s, x, o| ops::gelu_tanh(s, x, o), (256.0, 1e-30), gelu);
     function::<T>("floor", |s, x, o| ops::floor(s, x, o), (0.0, 0.0), f64::floor);
     function::<T>("ceil", |s, x, o| ops::ceil(s, x, o), (0.0, 0.0), f64::ceil);

@@ -1,5 +1,6 @@
-//! Reductions along rows, columns and segments against references in float64 or 128-bit integers: short and long rows, few
-//! and many of them, row strides, unaligned views, NaN, ties, wrong offsets; the same bits in every run.
+//! Reductions along rows, columns and segments compared with float64 or 128-bit integers. They cover short and long
+//! rows, few and many rows, row strides, unaligned views, NaN, ties and wrong offsets. Results must be bit-identical in
+//! every run.
 
 use std::fmt::Debug;
 
@@ -10,7 +11,7 @@ use warpsmith::ops::{self, Real};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut, OpError};
 
-/// Rows, columns: where lanes, warps, blocks and several blocks have a row or a column.
+/// Shapes (rows, columns) in which lanes, warps, blocks and several blocks process a row or a column.
 const SHAPES: [(usize, usize); 20] = [
     (1, 1),
     (5, 1),
@@ -34,7 +35,7 @@ const SHAPES: [(usize, usize); 20] = [
     (600, 72),
 ];
 
-/// Runs an operation twice into poisoned memory; the results, which are the same bits.
+/// Runs an operation twice on poisoned memory, and returns the results, which must be bit-identical.
 fn run<O: Element>(len: usize, operation: impl Fn(&Stream, DeviceSliceMut<'_, O>)) -> Vec<O> {
     let stream = stream();
     let once = || {
@@ -54,7 +55,7 @@ fn run<O: Element>(len: usize, operation: impl Fn(&Stream, DeviceSliceMut<'_, O>
     first
 }
 
-/// Results of all rows and all columns, with the values that they are of.
+/// Results of all rows and all columns, together with their inputs.
 fn both<T: Element, O: Element>(
     x: &Rows<T>,
     rows: impl Fn(&Stream, DeviceSlice2<'_, T>, DeviceSliceMut<'_, O>) -> Result<(), Error>,
@@ -65,7 +66,7 @@ fn both<T: Element, O: Element>(
     x.values.iter().cloned().zip(of_rows).chain(x.columns().into_iter().zip(of_columns)).collect()
 }
 
-/// [`both`] of two operations by name.
+/// Same as [`both`], with two operations given by name.
 macro_rules! both {
     ($x:expr, $rows:ident, $columns:ident) => {
         both(&$x, |stream, x, out| ops::$rows(stream, x, out), |stream, x, out| ops::$columns(stream, x, out))
@@ -140,7 +141,7 @@ fn extremes<T: Element>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, shape) in SHAPES.into_iter().enumerate() {
         let mut x = Rows::<T>::random(&stream, &mut random, shape, PLACES[i % 3]);
-        // Ties, in all but the first rows and columns.
+        // Adds ties to all rows and columns except the first.
         for row in x.values.iter_mut().skip(1) {
             let tie = [T::nearest(0.75), T::nearest(2.0)][i % 2];
             row.iter_mut().skip(1).for_each(|value| {

@@ -1,4 +1,4 @@
-//! Wrong input gives an error that says what is wrong, loses nothing, and leaves the device usable.
+//! Invalid input gives an error that names the problem, loses nothing, and leaves the device usable.
 
 use crate::common::{device, stream};
 use warpsmith::kernels::copy::copy;
@@ -7,7 +7,7 @@ use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::{Error, IMAGE, OpError, random};
 
-/// The error's text, after checking that the stream still works.
+/// Returns the text of the error, and checks that the stream still works.
 #[track_caller]
 fn text_of<T: std::fmt::Debug, E: std::fmt::Display>(stream: &Stream, outcome: Result<T, E>, words: &[&str]) {
     let text = match outcome {

@@ -1,5 +1,5 @@
-//! `cast` between all pairs of types, on values at which conversions go wrong, against one computed in numbers that hold
-//! all of them exactly; `copy` and `fill` of the small types.
+//! `cast` between all pairs of types, on values that are critical for conversions, compared with arithmetic that
+//! represents all of them exactly; `copy` and `fill` of small types.
 
 use std::fmt::Debug;
 
@@ -10,20 +10,20 @@ use warpsmith::prelude::*;
 
 use crate::common::{Random, stream};
 
-/// A number that every type converts to without loss.
+/// A number that can be converted to every type without intermediate loss.
 #[derive(Debug, Clone, Copy)]
 enum Exact {
     Integer(i128),
     Float(f64),
 }
 
-/// A type of which casts are tested.
+/// A type for which casts are tested.
 trait Kind: Element + Copy + Debug {
     const NAME: &'static str;
     fn exact(self) -> Exact;
-    /// As Rust's `as` converts.
+    /// Converts like Rust's `as`.
     fn of(value: Exact) -> Self;
-    /// The bits; those of NaN are one.
+    /// Bits of the value; every NaN has the same.
     fn bits(self) -> u64;
 }
 
@@ -69,12 +69,12 @@ macro_rules! floats {
 }
 floats!(f32, f64);
 
-/// The bits of the nearest to `value` of the 16-bit floats, which are `float` of their bits.
+/// Bits of the 16-bit float nearest to `value`; `float` converts bits to a float.
 fn nearest_half(value: Exact, infinity: u16, float: fn(u16) -> f64) -> u16 {
     let (is_negative, magnitude) = match value {
         Exact::Float(value) if value.is_nan() => return infinity | 1,
         Exact::Float(value) => (value.is_sign_negative(), search(infinity, float, |half| value.abs() - half)),
-        // Floats of this size are integers, and a difference may have more bits than a float.
+        // Floats of this magnitude are integers, and a difference may have more bits than a float.
         Exact::Integer(value) if value.unsigned_abs() > 1 << 40 => {
             let distance = |half: f64| value.unsigned_abs() as i128 - half as i128;
             (value < 0, search(infinity, float, distance))
@@ -86,19 +86,18 @@ fn nearest_half(value: Exact, infinity: u16, float: fn(u16) -> f64) -> u16 {
     magnitude | if is_negative { 1 << 15 } else { 0 }
 }
 
-/// The bits of the positive float that is nearest to a number, the even one of two that are equally near. `distance` is what
-/// the number is above a float.
+/// Bits of the positive float nearest to a number, with ties to even. `distance` is the number minus a float.
 fn search<D>(infinity: u16, float: fn(u16) -> f64, distance: impl Fn(f64) -> D) -> u16
 where
     D: PartialOrd + Default + std::ops::Neg<Output = D>,
 {
-    // The last one that is not above the number.
+    // The last float that is not above the number.
     let (mut low, mut high) = (0, infinity - 1);
     while low < high {
         let middle = (low + high).div_ceil(2);
         if distance(float(middle)) >= D::default() { low = middle } else { high = middle - 1 }
     }
-    // What would follow the greatest one is where infinity begins.
+    // The number that would follow the largest float stands for infinity.
     let next = if low + 1 == infinity { 2.0 * float(low) - float(low - 1) } else { float(low + 1) };
     let (below, above) = (distance(float(low)), -distance(next));
     if below > above || below == above && low & 1 == 1 { low + 1 } else { low }
@@ -139,19 +138,19 @@ impl Kind for Checked<bool> {
     }
 }
 
-/// The ends of all ranges, ties of all roundings, and what is beside them, as near as `T` has them.
+/// The ends of all ranges, ties of all roundings, and their neighbours, as close as `T` can represent them.
 fn edges<T: Kind>(random: &mut Random) -> Vec<T> {
     let mut integers: Vec<i128> = vec![0];
     for bit in 0..=64 {
         let power = 1_i128 << bit;
         integers.extend([power - 2, power - 1, power, power + 1, power + 2]);
-        // Halfway between two floats of 8, 11, 24 and 53 bits, and beside that.
+        // Halfway between two floats of 8, 11, 24 and 53 bits, and its neighbours.
         for digits in [8, 11, 24, 53].into_iter().filter(|digits| *digits < bit) {
             let half = power >> digits;
             integers.extend([power + half - 1, power + half, power + half + 1, power + 3 * half]);
         }
     }
-    // The greatest f16 is 65504, and 65520 rounds to infinity.
+    // The largest f16 is 65504, and 65520 rounds to infinity.
     integers.extend([65503, 65504, 65505, 65519, 65520, 65521]);
     let negative: Vec<i128> = integers.iter().map(|integer| -integer).collect();
     integers.extend(negative);
@@ -168,7 +167,7 @@ fn edges<T: Kind>(random: &mut Random) -> Vec<T> {
         1e30,
         1e300,
     ]);
-    // The least f16, half of it, and just more than half; the same of bf16.
+    // The smallest f16, half of it, and slightly more than half; the same for bf16.
     for least in [2.0_f64.powi(-24), 2.0_f64.powi(-133)] {
         floats.extend([least, least / 2.0, least / 2.0 * (1.0 + f64::EPSILON), least * 1.5, least * 2.5]);
     }
@@ -241,7 +240,7 @@ fn large_integers_cast_to_all_types_as_rust_does() {
     check_to_all::<u64>(&stream, &mut random);
 }
 
-/// A byte that is no `bool` is a number, and not 0.
+/// An invalid `bool` byte is a number other than 0.
 #[test]
 fn invalid_bools_cast_as_bytes() {
     let stream = stream();
@@ -255,7 +254,7 @@ fn invalid_bools_cast_as_bytes() {
     assert_eq!(valid.to_host().unwrap()[..], *Checked::from_slice(&[false, true, true, true]));
 }
 
-/// Every length and start up to a vector and beyond, with what is beside it kept.
+/// Checks every length and start up to a vector and beyond; the surrounding elements must not change.
 fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
     let values = edges::<T>(random);
     let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();

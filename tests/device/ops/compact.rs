@@ -1,4 +1,4 @@
-//! Compaction of every type against the host's filters: odd lengths, unaligned arrays, none and all selected, NaN.
+//! Compaction of every type compared with host filters: odd lengths, unaligned arrays, none and all selected, NaN.
 
 use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
 use half::{bf16, f16};
@@ -17,7 +17,7 @@ const COMPARISONS: [(Comparison, Predicate); 6] = [
     (Comparison::NotEqual, |a, b| a != b),
 ];
 
-/// Small numbers, a few of them many times; with NaN if the type has one.
+/// Small numbers, some of them repeated; with NaN if the type has one.
 fn values<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
     let nan = T::nearest(f64::NAN);
     let is_float = nan.to_f64().is_nan();
@@ -26,7 +26,7 @@ fn values<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
         .collect()
 }
 
-/// The values that were written, and that nothing was beyond them.
+/// Returns the values that were written, and checks that nothing after them was written.
 #[track_caller]
 fn begin<T: Element>(out: &Padded<T>, count: usize) -> Vec<u64> {
     let all: Vec<u64> = out.read().into_iter().map(Element::bits).collect();
@@ -81,7 +81,7 @@ fn flags_select_and_partition() {
             let mut random = Random::new();
             for (round, n) in LENGTHS.into_iter().enumerate() {
                 let x: Vec<$t> = (0..n).map(|_| random.bits() as $t).collect();
-                // Distances of the flags from an aligned address, and how many of them are set.
+                // Offset of the flags from an aligned address, and the density of set flags.
                 let (offset, of_eight) = (round % 3, round % 9);
                 let flags: Vec<bool> = (0..offset + n).map(|_| random.below(8) < of_eight).collect();
                 let device_flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&flags)).unwrap();

@@ -1,4 +1,4 @@
-//! Every elementwise operation and type against a float64 reference: odd lengths, unaligned arrays, poisoned
+//! Every elementwise operation and type compared with a float64 reference: odd lengths, unaligned arrays, poisoned
 //! outputs, NaN and infinities.
 
 use std::fmt::Debug;
@@ -10,8 +10,8 @@ use warpsmith::prelude::*;
 
 type Outcome = Result<(), warpsmith::Error>;
 
-/// Runs `operation` over all lengths, with inputs and output at various alignments, and has `judge` compare
-/// each element with what its inputs should give.
+/// Runs `operation` for all lengths, with inputs and output at various alignments. `judge` compares each element with
+/// the expected result of its inputs.
 fn check<T: Element, U: Element, const INPUTS: usize>(
     name: &str,
     scale: f64,
@@ -22,7 +22,7 @@ fn check<T: Element, U: Element, const INPUTS: usize>(
     let mut random = Random::new();
     for n in LENGTHS {
         for (case, &offset) in OFFSETS.iter().enumerate() {
-            // The inputs share the output's alignment in every other case only.
+            // The inputs have the same alignment as the output only in every other case.
             let offsets: [usize; INPUTS] =
                 std::array::from_fn(|i| if case % 2 == 0 { offset } else { OFFSETS[(case + i) % 4] });
             let mut values: [Vec<T>; INPUTS] = std::array::from_fn(|_| random.values(n, scale));
@@ -45,7 +45,7 @@ fn check<T: Element, U: Element, const INPUTS: usize>(
     }
 }
 
-/// Judges by a float64 reference, within `tolerance` units of the type's epsilon plus `absolute`.
+/// Compares with a float64 reference, within `tolerance` units of the type's epsilon plus `absolute`.
 fn close<T: Element, U: Element, const INPUTS: usize>(
     tolerance: f64,
     absolute: f64,
@@ -56,7 +56,7 @@ fn close<T: Element, U: Element, const INPUTS: usize>(
     }
 }
 
-/// Judges by equality of every bit, but for what a NaN carries, which devices choose differently.
+/// Compares all bits, except NaN payloads, which devices choose differently.
 fn same<T: Element, U: Element, const INPUTS: usize>(
     reference: impl Fn([T; INPUTS]) -> U,
 ) -> impl Fn([T; INPUTS], U, &dyn Debug) {

@@ -1,4 +1,5 @@
-//! GELU of every 16-bit float, against float64: the error besides the rounding of the result is a sixteenth of it.
+//! GELU of every 16-bit float compared with float64: the error, apart from the rounding of the result, is at most a
+//! sixteenth of a unit.
 
 use half::{bf16, f16};
 use warpsmith::ops;
@@ -6,7 +7,7 @@ use warpsmith::prelude::*;
 
 use crate::common::{Element, for_types, stream};
 
-/// The distance of a 16-bit float from the next one away from 0.
+/// Distance of a 16-bit float from the next one away from 0.
 fn spacing<T: Element>(value: T) -> f64 {
     let next: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16 + 1).to_le_bytes());
     let this: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16).to_le_bytes());
@@ -21,7 +22,7 @@ fn all_of<T: Element + ops::Real>() {
     ops::gelu(&stream, &x, &mut out).unwrap();
     for (x, found) in all.iter().zip(out.to_host().unwrap()) {
         let (value, found_value) = (x.to_f64(), found.to_f64());
-        // Far from the largest argument that counts, also for -∞.
+        // Replaces arguments far below the relevant range, including -∞.
         let value_or_least = value.max(-1e3);
         let exact = 0.5 * value_or_least * libm::erfc(-value_or_least * std::f64::consts::FRAC_1_SQRT_2);
         let exact = if value.is_nan() { value } else { exact };
@@ -30,7 +31,7 @@ fn all_of<T: Element + ops::Real>() {
             assert!(same, "gelu({value}) is {found_value}, not {exact}");
             continue;
         }
-        // Subnormal results of f32 lose some of their bits.
+        // Subnormal f32 results lose some of their bits.
         let bound = spacing(found) * (0.5 + 1.0 / 16.0) + 1e-41;
         let error = (found_value - exact).abs();
         assert!(

@@ -1,4 +1,5 @@
-//! Histograms against counting on the host: even bins and edges, channels, skewed data, values outside and NaN.
+//! Histograms compared with counting on the host: even bins and edges, channels, skewed data, values out of range and
+//! NaN.
 
 use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
 use half::{bf16, f16};
@@ -18,7 +19,7 @@ fn even_bins_of_integers_are_exact() {
                 .map(|i| match round % 3 {
                     0 => random.bits() as i32,
                     1 => (random.bits() % 5000) as i32 - 1500,
-                    // Nearly all in one bin.
+                    // Nearly all values in one bin.
                     _ => {
                         if i % 100 == 0 {
                             random.bits() as i32 % 300
@@ -54,7 +55,7 @@ fn even_bins_of<T: Element + Binned>() {
         }
         let mut expected = vec![0u64; 64];
         for value in x.iter().map(|value| value.to_f64()).filter(|value| (-1.0..1.0).contains(value)) {
-            // Without a sum, which would be rounded.
+            // Computed without `value + 1.0`, which would round.
             expected[((value * 32.0).floor() + 32.0) as usize] += 1;
         }
         let input = Padded::new(&stream, round % 4, &x);
@@ -74,7 +75,7 @@ fn edges_of<T: Element>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {
-        // Few edges, some equal; and more than shared memory takes, with more counts than it takes.
+        // Few edges, some of them equal; and more edges and counts than fit in shared memory.
         let edge_count = [2, 9, 300, 7000][round % 4];
         let mut edges: Vec<T> = (0..edge_count).map(|_| T::nearest((random.below(1000)) as f64)).collect();
         edges.sort_by(|a, b| a.partial_cmp(b).unwrap());

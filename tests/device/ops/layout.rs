@@ -1,5 +1,5 @@
-//! Strided copies, transposes, concatenation, splitting, gather and scatter, against the same on the host: every element
-//! size, ragged shapes, unaligned rows, guards around what is written.
+//! Strided copies, transposes, concatenation, splitting, gather and scatter, compared with the host. They cover every
+//! element size, ragged shapes, unaligned rows, and guards around the output.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ fn values<T: DeviceCopy>(random: &mut Random, n: usize) -> Vec<T> {
     bytes.chunks(size).map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect()
 }
 
-/// The bytes of values.
+/// Values as bytes.
 fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> &[u8] {
     bytemuck::cast_slice(values)
 }
@@ -43,12 +43,12 @@ impl<T: DeviceCopy + bytemuck::Pod + Debug + PartialEq> Matrix<T> {
         self.buffer.slice(self.offset..).as_2d_pitched(width, height, pitch).unwrap()
     }
 
-    /// What is there, and the whole, in which only that was written.
+    /// Element at a position of the matrix.
     fn at(&self, row: usize, column: usize) -> T {
         self.host[self.offset + row * self.sides[2] + column]
     }
 
-    /// Calls `write` with the view, and fails unless its elements are then `expected`, and all others what they were.
+    /// Calls `write` with the view. Fails unless its elements then are `expected` and all others are unchanged.
     #[track_caller]
     fn becomes(
         mut self,
@@ -72,7 +72,7 @@ impl<T: DeviceCopy + bytemuck::Pod + Debug + PartialEq> Matrix<T> {
     }
 }
 
-/// Widths and heights at which tiles and accesses begin and end.
+/// Widths and heights around tile and access boundaries.
 const SHAPES: [[usize; 2]; 13] = [
     [1, 1],
     [1, 100],
@@ -224,7 +224,7 @@ fn parts_make_up_a_whole_and_back() {
     }
 }
 
-/// Indices below `limit`, as both types have them.
+/// Converts an index to either type.
 fn index<I: Index + TryFrom<usize>>(value: usize) -> I {
     I::try_from(value).unwrap_or_else(|_| panic!("{value} is an index"))
 }

@@ -1,4 +1,4 @@
-//! Products by our kernels, and by cuBLAS where these cannot.
+//! GEMMs by our kernels, and by cuBLAS as a fallback.
 
 use half::bf16;
 use warpsmith::ops;
@@ -6,7 +6,7 @@ use warpsmith::prelude::*;
 
 use crate::common;
 
-/// The product of small integers with k columns, which is exact.
+/// Checks a GEMM of small integers with k columns, which is exact.
 fn is_exact([m, n, k]: [usize; 3]) {
     let stream = common::stream();
     let number = |i: usize| (i * 7 % 5) as f32 - 2.0;
@@ -32,7 +32,8 @@ fn products_of_unaligned_rows_are_exact() {
     is_exact([70, 45, 33]);
 }
 
-/// `f32` numbers of 10 bits of mantissa, whose products TF32 has exactly; rows of `b`, which only cuBLAS multiplies.
+/// `f32` numbers with 10 mantissa bits, whose products are exact in TF32; also row-major `b`, which only cuBLAS
+/// supports.
 #[test]
 fn products_of_tf32_are_exact_in_both_layouts() {
     let stream = common::stream();
@@ -59,7 +60,7 @@ fn products_of_tf32_are_exact_in_both_layouts() {
     }
 }
 
-/// Aligned by our kernel, unaligned by cuBLAS: the same functions.
+/// Our kernel for aligned operands, cuBLAS for unaligned ones: both apply the same epilogues.
 #[test]
 fn an_epilogue_is_the_same_by_both() {
     let stream = common::stream();

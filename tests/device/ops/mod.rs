@@ -1,4 +1,4 @@
-//! The operations of `warpsmith::ops` on the device under test.
+//! Operations of `warpsmith::ops` on the device under test.
 
 mod alignments;
 mod arithmetic;

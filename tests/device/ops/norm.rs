@@ -1,4 +1,4 @@
-//! Layer norm, RMS norm and their gradients against references in float64, of rows as in the tests of softmax.
+//! Layer norm, RMS norm and their gradients compared with float64 references, for rows as in the softmax tests.
 
 use super::softmax::run;
 use super::views::{HELD, PLACES, Rows, exact_sum};
@@ -9,7 +9,7 @@ use warpsmith::prelude::*;
 
 const EPSILON: f64 = 1e-5;
 
-/// The mean, or 0, and the reciprocal of the deviation.
+/// Mean (0 for RMS norm), and reciprocal of the standard deviation.
 fn statistics(row: &[f64], is_rms: bool) -> (f64, f64) {
     let n = row.len() as f64;
     let mean = if is_rms { 0.0 } else { exact_sum(row.iter().copied()) / n };
@@ -28,7 +28,7 @@ fn rounding<T: Element>() -> f64 {
 fn norms<T: Element + Real>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in HELD.into_iter().enumerate() {
-        // Away from 0, where a variance of the difference of two sums would lose its digits.
+        // Values far from 0, where a variance computed as a difference of two sums would lose digits.
         let row = |random: &mut Random| (0..sides.1).map(|_| T::nearest(random.unit() + 8.0)).collect();
         let x = Rows::<T>::new(&stream, (0..sides.0).map(|_| row(&mut random)).collect(), PLACES[i % 3]);
         let (weight, bias): (Vec<T>, Vec<T>) = (random.values(sides.1, 2.0), random.values(sides.1, 2.0));
@@ -46,7 +46,7 @@ fn norms<T: Element + Real>() {
             for (row, found) in x.values.iter().zip(found) {
                 let row = exact(row);
                 let (mean, inverse) = statistics(&row, is_rms);
-                // The mean is off by some roundings of 8.
+                // The mean has an error of a few roundings of 8.
                 let absolute = 300.0 * rounding::<T>() * inverse.max(1.0);
                 for (i, (value, found)) in row.iter().zip(found).enumerate() {
                     let w = if has_weight { weight[i].to_f64() } else { 1.0 };
@@ -154,7 +154,7 @@ fn constant_rows_become_small() {
         let found = run((2, columns), (0, 0), |stream, out| {
             ops::layer_norm(stream, x.view(), None, None, EPSILON, out).unwrap();
         });
-        // What the mean is off by, divided by √epsilon.
+        // Error of the mean, divided by √epsilon.
         assert!(found.iter().flatten().all(|value| value.abs() <= 0.01), "{columns}");
         let found = run((2, columns), (0, 0), |stream, out| {
             ops::rms_norm(stream, x.view(), None, 0.0, out).unwrap();

@@ -1,4 +1,4 @@
-//! Functions and operators of a kernel crate of one's own, launched by `ops::map` and `ops::reduce`: against the same
+//! User functions and operators in a kernel crate, launched by `ops::map` and `ops::reduce`: compared with the same
 //! functions on the host, at odd lengths and every alignment.
 
 use half::bf16;
@@ -14,7 +14,7 @@ use crate::common::{Random, stream};
 
 const LENGTHS: [usize; 12] = [0, 1, 2, 31, 32, 33, 127, 129, 1023, 1025, 4097, 70_001];
 
-/// A slice of a buffer that starts `offset` elements after an aligned address.
+/// A buffer whose values start `offset` elements after an aligned address.
 fn at<T: DeviceCopy>(stream: &Stream, offset: usize, values: &[T]) -> DeviceBuffer<T> {
     let padding = vec![T::zeroed(); offset];
     DeviceBuffer::from_host(stream, &[&padding[..], values].concat()).unwrap()

@@ -1,12 +1,12 @@
-//! Every reduction and type against a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
-//! NaN, infinities, ties, and the same bits in every run.
+//! Every reduction and type compared with a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
+//! NaN, infinities and ties. Results must be bit-identical in every run.
 
 use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;
 
-/// Blocks, grids and so on that a reduction must survive.
+/// Launch shapes that a reduction must support.
 const SHAPES: [(u32, GridRule); 6] = [
     (1, GridRule::Blocks(1)),
     (31, GridRule::Blocks(3)),
@@ -26,7 +26,7 @@ where
         for offset in [0, 1, 3] {
             let values: Vec<T> = random.values(n, 1.0);
             let exact: f64 = values.iter().map(|v| v.to_f64()).sum();
-            // Partial sums are at most the sum of magnitudes; a tree of depth d errs by d roundings of it.
+            // Partial sums are at most the sum of magnitudes; a tree of depth d has an error of d roundings of it.
             let magnitude: f64 = values.iter().map(|v| v.to_f64().abs()).sum();
             let rounding = if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 };
             let x = Padded::new(&stream, offset, &values);
@@ -56,7 +56,7 @@ fn sums_that_need_a_wide_accumulator_are_right() {
     assert_eq!(ops::mean(&stream, &large).unwrap(), f16::from_f32(60_000.0));
     let tiny = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; 40_000]).unwrap();
     assert_eq!(ops::sum(&stream, &tiny).unwrap(), bf16::from_f32(40_000.0));
-    // 32-bit integers sum up in 64 bits.
+    // Sums of 32-bit integers have 64 bits.
     let high = DeviceBuffer::from_host(&stream, &vec![i32::MIN; 5000]).unwrap();
     assert_eq!(ops::sum(&stream, &high).unwrap(), 5000 * i64::from(i32::MIN));
     let high = DeviceBuffer::from_host(&stream, &vec![u32::MAX; 5000]).unwrap();
@@ -75,7 +75,7 @@ fn integer_sums_and_products_wrap() {
                 let what = (stringify!($t), n, "seed", random.seed);
                 let sum = values.iter().fold(0, |sum: $sum, v| sum.wrapping_add(<$sum>::from(*v)));
                 assert_eq!(ops::sum(&stream, x.get()).unwrap(), sum, "{what:?}");
-                // Odd factors: a product with 64 even ones is 0 whatever else is wrong.
+                // Odd factors: a product with 64 even factors is 0, which would hide errors.
                 let odd: Vec<$t> = values.iter().map(|v| v | 1).collect();
                 let product = odd.iter().fold(1, |product: $sum, v| product.wrapping_mul(<$sum>::from(*v)));
                 let x = Padded::new(&stream, n % 4, &odd);
@@ -95,7 +95,7 @@ fn product_of_floats_is_close() {
         let stream = stream();
         let mut random = Random::new();
         for n in LENGTHS {
-            // Powers of two, so that no rounding hides a factor left out or taken twice.
+            // Powers of two, so that rounding cannot hide a factor that is skipped or counted twice.
             let values: Vec<T> = (0..n)
                 .map(|i| [2.0, 0.5, -1.0, 1.0][if i % 64 < 2 { i % 2 } else { 2 + random.below(2) }])
                 .map(T::nearest)
@@ -116,11 +116,11 @@ fn extremes_of<T: Element>() {
         for round in 0..4 {
             let mut values: Vec<T> = random.values(n, if round == 1 { 2.0 } else { 1e4 });
             if round == 2 {
-                // All equal, and equal to where the search begins: the first index is the answer.
+                // All values equal the initial value of the search: the first index is the result.
                 values.fill(T::nearest(f64::NEG_INFINITY));
             }
             if round == 3 {
-                // A tie between two places.
+                // A tie between two indices.
                 let (i, j) = (random.below(n), random.below(n));
                 values[i] = T::nearest(2e9);
                 values[j] = values[i];

@@ -1,5 +1,5 @@
-//! The sum of buffers on several devices: on all devices of the kind under test, and on emulated ones that reach each
-//! other and that do not.
+//! The sum of buffers on several devices: on all devices of the kind under test, and on emulated devices with and
+//! without peer access.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Number};
 use warpsmith::prelude::*;
 
-/// For each driver to be tested streams on all of its devices, at least three.
+/// Streams per driver under test, on all of its devices, at least three.
 fn rigs() -> Vec<Vec<Stream>> {
     let builder = || EmulatedDriver::builder().devices(3).memory(1 << 30);
     let device = device();
     let drivers: Vec<Arc<dyn Driver>> = if device.is_emulated() {
         vec![builder().build(), builder().without_peer_access().build()]
     } else {
-        // SAFETY: what goes into its methods is of this device and alive.
+        // SAFETY: all values passed to its methods belong to this device and are alive.
         vec![Arc::clone(unsafe { device.driver() }.0)]
     };
     let streams = |driver: Arc<dyn Driver>| {
@@ -29,7 +29,7 @@ fn rigs() -> Vec<Vec<Stream>> {
     drivers.into_iter().map(streams).collect()
 }
 
-/// Sums one buffer of each device on each device, and compares with the sum on the host in the same order, bit by bit.
+/// Sums one buffer of each device on each device. The result must be bit-identical to the host sum in the same order.
 fn sums<T: Number + PartialEq + crate::common::Element>(scale: f64, plus: impl Fn(T, T) -> T) {
     let mut random = Random::new();
     for streams in rigs() {

@@ -1,5 +1,5 @@
-//! Every scan and type against a reference in float64 or wrapping integers: odd lengths, unaligned arrays, NaN,
-//! infinities, negative zero, and the same bits in every grid.
+//! Every scan and type compared with a reference in float64 or wrapping integers: odd lengths, unaligned arrays, NaN,
+//! infinities and negative zero. Results must be bit-identical in every grid.
 
 use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
 use half::{bf16, f16};
@@ -9,10 +9,10 @@ use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice, DeviceSliceMut};
 
-/// Distances of input and output from an aligned address.
+/// Offsets of input and output from an aligned address.
 const OFFSETS: [(usize, usize); 4] = [(0, 0), (1, 1), (3, 0), (0, 5)];
 
-/// A scan that begins with a value.
+/// A scan with an initial value.
 type Scan<T> = fn(&Stream, T, DeviceSlice<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), warpsmith::Error>;
 
 fn scanned<T: Element>(
@@ -88,7 +88,7 @@ fn extremes_of<T: Element>() {
     let stream = stream();
     let mut random = Random::new();
     for (n, offsets) in LENGTHS.into_iter().zip(OFFSETS.into_iter().cycle()) {
-        // Rising slowly, so that the running extreme changes often.
+        // Slowly rising values, so that the running extreme changes often.
         let values: Vec<T> =
             (0..n).map(|i| T::nearest((1e4 + random.unit() * (10.0 + i as f64 / 50.0)).round())).collect();
         let initial = T::nearest(1e4);
@@ -121,7 +121,7 @@ fn running_extremes_are_exact() {
 fn special_values<T: Element + Real>() {
     let stream = stream();
     let of = |value: f64| T::nearest(value);
-    // Nothing is added to a negative zero, in a long array neither.
+    // A negative zero stays negative, even in a long array.
     let zeros = vec![of(-0.0); 5000];
     let sums = scanned(&stream, (1, 1), &zeros, of(0.0), |s, _, x, o| ops::inclusive_sum(s, x, o));
     assert!(sums.iter().all(|sum| sum.bits() == of(-0.0).bits()));

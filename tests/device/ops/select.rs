@@ -1,4 +1,4 @@
-//! Row-wise top-k against a stable sort, and sampling against the probabilities it draws with.
+//! Row-wise top-k compared with a stable sort, and sampling compared with its probabilities.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
 
-/// Falling, NaN before all numbers.
+/// Descending order, NaN before all numbers.
 fn falling<T: Element>(a: T, b: T) -> Ordering {
     #[allow(clippy::eq_op)]
     let is_nan = |value: T| value != value;
@@ -34,7 +34,7 @@ fn greatest<T: Element>() {
     ];
     for (i, (rows, columns, k)) in cases.into_iter().enumerate() {
         let mut x = Rows::<T>::random(&stream, &mut random, (rows, columns), PLACES[i % 3]);
-        // Many equal ones, some special ones.
+        // Many equal values, some special ones.
         for value in x.values.iter_mut().flatten() {
             match random.below(8) {
                 0 | 1 => *value = T::nearest(0.5),
@@ -101,7 +101,7 @@ fn impossible_k_is_refused() {
     assert!(values.to_host().unwrap().iter().all(|&value| value == 7.0));
 }
 
-/// Indices drawn for many rows of the same logits.
+/// Draws indices for many rows of the same logits.
 fn drawn(logits: &[f32], sampling: Sampling, rows: usize, seed: u64) -> Vec<u64> {
     let stream = stream();
     let generator = Generator::new(stream.device());
@@ -129,7 +129,7 @@ fn columns_are_drawn_with_their_probability() {
         let seed = random.bits();
         let found = drawn(&logits, sampling, rows, seed);
         assert_eq!(found, drawn(&logits, sampling, rows, seed), "the same seed");
-        // The logits are in groups of equal ones: the tail, and five that rise.
+        // Groups of equal logits: the tail, and five rising ones.
         let mut order: Vec<usize> = (0..columns).collect();
         order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
         let least = logits[order[top_k.map_or(columns, |k| k as usize).min(columns) - 1]];
@@ -149,7 +149,7 @@ fn columns_are_drawn_with_their_probability() {
         for (i, &count) in counts.iter().enumerate() {
             let probability = if order.contains(&i) { weight(i) / total } else { 0.0 };
             let expected = rows as f64 * probability;
-            // Seven standard deviations: once in 10¹¹ by chance, and a little for rare ones.
+            // Seven standard deviations: a false failure once in 10¹¹, plus some slack for rare indices.
             let off = (count as f64 - expected).abs();
             let bound = if probability == 0.0 { 0.0 } else { 7.0 * expected.sqrt() + 10.0 };
             assert!(

@@ -1,5 +1,6 @@
-//! Softmax, log-softmax and their gradients against references in float64: rows of 1 to 300 000 elements, held by lanes,
-//! blocks and clusters and read twice; row strides, views that are aligned alike and not; infinities and NaN.
+//! Softmax, log-softmax and their gradients compared with float64 references. They cover rows of 1 to 300 000 elements,
+//! register-resident in lanes, blocks and clusters, or read twice. They also cover row strides, views with equal and
+//! different alignment, infinities and NaN.
 
 use super::views::{HELD, PLACES, Rows, exact_sum};
 use crate::common::{Element, Random, assert_close, for_types, stream};
@@ -10,7 +11,7 @@ use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
 type Forward<T> = fn(&Stream, DeviceSlice2<'_, T>, DeviceSliceMut2<'_, T>) -> Result<(), Error>;
 
-/// Runs an operation twice into poisoned rows; the results, which are the same bits.
+/// Runs an operation twice on poisoned rows, and returns the results, which must be bit-identical.
 pub fn run<T: Element>(
     sides: (usize, usize),
     place: (usize, usize),
@@ -28,7 +29,7 @@ pub fn run<T: Element>(
     first
 }
 
-/// Relative (in units of the type's) and absolute error of values that are computed in f32 and rounded.
+/// Relative error (in units of the type's epsilon) and absolute error of values that are computed in f32 and rounded.
 fn bounds<T: Element>() -> (f64, f64) {
     match size_of::<T>() {
         2 => (1.0, 1e-6),
@@ -47,7 +48,7 @@ fn rows_become_distributions<T: Element + Real>() {
     for (i, sides) in HELD.into_iter().enumerate() {
         let values = (0..sides.0).map(|_| random.values(sides.1, 10.0)).collect();
         let x = Rows::<T>::new(&stream, values, PLACES[i % 3]);
-        // Mostly aligned like the input.
+        // Mostly with the alignment of the input.
         let place = PLACES[if i % 4 == 3 { (i + 1) % 3 } else { i % 3 }];
         let (relative, absolute) = bounds::<T>();
         let found = run(sides, place, |stream, out| ops::softmax::<T>(stream, x.view(), out).unwrap());

@@ -1,4 +1,4 @@
-//! Sorts, merges and searches against the host's: odd lengths, unaligned arrays, equal keys, NaN and negative zero.
+//! Sorts, merges and searches compared with the host: odd lengths, unaligned arrays, equal keys, NaN and negative zero.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use warpsmith::ops::{self, Order, SortKey};
 use warpsmith::prelude::*;
 
-/// A key with the order of the sorts.
+/// A key with the total order of the sorts.
 trait Total: Element + SortKey {
     fn order(&self, other: &Self) -> Ordering;
 }
@@ -22,13 +22,13 @@ macro_rules! total {
     )* };
 }
 total! {
-    // A NaN whose sign bit is set comes after all others.
+    // NaN with the sign bit set comes after all others.
     f32: |a: &f32, b: &f32| (a.is_nan() && a.is_sign_negative()).cmp(&(b.is_nan() && b.is_sign_negative())).then(a.total_cmp(b));
     f64: |a: &f64, b: &f64| (a.is_nan() && a.is_sign_negative()).cmp(&(b.is_nan() && b.is_sign_negative())).then(a.total_cmp(b));
     i32: i32::cmp; u32: u32::cmp; i64: i64::cmp; u64: u64::cmp;
 }
 
-/// All bits at random (NaN among them), few different keys, keys that differ in a single digit, or special ones.
+/// Random bits (including NaN), few distinct keys, keys that differ in a single digit, or special keys.
 fn keys<T: Element>(random: &mut Random, n: usize, kind: usize) -> Vec<T> {
     let of_bits = |bits: u64| bytemuck::pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()]);
     let special = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.0];
@@ -53,7 +53,7 @@ fn bits<T: Element>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.bits()).collect()
 }
 
-/// With lengths of a tile of keys of 4 and 8 bytes, and about them.
+/// Lengths of the other tests, and lengths at and around a tile of 4-byte and 8-byte keys.
 fn lengths() -> impl Iterator<Item = usize> {
     LENGTHS.into_iter().chain([3455, 3456, 6911, 6912, 6913])
 }
@@ -83,7 +83,8 @@ fn pairs_of<K: Total, V: Element>() {
     for (round, n) in lengths().enumerate() {
         let order = [Order::Descending, Order::Ascending][round % 2];
         let x: Vec<K> = keys(&mut random, n, round / 2);
-        // The values say where the keys were, so that it shows whether equal ones keep their order.
+        // The values are the original indices of the keys, so that the test detects whether equal keys keep their
+        // order.
         let places: Vec<V> = (0..n).map(|i| V::nearest(i as f64)).collect();
         let mut pairs: Vec<(K, V)> = x.iter().copied().zip(places.iter().copied()).collect();
         pairs.sort_by(|a, b| in_order(order)(&a.0, &b.0));
@@ -118,7 +119,7 @@ fn segments_of<T: Total>() {
             _ => (0..40).map(|_| random.below(40)).collect(),
         };
         let order = [Order::Ascending, Order::Descending][round % 2];
-        // Elements before the first and after the last segment stay as they are.
+        // Elements before the first and after the last segment are unchanged.
         let mut offsets = vec![3_u64];
         offsets.extend(lengths.iter().scan(3, |sum, len| {
             *sum += *len as u64;

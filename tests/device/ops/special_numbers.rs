@@ -1,4 +1,5 @@
-//! Numbers near and at zero: subnormal ones are kept, and zeros keep their sign where an operation only moves or chooses.
+//! Numbers near and at zero: subnormal numbers are preserved, and zeros keep their sign in operations that only move or
+//! select.
 
 use half::bf16;
 use warpsmith::ops::{self, Comparison, Order};
@@ -32,7 +33,7 @@ fn subnormal_numbers_of<T: Element + ops::Real>() {
     assert_eq!(wide.to_host().unwrap()[2], 3.0 * least);
 }
 
-/// The least number above 0.
+/// Smallest number above 0.
 fn least_of<T: Element>() -> f64 {
     bytemuck::pod_read_unaligned::<T>(&1u64.to_le_bytes()[..size_of::<T>()]).to_f64()
 }
@@ -55,10 +56,10 @@ fn zeros_keep_their_sign() {
     assert_eq!(signs(&out), [false, true, false, true, false]);
     ops::neg(&stream, &x, &mut out).unwrap();
     assert_eq!(signs(&out), [true, false, true, false, true]);
-    // Keys are ordered by their bits: the negative zeros come first.
+    // Keys are ordered by their bits: negative zeros come first.
     ops::sort(&stream, &x, Order::Ascending, &mut out).unwrap();
     assert_eq!(signs(&out), [true, true, false, false, false]);
-    // Comparisons do not distinguish them: of equal elements the first is found.
+    // Comparisons treat zeros of both signs as equal: the first of equal elements is found.
     assert_eq!(ops::argmin(&stream, &x).unwrap(), 0);
     let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
     ops::unique(&stream, &x, &mut out, &mut count).unwrap();

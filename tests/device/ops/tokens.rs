@@ -1,4 +1,4 @@
-//! Rotary embedding, key-value cache and SwiGLU against the same on the host; wrong indices are named.
+//! Rotary embedding, key-value cache and SwiGLU compared with the host; invalid indices are named in the error.
 
 use super::softmax::run;
 use super::views::{PLACES, Rows};

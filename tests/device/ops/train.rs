@@ -1,4 +1,4 @@
-//! The kernels of training against double precision.
+//! Training kernels compared with double precision.
 
 use test_kernels::IMAGE;
 use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
@@ -19,7 +19,7 @@ fn cross_entropy_equals_double_precision() {
     let (stream, mut random) = (stream(), Random::new());
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<softmax_cross_entropy>().unwrap();
     for (rows, classes) in [(1, 1), (3, 2), (33, 10), (1000, 3)] {
-        // Some rows are far from zero: their exponentials alone would overflow.
+        // Some rows are far from zero: without subtracting the maximum, their exponentials would overflow.
         let logits: Vec<f32> = (0..rows * classes)
             .map(|i| (random.unit() * 8.0 - 4.0) as f32 + if i / classes % 3 == 1 { 200.0 } else { 0.0 })
             .collect();
@@ -40,7 +40,7 @@ fn cross_entropy_equals_double_precision() {
         let mut found_gradient = DeviceBuffer::from_host(&stream, &vec![f32::NAN; rows * classes]).unwrap();
         let arguments = (classes as u32, &logits, &labels, &mut found_losses, &mut found_gradient);
         kernel.launch(&stream, Launch::auto(rows * classes), arguments).unwrap();
-        // The logarithm of the sum is rounded at the size of the logits, up to 204.
+        // The logarithm of the sum is rounded at the magnitude of the logits, up to 204.
         close(&found_losses.to_host().unwrap(), &losses, 5e-5, random.seed);
         close(&found_gradient.to_host().unwrap(), &gradient, 5e-5, random.seed);
     }
@@ -100,7 +100,7 @@ fn adam_moves_as_in_double_precision() {
         adam.launch(&stream, Launch::auto(n), arguments).unwrap();
     }
     assert_eq!(step.to_host().unwrap(), [10]);
-    // Without the number of the step nothing moves.
+    // Without the step number, no weight changes.
     let none = DeviceBuffer::zeros(&stream, 0).unwrap();
     let gradient = DeviceBuffer::from_host(&stream, &vec![1.0; n]).unwrap();
     let arguments = (0.01, 0.9, 0.999, 1e-8, &none, &gradient, &mut weights, &mut mean, &mut variance);

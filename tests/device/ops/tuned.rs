@@ -1,6 +1,6 @@
-//! Operations take the configuration that was tuned for them, and pass over what cannot be launched.
+//! Operations use their tuned configuration, and skip configurations that cannot be launched.
 //!
-//! On an emulated device of their own, so that no other test's launches are counted and no other test is disturbed.
+//! The tests use a separate emulated device, so that they neither count other tests' launches nor disturb other tests.
 
 use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Config, GridRule, tuned_config};
@@ -14,7 +14,7 @@ fn device() -> Device {
     Device::with_driver(EmulatedDriver::builder().memory(1 << 28).build(), 0).unwrap()
 }
 
-/// A configuration as a tuner keeps it.
+/// A configuration as the tuner stores it.
 fn values(config: Config) -> TunedConfiguration {
     let Config { block, grid, items, vector } = config;
     let values = [
@@ -31,7 +31,7 @@ fn values(config: Config) -> TunedConfiguration {
     }
 }
 
-/// Keeps it for `N` elements.
+/// Stores a configuration for `N` elements.
 fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuration: TunedConfiguration) {
     let image = device.load(&IMAGE).unwrap().image_hash();
     let (package, n) = ("warpsmith-gpu-kernels", N as u64);
@@ -39,7 +39,7 @@ fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuratio
     LaunchStore::of(device).store_tuned(&subject, configuration).unwrap();
 }
 
-/// The kernel that `operation` launches: its symbol, grid and block, as a graph of it says them.
+/// Symbol, grid and block of the kernel that `operation` launches, read from a graph of it.
 fn launched(stream: &Stream, operation: impl FnOnce() -> warpsmith::Result<()>) -> String {
     let dot = Graph::capture(stream, operation).unwrap().to_dot().unwrap();
     let labels =
@@ -52,7 +52,7 @@ fn label(symbol: &str, blocks: u32, block: u32) -> String {
     format!("{symbol}\\n[{blocks}, 1, 1] x [{block}, 1, 1]")
 }
 
-/// The instance of a kernel for f32 with these items and bytes of an access.
+/// Symbol of a kernel instance for f32 with these items and vector bytes.
 fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
     let number = |value: u32| Some(i64::from(value));
     let mut all = warpsmith::gpu_std::registry::kernels();
@@ -67,7 +67,7 @@ fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
     .symbol
 }
 
-/// A configuration that no default is.
+/// A configuration that differs from all defaults.
 const TUNED: Config = Config { block: 96, grid: GridRule::Blocks(5), items: 2, vector: 4 };
 
 #[test]
@@ -87,7 +87,7 @@ fn an_operation_takes_its_tuned_configuration() {
     assert_ne!(default, expected);
     assert_eq!(axpy(0, N), expected, "a launch before it was tuned makes no difference");
     assert_eq!(axpy(0, N + 1), expected, "of about the same size");
-    // Everything else is as it was.
+    // Launches that do not match the stored key keep the default.
     assert_ne!(axpy(1, N), expected, "one of the arrays is not aligned to 16 bytes");
     assert_ne!(axpy(0, N / 2), expected, "of another size");
     for (kernel, dtype, n, alignment) in

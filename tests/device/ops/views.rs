@@ -1,14 +1,14 @@
-//! Views of rows for the tests of operations on rows: at any place in a buffer, with gaps that nothing may touch.
+//! Row views for tests of row operations: at any offset in a buffer, with gaps that must not be written.
 
 use crate::common::{Element, Random};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
-/// Elements before a view, and between its rows.
+/// Number of elements before a view, and between its rows.
 pub const PLACES: [(usize, usize); 3] = [(0, 0), (1, 0), (8, 8)];
 
-/// Rows and columns, for operations that hold rows: where lanes, a block and a cluster hold them, and the longest that are
-/// read twice.
+/// Shapes (rows, columns) for register-resident row kernels: rows held by lanes, a block or a cluster, and the longest
+/// rows, which are read twice.
 pub const HELD: [(usize, usize); 22] = [
     (1, 1),
     (40, 1),
@@ -34,7 +34,7 @@ pub const HELD: [(usize, usize); 22] = [
     (1, 40_000),
 ];
 
-/// The sum, with its roundings summed up beside it (Neumaier, 1974): a reference must be more exact than what is tested.
+/// Compensated sum (Neumaier, 1974): a reference must be more exact than the tested code.
 pub fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for value in values {
@@ -72,7 +72,7 @@ impl<T: Element> Rows<T> {
         Self::new(stream, (0..rows).map(|_| random.values(columns, 1.0)).collect(), place)
     }
 
-    /// Poisoned values.
+    /// Makes a view of poisoned values.
     pub fn poisoned(stream: &Stream, (rows, columns): (usize, usize), place: (usize, usize)) -> Self {
         Self::new(stream, vec![vec![T::poison(); columns]; rows], place)
     }
@@ -86,7 +86,7 @@ impl<T: Element> Rows<T> {
         self.buffer.slice(self.place.0..).as_2d_pitched(columns, rows, columns + self.place.1).unwrap()
     }
 
-    /// Calls `work` with the rows, to write.
+    /// Calls `work` with a mutable view of the rows.
     pub fn write(&mut self, work: impl FnOnce(DeviceSliceMut2<'_, T>)) {
         let (rows, columns) = self.sides();
         let mut elements = self.buffer.slice_mut(self.place.0..);
@@ -97,7 +97,7 @@ impl<T: Element> Rows<T> {
         (0..self.values[0].len()).map(|column| self.values.iter().map(|row| row[column]).collect()).collect()
     }
 
-    /// The rows as they are on the device; fails when anything around them was written.
+    /// Reads the rows from the device; fails if anything around them was written.
     pub fn read(&self) -> Vec<Vec<T>> {
         let host = self.buffer.to_host().unwrap();
         let (before, rows) = host.split_at(self.place.0);

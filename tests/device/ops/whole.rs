@@ -1,4 +1,4 @@
-//! Reductions of whole arrays that are not of one operator, against references in float64 and on the host.
+//! Reductions of whole arrays that are not defined by one operator, compared with float64 references and the host.
 
 use super::views::exact_sum;
 use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
@@ -7,7 +7,7 @@ use warpsmith::gpu_std::Checked;
 use warpsmith::ops::{self, Predicate, Real};
 use warpsmith::prelude::*;
 
-/// Those of other reductions, and one of several blocks' work.
+/// Lengths of the other reductions, and one that needs several blocks.
 fn lengths() -> impl Iterator<Item = usize> {
     LENGTHS.into_iter().chain([30_000])
 }
@@ -24,7 +24,7 @@ where
     let (stream, mut random) = (stream(), Random::new());
     for (i, n) in lengths().enumerate() {
         let (x, y): (Vec<T>, Vec<T>) = (random.values(n, 1.0), random.values(n, 1.0));
-        // Aligned alike, and not.
+        // With equal and different alignment.
         let (on_x, on_y) = (Padded::new(&stream, i % 3, &x), Padded::new(&stream, (i / 2) % 3, &y));
         let what = (n, "seed", random.seed);
         let exact = |values: &[T]| values.iter().map(|value| value.to_f64()).collect::<Vec<_>>();
@@ -38,7 +38,7 @@ where
         assert_close(ops::l1_norm(&stream, on_x.get()).unwrap(), l1, 1.0, bound(l1), &what);
         let l2 = sum(&|i| x[i] * x[i]).sqrt();
         assert_close(ops::l2_norm(&stream, on_x.get()).unwrap(), l2, 1.0, bound(l2), &what);
-        // Far from 0 where the type has the digits for it.
+        // Far from 0, if the type has enough digits.
         let far = if size_of::<T>() == 2 { 0.0 } else { 1000.0 };
         let shifted: Vec<T> = x.iter().map(|value| T::nearest(value + far)).collect();
         let on_device = Padded::new(&stream, i % 3, &shifted);
@@ -49,7 +49,7 @@ where
             let freedom = n as f64 - correction as f64;
             let expected = if freedom > 0.0 { squares / freedom } else { f64::NAN };
             let found = ops::variance(&stream, on_device.get(), correction).unwrap();
-            // Differences from the mean are off by roundings of 1000.
+            // Differences from the mean have errors of roundings of 1000.
             assert_close(found, expected, 1.0, 30.0 * rounding::<T>() * (1.0 + far), &(what, correction));
         }
     }

@@ -1,6 +1,7 @@
-//! The part of the image that is linked with NVIDIA's device runtime: what is in it, and what is not in the rest.
+//! The part of the image that is linked with NVIDIA's device runtime: its contents, and what the other parts must not
+//! contain.
 //!
-//! They fail when there is no image: a build without the device toolchain has nothing to look at.
+//! The tests fail without an image: a build without the device toolchain has no PTX to check.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use warpsmith::gpu_std::registry;
 use warpsmith::module::spec::CodeKind;
 use warpsmith::module::unpack;
 
-/// The PTX forms: architecture, whether linked, text.
+/// The PTX forms: architecture, whether it is linked, text.
 fn ptx() -> Vec<(u32, bool, String)> {
     assert_eq!(IMAGE.missing(), None, "the image is what these tests look at");
     let forms = IMAGE.parts().iter().flat_map(|part| part.forms.iter().map(|form| (part.is_linked, form)));
@@ -22,12 +23,12 @@ fn ptx() -> Vec<(u32, bool, String)> {
         .collect()
 }
 
-/// Whether a kernel is looked up in the linked part.
+/// Returns true if a kernel is in the linked part.
 fn is_linked(symbol: &str) -> bool {
     IMAGE.spec().kernel(symbol).is_some_and(|record| IMAGE.parts()[record.part].is_linked)
 }
 
-/// The functions of the device runtime that a module calls.
+/// Functions of the device runtime that a module calls.
 fn runtime_functions(text: &str) -> BTreeSet<&str> {
     text.lines()
         .filter_map(|line| line.strip_prefix(".extern .func "))

@@ -1,6 +1,6 @@
 //! Requirements on the PTX in the embedded image, for speed and for correct barriers.
 //!
-//! They fail when there is no image: a build without the device toolchain has nothing to look at.
+//! The tests fail without an image: a build without the device toolchain has no PTX to check.
 
 mod linked;
 mod tiles;
@@ -11,18 +11,18 @@ use warpsmith::module::spec::{CodeKind, KernelRecord, Packed, StackUse};
 use warpsmith::module::unpack;
 use warpsmith::{GpuImage, IMAGE};
 
-/// The images: the product's, and that of tests and examples.
+/// The images: of the product, and of tests and examples.
 const IMAGES: [&GpuImage; 2] = [&IMAGE, &test_kernels::IMAGE];
 
-/// Fails with the reason when an image is empty.
+/// Fails with the reason if an image is empty.
 fn assert_images() {
     for image in IMAGES {
         assert_eq!(image.missing(), None, "{} is what these tests look at", image.name());
     }
 }
 
-/// The kernels of the PTX in the images that is not linked with the device runtime: for each architecture, body by symbol. PTX of a newer architecture is there for
-/// kernels that older ones do not have.
+/// PTX of the kernels that are not linked with the device runtime: per architecture, a map from symbol to body. PTX of
+/// newer architectures exists only for kernels that older architectures do not support.
 fn ptx() -> BTreeMap<u32, HashMap<String, String>> {
     assert_images();
     let mut found: BTreeMap<u32, HashMap<String, String>> = BTreeMap::new();
@@ -38,7 +38,7 @@ fn ptx() -> BTreeMap<u32, HashMap<String, String>> {
     found
 }
 
-/// The entries of a PTX module.
+/// Entries of a PTX module.
 fn entries(text: &str) -> HashMap<String, String> {
     text.split(".visible .entry ")
         .skip(1)
@@ -50,7 +50,7 @@ fn entries(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// Runs `check` on each instance of a kernel in the PTX for sm_80, and checks their number.
+/// Runs `check` on each instance of a kernel in the PTX for sm_80, and checks the number of instances.
 fn for_each(prefix: &str, instances: usize, check: impl Fn(&str, &str)) {
     let mut found = 0;
     for (symbol, body) in &ptx()[&80] {
@@ -62,7 +62,7 @@ fn for_each(prefix: &str, instances: usize, check: impl Fn(&str, &str)) {
     assert_eq!(found, instances, "instances of {prefix} for sm_80");
 }
 
-/// Whether some line is such an instruction on 16 bytes.
+/// Returns true if some line is such an instruction on 16 bytes.
 fn moves_16_bytes(body: &str, instruction: &str) -> bool {
     body.lines().map(str::trim).any(|line| {
         line.starts_with(instruction)
@@ -76,7 +76,8 @@ fn count(body: &str, instruction: &str) -> usize {
     body.lines().filter(|line| line.trim().starts_with(instruction)).count()
 }
 
-/// ptxas stores the low half of a register that is a floating-point number as an integer made of the number.
+/// ptxas miscompiles a store of the low half of a floating-point register: it stores the number converted to an
+/// integer.
 #[test]
 fn stores_are_of_whole_registers() {
     let is_part = |line: &&str| {
@@ -113,7 +114,7 @@ fn bulk_accesses_are_16_bytes_wide() {
 
 #[test]
 fn items_are_loaded_before_they_are_used() {
-    // axpy<f32, 4, 16> must have 8 vector loads in a row somewhere: 4 of x and 4 of y, with no store between.
+    // axpy<f32, 4, 16> must have 8 consecutive vector loads somewhere: 4 of x and 4 of y, with no store in between.
     let body = &ptx()[&80]["axpy__f32_4_16"];
     let mut most = 0;
     let mut in_flight = 0;
@@ -140,7 +141,7 @@ fn reductions_use_shared_memory_and_keep_their_barriers() {
     ] {
         for_each(kernel, instances, |name, body| {
             assert!(count(body, "ld.shared") > 0 && count(body, "st.shared") > 0, "{name}:\n{body}");
-            // One in each of the two block-wide combinations, and the vote on which block is last.
+            // One barrier in each of the two block-wide combinations, and one for the vote on which block is last.
             let instructions = ["bar.sync", "bar.red", "barrier.sync", "barrier.red", "barrier.cta"];
             let barriers = body.lines().filter(|line| instructions.iter().any(|name| line.contains(name)));
             assert_eq!(barriers.count(), 3, "{name}:\n{body}");
@@ -148,8 +149,8 @@ fn reductions_use_shared_memory_and_keep_their_barriers() {
     }
 }
 
-/// Whether a kernel is for looking at itself, uses a function for which libdevice has a table on the stack, uses arrays of its own
-/// or of a crate from the registry, or has a stack that is not known before it runs.
+/// Returns true if a kernel may use the stack. Diagnostic kernels and kernels of unknown stack size may use it. So may
+/// functions with a libdevice table on the stack, and local arrays of a kernel or of a registry crate.
 fn may_use_stack(symbol: &str) -> bool {
     let is_unknown = |record: &KernelRecord| record.symbol == symbol && record.stack == StackUse::Unknown;
     symbol.starts_with("diagnose_")
@@ -270,7 +271,7 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
         let body = &entries[symbol];
         assert!(!body.contains("call") && !body.contains("trap"), "{symbol} can panic:\n{body}");
     }
-    // All sides of all three views in one branch, and addresses without multiplications of 64 bits.
+    // All bounds checks of all three views share one branch, and addresses need no 64-bit multiplication.
     let body = &entries["add_planes"];
     assert_eq!((count(body, "@%p"), count(body, "bra.uni")), (1, 0), "{body}");
     assert_eq!((count(body, "setp"), count(body, "mul.lo.s64")), (6, 0), "{body}");
@@ -278,11 +279,13 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
     assert_eq!(count(body, "ld.global"), 5, "{body}");
 }
 
-/// Whether a kernel may spill: with 64 registers, of which a norm of long rows has its elements in 32, a few that are the same
-/// for all rows lie on the stack on sm_90, where barriers of clusters take some; and so do functions of f64, which need more.
-/// More registers would have one block a multiprocessor instead of two. Sums of rows of u32 have 8 bytes on sm_80. Scans of 8-byte
-/// elements have what two tiles need in 64 registers, so that four blocks fit, but for a few of them. Passes of a sort of u32 on
-/// sm_80 and histograms of f16 and bf16 have 8 bytes.
+/// Returns true if a kernel may spill registers:
+/// - Norms of long rows have 64 registers, of which 32 hold elements. On sm_90, where cluster barriers take some
+///   registers, a few values that are the same for all rows are on the stack. So are functions of f64, which need more
+///   registers. More registers would leave one block per SM instead of two.
+/// - Sums of rows of u32 spill 8 bytes on sm_80.
+/// - Scans of 8-byte elements keep almost all values of two tiles in 64 registers, so that four blocks fit.
+/// - Passes of a sort of u32 on sm_80 and histograms of f16 and bf16 spill 8 bytes.
 fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_norm = symbol.starts_with("norm__") && symbol.ends_with("_8");
     let is_backward = symbol.starts_with("norm_backward__") && symbol.ends_with("_4");
@@ -291,7 +294,7 @@ fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_narrow = ["sum_rows__u32", "prod_rows__u32", "min_rows__f64", "max_rows__f64", "radix_pass__u32"]
         .contains(&symbol);
     let is_pairs = symbol == "radix_pass_pairs__u32_u32";
-    // Two sums for each element of a vector.
+    // Two sums per element of a vector.
     let is_mean = symbol == "mean_rows__bf16";
     let is_histogram = symbol.starts_with("histogram_even__") && symbol.contains("f16_")
         || symbol.starts_with("histogram_even__f64_");
@@ -377,7 +380,7 @@ fn the_product_image_is_small_and_in_parts() {
             Packed::Deflate { stream, .. } => stream.len(),
         })
         .sum();
-    // Above the goal of 3.6 MB; docs/how-rust-becomes-gpu-code.md says of what it consists.
+    // Above the goal of 3.6 MB; docs/how-rust-becomes-gpu-code.md lists the components.
     assert!(embedded <= 6_000_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
     let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();

@@ -1,12 +1,13 @@
-//! Kernels with shared arrays: their memory is accessed as shared, their barriers are those of the operations, and no
-//! check is left where the block's shape is known.
+//! Kernels with shared arrays: they use shared-memory instructions, have only the barriers of their operations, and
+//! have no checks where the block shape is known.
 
 use super::{count, ptx};
 
 #[test]
 fn shared_arrays_have_their_own_barriers() {
     let entries = &ptx()[&80];
-    // Barriers of arrays, and those of `sync_threads`. A first fill waits once; a histogram zeroes, and reads again.
+    // Barriers of array operations, and of `sync_threads`. A first fill waits once; a histogram zeroes, and reads
+    // again.
     for (symbol, of_arrays, of_block) in [
         ("heat_tiled", 1, 0),
         ("heat_raw", 0, 1),

@@ -1,4 +1,4 @@
-//! An impossible request is an error that says so, takes nothing from the generator, and writes nothing.
+//! An impossible request is an error with a clear message. It does not advance the generator, and writes nothing.
 
 use half::f16;
 use warpsmith::emulated::EmulatedDriver;
@@ -9,7 +9,7 @@ use warpsmith::random::{self, Generator};
 
 use crate::common::{device, stream};
 
-/// The error's text has all words, and the generator is where it was.
+/// Checks that the text of the error has all words, and that the generator did not advance.
 #[track_caller]
 fn refused(generator: &Generator, outcome: Result<(), warpsmith::Error>, words: &[&str]) {
     let text = outcome.expect_err("should have failed").to_string();
@@ -74,7 +74,7 @@ fn what_cannot_be_launched_takes_nothing() {
     let mut x = DeviceBuffer::from_host(&stream, &[7.0f32; 4]).unwrap();
     let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
     refused(&g, random::uniform_with(&stream, config, &g, &mut x), &["items=3"]);
-    // On another device.
+    // A stream on another device.
     let elsewhere = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap().default_stream();
     let words = ["the stream is on"];
     refused(&g, random::uniform(&elsewhere, &g, &mut x), &words);
@@ -85,7 +85,7 @@ fn what_cannot_be_launched_takes_nothing() {
     refused(&g, random::dropout(&elsewhere, &g, &half_zeros(&stream), 0.5, &mut y, &mut mask), &words);
     assert_eq!(x.to_host().unwrap(), [7.0; 4]);
 
-    // In a capture: what comes after a refused operation has the numbers that it would have had.
+    // In a capture: operations after a refused one have the numbers that they would have without it.
     let captured = |refuse: bool| {
         let g = begun();
         let (stream, mut x) =

@@ -1,4 +1,4 @@
-//! Moments and frequencies, of fixed seeds: how far a correct generator may be off is known, and these are not.
+//! Moments and frequencies for fixed seeds, compared with the known deviations of a correct generator.
 
 use half::bf16;
 use warpsmith::gpu_std::random::{Philox, uniform};
@@ -16,7 +16,8 @@ fn generator(seed: u64) -> Generator {
     generator
 }
 
-/// Fails if counts that are to be equal are not: χ² of 255 degrees of freedom is above 340 with a probability of 3·10⁻⁴.
+/// Fails unless counts are consistent with equal probabilities. χ² with 255 degrees of freedom is above 340 with a
+/// probability of 3·10⁻⁴.
 fn assert_even(values: impl Iterator<Item = f64>, what: &str) {
     let mut counts = [0u32; 256];
     let mut all = 0;

@@ -36,7 +36,7 @@ fn states_are_16_bytes_and_restore_numbers() {
     assert_ne!(draw(), first);
     generator.set_state(&state).unwrap();
     assert_eq!((draw(), draw()), (first.clone(), second));
-    // The seed alone: from the beginning.
+    // With the seed only, the state is the start of the sequence.
     generator.set_state(&state[..8]).unwrap();
     assert_eq!((generator.initial_seed(), generator.offset().unwrap()), (0x0102_0304_0506_0708, 0));
     draw();
@@ -72,7 +72,7 @@ fn threads_draw_numbers_of_their_own() {
 
 #[test]
 fn one_layout_gives_the_same_numbers_everywhere() {
-    // On a GPU this compares it with the emulated device.
+    // On a GPU, this compares it with the emulated device.
     let (stream, emulated) = (stream(), Stream::new(&Device::emulated(0).unwrap()).unwrap());
     let layout = Layout::new(5, 1536).unwrap();
     let draw = |stream: &Stream| {
@@ -90,14 +90,14 @@ fn one_layout_gives_the_same_numbers_everywhere() {
 
 #[test]
 fn default_generators_are_seeded_together() {
-    // The only test that uses them.
+    // The only test that uses the default generators.
     let generator = default_generator(&device());
     assert_eq!(generator.initial_seed(), DEFAULT_SEED);
     random::manual_seed_all(99).unwrap();
     assert_eq!(generator.initial_seed(), 99);
     generator.set_offset(8).unwrap();
     assert_eq!(default_generator(&device()).offset().unwrap(), 8);
-    // A device that is opened later, with a driver of its own.
+    // A device that is opened later, with a separate driver.
     let driver = warpsmith::emulated::EmulatedDriver::builder().devices(2).build();
     let later = Device::with_driver(driver, 1).unwrap();
     assert_eq!(default_generator(&later).initial_seed(), 99);

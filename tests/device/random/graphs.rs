@@ -1,4 +1,4 @@
-//! Graphs take other numbers at each launch: those that the operations would have given outside.
+//! Graphs draw new numbers at each launch: the numbers that the operations would have drawn outside of the graph.
 
 use warpsmith::graph::Graph;
 use warpsmith::prelude::*;
@@ -8,7 +8,7 @@ use crate::common::{device, stream};
 
 const N: usize = 5_000;
 
-/// Buffers that two operations and a permutation fill.
+/// Buffers filled by two operations and a permutation.
 struct Buffers {
     x: DeviceBuffer<f32>,
     y: DeviceBuffer<f64>,
@@ -52,7 +52,7 @@ fn launches_give_what_the_operations_give_outside() {
     assert_eq!(captured.offset().unwrap(), 0, "a capture takes nothing");
     let mut last = None;
     for round in 0..6 {
-        // On two streams in turn, with other work on the generator in between, and other seeds.
+        // On two streams alternately, with other work on the generator in between, and with other seeds.
         exec.launch(if round % 2 == 0 { &stream } else { &other }).unwrap();
         outside.fill(&stream, &eager).unwrap();
         let found = in_graph.read();

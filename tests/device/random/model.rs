@@ -1,4 +1,4 @@
-//! PyTorch's order, element by element on the host.
+//! PyTorch's order of random numbers, element by element on the host.
 
 use warpsmith::gpu_std::random::Philox;
 use warpsmith::prelude::*;
@@ -6,10 +6,10 @@ use warpsmith::random::{Generator, Layout};
 
 use crate::common::device;
 
-/// Layouts so small that arrays of some thousands have many steps.
+/// Layouts so small that arrays of a few thousand elements have many steps.
 pub const LAYOUTS: [(u32, u32); 3] = [(1, 256), (3, 600), (2, 2048)];
 
-/// A generator with this layout, seed and offset.
+/// Makes a generator with this layout, seed and offset.
 pub fn generator((multiprocessors, threads): (u32, u32), seed: u64, offset: u64) -> Generator {
     let generator = Generator::new(&device());
     generator.set_layout(Layout::new(multiprocessors, threads).unwrap()).unwrap();
@@ -18,12 +18,12 @@ pub fn generator((multiprocessors, threads): (u32, u32), seed: u64, offset: u64)
     generator
 }
 
-/// The virtual threads for `n` elements: whole blocks of 256, up to the number that the device holds.
+/// Number of virtual threads for `n` elements: whole blocks of 256, up to the number that are resident on the device.
 pub fn threads(n: usize, (multiprocessors, threads): (u32, u32)) -> usize {
     256 * n.div_ceil(256).min((multiprocessors * (threads / 256)) as usize)
 }
 
-/// Where element `i` of `n` comes from: the block of words, and which number of it.
+/// Source of element `i` of `n`: the block of words, and the index of the number in it.
 pub fn place(
     i: usize,
     n: usize,
@@ -37,12 +37,12 @@ pub fn place(
     (Philox::new(seed, thread as u64, offset + 4 * step as u64).next4(), lane)
 }
 
-/// The advance of the offset by `n` elements.
+/// Advance of the offset by `n` elements.
 pub fn increment(n: usize, lanes: usize, layout: (u32, u32)) -> u64 {
     if n == 0 { 0 } else { 4 * n.div_ceil(lanes * threads(n, layout)) as u64 }
 }
 
-/// Lengths where threads, lanes and steps begin and end.
+/// Lengths around the boundaries of threads, lanes and steps.
 pub fn lengths(layout: (u32, u32), lanes: usize) -> Vec<usize> {
     let threads = threads(1 << 20, layout);
     let step = lanes * threads;
@@ -51,7 +51,7 @@ pub fn lengths(layout: (u32, u32), lanes: usize) -> Vec<usize> {
     lengths
 }
 
-/// A new buffer, filled by `fill`, on the host.
+/// Fills a new buffer with `fill`, and copies it to the host.
 pub fn filled<T: DeviceCopy>(
     stream: &Stream,
     n: usize,

@@ -1,4 +1,4 @@
-//! Each element against the host's model of the order, at every alignment.
+//! Each element compared with the host model of the order, at every alignment.
 
 use half::{bf16, f16};
 use warpsmith::gpu_std::random::{Draw, Philox, uniform, uniform_below_one};
@@ -14,7 +14,7 @@ use crate::common::{Element, Padded, for_types, stream};
 
 const SEED: u64 = 0x0123_4567_89AB_CDEF;
 
-/// Checks the uniform numbers of a type in all layouts, lengths and alignments, and what they take of the offset.
+/// Checks the uniform numbers of a type in all layouts, lengths and alignments, and their advance of the offset.
 fn uniform_of<T: Element + Real + Float<Accumulator: Draw>>() {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
@@ -86,7 +86,7 @@ fn the_kernel_is_independent_of_the_launch() {
             kernel.launch(&stream, Launch::grid_block(grid, block), arguments).unwrap();
             let found = out.read();
             if threads == 0 {
-                // Nothing is written.
+                // Nothing was written.
                 assert!(found.iter().all(|x| x.to_bits() == f32::poison().to_bits()), "{what}");
             } else {
                 assert!(found == expected, "{what}");
@@ -117,7 +117,7 @@ fn ranges_are_kept_and_scaled_with_one_rounding() {
     assert!(out.read().into_iter().all(|value| low <= value && value < high));
 }
 
-/// Checks normal numbers against those of exact functions.
+/// Compares normal numbers with exact functions.
 fn normal_of<T: Element + Real + Float<Accumulator: Draw + Into<f64>>>(tolerance: impl Fn(f64) -> f64) {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
@@ -129,7 +129,7 @@ fn normal_of<T: Element + Real + Float<Accumulator: Draw + Into<f64>>>(tolerance
             random::normal(&stream, &generator(layout, SEED, 4), out.get_mut(), mean, std).unwrap();
             for (i, found) in out.read().into_iter().enumerate() {
                 let (words, lane) = place(i, n, lanes, layout, SEED, 4);
-                // The host's, whose functions are accurate.
+                // Host implementation, whose functions are accurate.
                 let normals = <T::Accumulator as Draw>::normal(words).map(Into::<f64>::into);
                 let radius = normals[lane].hypot(normals[lane ^ 1]);
                 let expected = mean + std * normals[lane];

@@ -1,4 +1,4 @@
-//! Permutations: of every length, and every one of few elements as often as any other.
+//! Permutations: for every length, and with equal frequency for few elements.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn check<T: Element + Integer>(number: impl Fn(T) -> u64) {
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(0..n as u64), "{n} elements from {start}");
             assert_eq!(generator.offset().unwrap(), if n == 0 { 0 } else { 4 });
-            // As the host has it, so at every alignment.
+            // Same as on the host, at every alignment.
             let (key, (a, b)) = (Philox::new(n as u64, 0, 0).next4(), sides(n as u64).unwrap());
             let expected = (0..n as u64).map(|i| permuted_at(key, [a, b], n as u64, i));
             assert!(found.into_iter().eq(expected), "{n} elements from {start}");
@@ -64,13 +64,13 @@ fn sides_of_another_length_write_nothing() {
         out.to_host().unwrap() != [u32::MAX; 10]
     };
     assert!(written(sides(10).unwrap()));
-    // Too few pairs, and too many, of which almost none is of the ten.
+    // Too few pairs, and too many pairs, almost none of which are among the ten elements.
     for sides in [(0, 0), (3, 3), (5, 0), (4, 4), (u32::MAX, u32::MAX)] {
         assert!(!written(sides), "{sides:?}");
     }
 }
 
-/// The permutation of `n` for a seed.
+/// Permutation of `n` elements for a seed.
 fn of_seed(n: u64, seed: u64) -> Vec<u64> {
     let (key, (a, b)) = (Philox::new(seed, 0, 0).next4(), sides(n).unwrap());
     (0..n).map(|i| permuted_at(key, [a, b], n, i)).collect()
@@ -78,7 +78,7 @@ fn of_seed(n: u64, seed: u64) -> Vec<u64> {
 
 #[test]
 fn permutations_of_few_elements_are_all_as_frequent() {
-    // χ² of this number of degrees of freedom is above these with a probability of 10⁻⁴.
+    // χ² with this number of degrees of freedom exceeds these bounds with a probability of 10⁻⁴.
     for (n, orders, most) in
         [(2, 2, 15.2), (3, 6, 25.8), (4, 24, 54.0), (5, 120, 184.0), (6, 720, 868.0), (7, 5040, 5420.0)]
     {
@@ -106,7 +106,7 @@ fn elements_are_placed_uniformly_and_independently() {
             }
             order.windows(2).for_each(|pair| step[((pair[1] + n - pair[0]) % n) as usize] += 1);
         }
-        // The variance of χ² is twice its degrees of freedom; five times the root of that.
+        // The variance of χ² is twice its degrees of freedom; the bound is five standard deviations.
         let freedom = ((n - 1) * (n - 1)) as f64;
         let chi_squared: f64 = at.iter().map(|&count| (f64::from(count) - 100.0).powi(2) / 100.0).sum();
         assert!(
@@ -137,7 +137,7 @@ fn sides_hold_all_elements_and_hardly_more() {
         );
     }
     assert_eq!(sides((1 << 63) + 1), None);
-    // Elements of a permutation that is too large for memory.
+    // Elements of a permutation that is too large to store.
     let (n, sides) = ((1 << 40) + 5, sides((1 << 40) + 5).unwrap().into());
     let mut found: Vec<u64> = (0..10_000).map(|i| permuted_at([1, 2, 3, 4], sides, n, i << 26)).collect();
     found.sort_unstable();

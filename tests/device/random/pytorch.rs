@@ -1,7 +1,7 @@
-//! PyTorch's own numbers, as it made them on an H200 (2.11, `torch.Generator` with [`SEED`] and [`OFFSET`]).
+//! Reference numbers from PyTorch on an H200 (2.11, `torch.Generator` with [`SEED`] and [`OFFSET`]).
 //!
-//! For numbers that agree bit by bit, a sum over all elements is compared: of the bits of each, times 1, 3, 5, … in
-//! order, modulo 2^64. Of normal and exponential numbers, those at the places [`AT`].
+//! Bit-identical numbers are compared by a sum over all elements: the bits of each, times 1, 3, 5, … in order, modulo
+//! 2^64. Normal and exponential numbers are compared at the indices [`AT`].
 
 use half::{bf16, f16};
 use warpsmith::DeviceCopy;
@@ -16,7 +16,7 @@ use crate::common::stream;
 
 const SEED: u64 = 20_261_122;
 const OFFSET: u64 = 16;
-/// Some more than two steps of an H200, whose multiprocessors and threads these are.
+/// Slightly more than two steps of an H200, with its SMs and threads per SM.
 const NUMBERS: usize = 2_500_001;
 const H200: (u32, u32) = (132, 2048);
 const AT: [usize; 12] =
@@ -46,7 +46,7 @@ bits! {
     i64: self => self.cast_unsigned();
 }
 
-/// Numbers drawn from where PyTorch's began; fails unless the offset advances as PyTorch's does.
+/// Draws numbers from the start of PyTorch's sequence; fails unless the offset advances as in PyTorch.
 fn drawn<T: DeviceCopy>(
     taken: u64,
     fill: impl FnOnce(&Stream, &Generator, &mut DeviceBuffer<T>) -> warpsmith::Result<()>,
@@ -111,7 +111,7 @@ fn integers_are_pytorchs() {
     }
 }
 
-/// Fails unless the numbers at [`AT`] are within `bound` of PyTorch's.
+/// Fails unless the numbers at [`AT`] are within `bound` of PyTorch's numbers.
 fn check_near<T: Into<f64> + Copy>(line: &str, found: &[T], expected: &[f64], bound: f64) {
     assert_eq!(expected.len(), AT.len());
     for (at, expected) in AT.into_iter().zip(expected) {
@@ -131,13 +131,13 @@ fn drawn_from<T: Real + Float<Accumulator: Draw>>(taken: u64, distribution: &[&s
 
 #[test]
 fn normal_and_exponential_numbers_are_pytorchs() {
-    // Distribution, type and parameters, and the numbers at the places `AT`.
+    // Distribution, type and parameters, and the numbers at the indices `AT`.
     for line in include_str!("pytorch.txt").lines() {
         let (distribution, numbers) = line.split_once(" : ").unwrap();
         let distribution: Vec<&str> = distribution.split(' ').collect();
         let expected: Vec<f64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
         match distribution[1] {
-            // The bound of single precision where both of a pair are not near 0, see `gpu_std::random::normal2`.
+            // Bound of single precision if not both numbers of a pair are near 0, see `gpu_std::random::normal2`.
             "f32" => check_near(line, &drawn_from::<f32>(12, &distribution), &expected, 1e-5),
             _ => check_near(line, &drawn_from::<f64>(20, &distribution), &expected, 1e-14),
         }

@@ -1,4 +1,4 @@
-//! Arguments of the commands that measure, and their help.
+//! Arguments of the measuring commands, with their help.
 
 use std::path::PathBuf;
 
@@ -10,34 +10,34 @@ use crate::measure::Mode;
 /// The measurement and its precision.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
+    /// Device: cuda:N, cpu or cpu:N [default: the first CUDA device, or else the emulated one]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Elements: single counts and ranges.
     #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true, help = SIZES_HELP)]
     pub sizes: Vec<String>,
-    /// Element types, for example f32,bf16 [default: the kernel's usual one]
+    /// Element types, for example f32,bf16 [default: the kernel's first type]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtypes: Vec<String>,
-    /// What is timed: launches on memory that is not in the cache, on memory that is, or launches in a graph
+    /// Kind of launches to time: on memory that is not in the cache, on memory that is, or in a graph
     #[arg(long, value_enum, default_value_t = Mode::Cold)]
     pub mode: Mode,
-    /// Seconds of samples of a configuration at most
+    /// Maximum seconds of samples per configuration
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub budget: Option<f64>,
     /// Values for an axis instead of the kernel's own.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
-    /// Fewer samples: a first look in a fraction of the time
+    /// Take fewer samples: a first result in a fraction of the time
     #[arg(long)]
     pub quick: bool,
-    /// Sample until the median is known to this [default: 0.5%]
+    /// Sample until the uncertainty of the median is this small [default: 0.5%]
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = share)]
     pub precision: Option<f64>,
-    /// Take exactly this number of samples of each configuration, as far as --budget allows
+    /// Take exactly this number of samples per configuration, as far as --budget allows
     #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
-    /// Leave out the probes, the plain copy, read and multiplication that results are compared with
+    /// Leave out the probes: the plain copy, read and multiplication that results are compared with
     #[arg(long)]
     pub no_probes: bool,
 }
@@ -47,7 +47,7 @@ const SIZES_HELP: &str =
 const AXIS_HELP: &str = "Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, \
                          block=[64:512:64]; bench --list shows the axes";
 
-/// Where results go.
+/// Output options.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Output {
     /// Show every configuration, not only the best and the default
@@ -56,12 +56,13 @@ pub struct Output {
     /// Print the document of results instead of the table
     #[arg(long)]
     pub json: bool,
-    /// Results file [default: warpsmith/ in cargo's target folder in a cargo project, else warpsmith/ in the user's cache folder]
+    /// Results file [default: warpsmith/ in cargo's target folder in a cargo project, or else warpsmith/ in the user's
+    /// cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// `bench`.
+/// Arguments of `bench`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = BENCH_HELP)]
 pub struct BenchArgs {
@@ -71,18 +72,18 @@ pub struct BenchArgs {
     /// The measurement.
     #[command(flatten)]
     pub what: MeasureArgs,
-    /// Where results go.
+    /// Output options.
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
     #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "no_probes"])]
     pub list: bool,
-    /// Say what would be measured, and measure nothing
+    /// Show what would be measured, and measure nothing
     #[arg(long, conflicts_with_all = ["out", "all"])]
     pub dry_run: bool,
 }
 
-/// `tune`.
+/// Arguments of `tune`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = TUNE_HELP)]
 pub struct TuneArgs {
@@ -92,40 +93,40 @@ pub struct TuneArgs {
     /// The measurement.
     #[command(flatten)]
     pub what: MeasureArgs,
-    /// Timings of a kernel, type and size at most [default: 32]
+    /// Maximum timings per kernel, type and size [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub timings: Option<u32>,
-    /// Neither read nor write the launch store
+    /// Do not read or write the launch store
     #[arg(long)]
     pub no_store: bool,
-    /// Say what would be tuned, and measure nothing
+    /// Show what would be tuned, and measure nothing
     #[arg(long, conflicts_with_all = ["out", "all"])]
     pub dry_run: bool,
-    /// Where results go.
+    /// Output options.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// `compare`.
+/// Arguments of `compare`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = COMPARE_HELP)]
 pub struct CompareArgs {
-    /// The results file of before
+    /// Results file before the change
     #[arg(value_name = "OLD")]
     pub old: PathBuf,
-    /// The results file of after
+    /// Results file after the change
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
     /// The smallest change that counts
     #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true, value_parser = share)]
     pub threshold: f64,
-    /// Compare files of different devices, too
+    /// Compare files of different devices too
     #[arg(long)]
     pub force: bool,
-    /// Compare the best of each file: the winner of a tuning run, else the fastest configuration
+    /// Compare the best of each file: the winner of a tuning run, or else the fastest configuration
     #[arg(long)]
     pub best: bool,
-    /// Pass although the second file lacks results of the first, or its run was ended early
+    /// Pass even if the second file lacks results of the first, or its run was ended early
     #[arg(long)]
     pub allow_missing: bool,
     /// Print a JSON document instead of the table
@@ -133,13 +134,13 @@ pub struct CompareArgs {
     pub json: bool,
 }
 
-/// `report`.
+/// Arguments of `report`.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
     /// Results files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The page
+    /// HTML file to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }

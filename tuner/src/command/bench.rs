@@ -1,4 +1,4 @@
-//! `bench`: measures a plan, and makes a table, a document and a file of it.
+//! `bench`: measures a plan and reports it as a table, a document and a file.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use super::output::{print, print_json, progress_bar, terminal_width};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 
-/// Wrong configurations that are described one by one.
+/// Maximum number of incorrect configurations that are described one by one.
 const WRONG_SHOWN: usize = 8;
 
 /// Measures, prints, and writes the results file.
 ///
 /// # Errors
-/// Wrong use, a device that fails, a wrong result, an interruption.
+/// Wrong use, a device failure, an incorrect result, an interruption.
 pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
@@ -52,7 +52,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Writes the file and prints table or document.
+/// Writes the file and prints the table or the document.
 pub(super) fn show(
     program: &Program<'_>,
     document: &Document,
@@ -76,7 +76,7 @@ pub(super) fn show(
     Ok(print(&text)?)
 }
 
-/// Describes what was wrong; the exit code follows from it.
+/// Describes all failures and derives the exit code.
 fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     describe_bad(program, document);
     match (document.all_correct(), document.run.interrupted) {
@@ -86,7 +86,7 @@ fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     }
 }
 
-/// Says which configurations could not be used.
+/// Lists the configurations that could not be used.
 pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
     let bad = || document.results.iter().filter(|record| record.outcome != Outcome::Correct);
     for record in bad().take(WRONG_SHOWN) {
@@ -105,7 +105,7 @@ pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
     }
 }
 
-/// The kernels, their types and axes on the device.
+/// Lists the kernels with their types and axes on the device.
 fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let device = request::device(args.what.device.as_deref())?;
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Tables that fit the terminal: columns that matter less are left out first.
 //!
-//! Guarantees: no line is wider than requested unless the most important column alone is; a last line names the columns
-//! that were left out.
+//! Guarantees: no line is wider than requested, unless the most important column alone is. A last line names the
+//! columns that were left out.
 
 use comfy_table::Cell;
 
@@ -9,13 +9,13 @@ use super::output::{escape, table};
 
 /// A column with its cells.
 pub struct Column {
-    /// Its heading.
+    /// Column heading.
     pub title: String,
     /// Columns with smaller numbers are left out first.
     pub importance: u8,
-    /// Whether its cells are aligned right.
+    /// True if the cells are right-aligned.
     pub right: bool,
-    /// One for each row.
+    /// One cell per row.
     pub cells: Vec<Cell>,
 }
 
@@ -36,12 +36,12 @@ impl Column {
     }
 }
 
-/// Columns are two apart; the last one has a gap after it, too.
+/// Total width. Columns are separated by two spaces, and the last column is also followed by a gap.
 fn total(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + 2).sum()
 }
 
-/// The table of those columns that fit into `width` characters (all of them for `None`), and a line that names the others. A
+/// Formats the columns that fit into `width` characters (all of them for `None`), and a line that names the others. A
 /// column whose cells are all empty or `-` is left out silently.
 pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let says_something =
@@ -66,7 +66,7 @@ pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     text
 }
 
-/// A list with commas, in lines of at most `width` characters.
+/// Formats a comma-separated list in lines of at most `width` characters.
 fn wrapped(before: &str, items: &[String], width: usize) -> String {
     let mut lines = vec![before.trim_end().to_owned()];
     for (index, item) in items.iter().enumerate() {

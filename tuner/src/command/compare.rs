@@ -1,4 +1,4 @@
-//! `compare`: two documents.
+//! `compare`: compares two documents.
 
 use super::args::CompareArgs;
 use super::columns::{Column, fit};
@@ -10,12 +10,12 @@ use crate::document::Document;
 use crate::size::format_size;
 use crate::stats::Ratio;
 
-/// Lines of what is missing in the last line; the output has all of them.
+/// Maximum number of missing results in the last line; the output has all of them.
 const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;
 
-/// Compares and prints; a regression is a failure that the output shows.
+/// Compares and prints. A regression is a failure that the output already shows.
 ///
 /// # Errors
 /// Wrong use, documents that cannot be compared, a regression.
@@ -43,7 +43,7 @@ fn verdict(found: &Comparison) -> Outcome<()> {
     if found.has_regression() { Err(Failure::Shown) } else { Ok(()) }
 }
 
-/// The table with means, missing cases, notes and the summary.
+/// Formats the table with means, missing cases, notes and the summary.
 fn text(found: &Comparison) -> String {
     let cells =
         |show: &dyn Fn(&Row) -> String| found.rows.iter().map(|row| plain(show(row))).collect::<Vec<_>>();
@@ -83,7 +83,7 @@ fn text(found: &Comparison) -> String {
     text + &found.summary() + "\n"
 }
 
-/// A ratio as the change from 1: `+2.3 %`.
+/// Formats a ratio as the change from 1: `+2.3 %`.
 fn percent(ratio: f64) -> String {
     format!("{:+.2} %", (ratio - 1.0) * 100.0)
 }

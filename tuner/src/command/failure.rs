@@ -1,19 +1,19 @@
-//! Why a command did not succeed, its exit code and its one line.
+//! The reason why a command failed, with its exit code and one-line message.
 
 use clap::error::ErrorKind;
 
-/// Why a command did not succeed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// Wrong use or unusable input: exit code 2.
     Use(String),
     /// The machine or a check failed: exit code 1.
     Failed(String),
-    /// A check failed, and the output already says which: exit code 1.
+    /// A check failed, and the output already shows which: exit code 1.
     Shown,
-    /// A program that was run ended with this exit code, which is passed on; it has said why.
+    /// A child program ended with this exit code, which is passed on. It has already printed the reason.
     Program(u8),
-    /// Ctrl-C ended it: exit code 130, as a shell gives for a program that this signal ends.
+    /// Ctrl-C ended the command: exit code 130, which shells report for a program ended by SIGINT.
     Interrupted,
 }
 
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// The message, on one line.
+    /// The message, on one line; `None` if it was already shown.
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
@@ -54,12 +54,12 @@ impl From<crate::error::Error> for Failure {
     }
 }
 
-/// A device that cannot be opened is unusable input.
+/// Returns the failure for a device that cannot be opened: unusable input.
 pub fn unusable_device(error: warpsmith_runtime::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// clap's message to the user of the program `name`, on one line and without its usage section.
+/// Formats clap's message for the user of the program `name`, on one line and without its usage section.
 pub fn usage_line(name: &str, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("{name}: no command given; see {name} --help");

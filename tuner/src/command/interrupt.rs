@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends the run after the configuration in progress, the second ends the program at once.
+//! Ctrl-C: the first one ends the run after the configuration in progress, the second ends the program immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,10 +11,10 @@ use super::failure::Failure;
 /// A flag that Ctrl-C sets.
 ///
 /// # Errors
-/// [`Failure::Failed`] where the system refuses a handler.
+/// [`Failure::Failed`] if the system refuses a handler.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
-    // In this order: the second signal finds the flag that the first one set.
+    // Order matters: the second signal must find the flag that the first one set.
     flag::register_conditional_shutdown(SIGINT, 130, flag.clone())
         .and_then(|_| flag::register(SIGINT, flag.clone()))
         .map_err(|error| Failure::Failed(format!("cannot handle Ctrl-C: {error}")))?;

@@ -1,20 +1,21 @@
-//! The command line that measures: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs with kernels of their own.
+//! The measuring command line: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs
+//! with their own kernels.
 //!
-//! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
-//! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
-//! wrong use or unusable input, 130 ended by Ctrl-C with what was measured until then printed and written. A reader that
-//! closes the pipe early ends nothing with a panic.
+//! Guarantees: standard output holds only the result, and exactly one document with `--json`. Error messages are one
+//! line on standard error. Exit codes: 0 success; 1 a result fails a check or a device fails; 2 wrong use or unusable
+//! input; 130 ended by Ctrl-C, after printing and writing the measurements so far. A reader that closes the pipe early
+//! does not cause a panic.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`args`] | the arguments and their help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
-//! | [`opening`] | what comes before anything is measured |
-//! | [`request`] | from arguments to a request; ranges of values |
+//! | [`opening`] | the steps before the first measurement |
+//! | [`request`] | converts arguments to a request; ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
-//! | [`failure`] | exit codes and their one line |
+//! | [`failure`] | exit codes and one-line messages |
 //! | [`interrupt`] | Ctrl-C |
 
 pub mod args;
@@ -43,19 +44,19 @@ use crate::benchmark::Suite;
 /// A program that measures.
 #[derive(Clone, Copy)]
 pub struct Program<'a> {
-    /// Its name, which its complaints begin with.
+    /// Program name; error messages begin with it.
     pub name: &'a str,
-    /// Its benchmarks.
+    /// The program's benchmarks.
     pub suite: &'a Suite,
 }
 
 impl Program<'_> {
-    /// Writes a complaint to standard error.
+    /// Writes an error message to standard error.
     pub fn complain(&self, line: &str) {
         complain(&format!("{}: {line}", self.name));
     }
 
-    /// Says why a command did not succeed; the exit code of the program.
+    /// Reports why a command failed, and returns the exit code of the program.
     pub fn end(&self, outcome: Result<(), Failure>) -> ExitCode {
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
@@ -76,17 +77,17 @@ pub enum Command {
     Bench(BenchArgs),
     /// Search for the fastest configurations, and keep them where launches find them
     Tune(TuneArgs),
-    /// Say whether kernels became faster or slower: two results files
+    /// Report whether kernels became faster or slower between two results files
     Compare(CompareArgs),
-    /// Make one HTML page of results files
+    /// Make one HTML page from results files
     Report(ReportArgs),
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// Wrong use, a device that fails, a wrong result, an interruption.
+    /// Wrong use, a device failure, an incorrect result, an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         program.suite.check()?;
         match self {
@@ -108,10 +109,9 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// The whole of a program that measures the benchmarks of `suite`: `warpsmith::bench_main!` calls it.
+/// Entry point of a program that measures the benchmarks of `suite`; `warpsmith::bench_main!` calls it.
 ///
-/// Without a command it measures all of them quickly. `cargo bench` adds `--bench` to the arguments of every
-/// program that it runs, which is left out here.
+/// Without a command it measures all of them quickly. The `--bench` argument that `cargo bench` adds is ignored.
 pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
     let program = Program { name, suite };
     let given = std::env::args_os().filter(|argument| argument != "--bench");
@@ -136,10 +136,10 @@ fn parse(
     Ok(Cli::from_arg_matches(&matches)?.command)
 }
 
-/// Prints what clap has to say: help or version on standard output, complaints as one line on standard error.
+/// Prints a message of clap: help or version on standard output, errors as one line on standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help or version was requested; there is no way to report that it cannot be printed.
+        // Help or version was requested. A failure to print it cannot be reported.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }

@@ -1,7 +1,7 @@
-//! The steps before the measurements of `bench` and `tune`: the plan, the place of the results, the document.
+//! The steps before the measurements of `bench` and `tune`: the plan, the location of the results, the document.
 //!
-//! Guarantees: nothing is launched, and no buffer is filled, before the request is known to make sense, to fit the device
-//! and to have code for it, and before the results are known to have a place.
+//! Guarantees: nothing is launched and no buffer is filled before three checks. The request makes sense, it fits the
+//! device and has code for it, and the results can be written.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,23 +19,23 @@ use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
 use crate::run::{Plan, PlannedCase};
 
-/// The start of a command that measures.
+/// The prepared state of a measuring command.
 pub struct Opening {
-    /// Ctrl-C sets it.
+    /// Flag that Ctrl-C sets.
     pub stop: Arc<AtomicBool>,
-    /// Where the results go, if they can be written.
+    /// Path of the results file, if it can be written.
     pub path: Option<PathBuf>,
-    /// Without results yet.
+    /// Document without results yet.
     pub document: Document,
-    /// When it began.
+    /// Start time.
     pub begun: Instant,
 }
 
 impl Opening {
-    /// Of `bench` or `tune`; none for a dry run, whose plan is printed.
+    /// Prepares `bench` or `tune`. Returns `None` for a dry run, whose plan is printed.
     ///
     /// # Errors
-    /// No code for the device, a place for the results that cannot be written.
+    /// No code for the device, or results that cannot be written to the given path.
     pub fn of(
         program: &Program<'_>,
         command: &str,
@@ -55,17 +55,17 @@ impl Opening {
     }
 }
 
-/// The plan for kernels on the given device.
+/// Makes the plan for kernels on the given device.
 ///
 /// # Errors
-/// Values that cannot be read, are not there or do not fit.
+/// Values that cannot be parsed, do not exist or do not fit.
 pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &MeasureArgs) -> Result<Plan<'a>, Failure> {
     let request = request::request(kernels, what)?;
     let device = request::device(what.device.as_deref())?;
     Ok(Plan::new(program.suite, &device, &request)?)
 }
 
-/// Whether there is code for the device is known before the first buffer is filled.
+/// Checks that there is code for the device, before the first buffer is filled.
 fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     let device = plan.device();
     let mut seen = BTreeSet::new();
@@ -78,7 +78,7 @@ fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A document without results yet.
+/// Creates a document without results.
 fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     let device: &Device = plan.device();
     let images = plan.cases.iter().map(|case| case.benchmark.image());
@@ -96,7 +96,8 @@ fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
-/// Where the results go. A given place must be usable; without the default place the run continues.
+/// Path of the results file. A path given by the user must be writable; without a usable default path the run
+/// continues.
 fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
     if let Some(path) = &output.out {
         check_writable(path)?;
@@ -113,7 +114,7 @@ fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result
     Ok(None)
 }
 
-/// The cases of a plan.
+/// Describes the cases of a plan.
 fn announce(plan: &Plan<'_>, json: bool) -> String {
     let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
     if json {
@@ -146,7 +147,7 @@ fn announce(plan: &Plan<'_>, json: bool) -> String {
     format!("{text}\n{} configurations in all\n", plan.len())
 }
 
-/// As JSON text, ending in a line feed.
+/// Formats as JSON text that ends in a line feed.
 pub fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }

@@ -1,8 +1,8 @@
-//! The output boundary: tables and colours on standard output, written so that a closed pipe is no error; complaints and
-//! progress on standard error.
+//! Output: tables and colours on standard output, where a closed pipe is not an error; messages and progress on
+//! standard error.
 //!
-//! Guarantees: no text of a file, a kernel or the environment controls the terminal. Control characters and bidirectional
-//! overrides are shown as `\u{1b}`; a table's columns are as wide as what is shown.
+//! Guarantees: no text from a file, a kernel or the environment can control the terminal. Control characters and
+//! bidirectional overrides are shown as `\u{1b}`. Table columns are as wide as the text shown.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -10,12 +10,13 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Text with all that could control a terminal shown as `\u{1b}`, line feeds and tabs too.
+/// Escapes characters that could control a terminal as `\u{1b}`, including line feeds and tabs.
 pub fn escape(text: &str) -> Cow<'_, str> {
     shown(text, |_| None)
 }
 
-/// As [`escape`], but for what `keep` says of the rest of the text: how many of its bytes stay.
+/// Like [`escape`], except for the bytes that `keep` preserves: it returns how many bytes at the start of the rest
+/// stay.
 fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if !text.chars().any(controls) {
         return Cow::Borrowed(text);
@@ -33,8 +34,8 @@ fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether a terminal does something else with a character than to show it: Unicode's control characters, and what
-/// changes the direction of text.
+/// Returns whether a terminal would interpret a character rather than show it: Unicode control characters, and
+/// characters that change the text direction.
 fn controls(char: char) -> bool {
     let is_direction = matches!(
         char,
@@ -43,18 +44,18 @@ fn controls(char: char) -> bool {
     char.is_control() || is_direction
 }
 
-/// The bytes of a colour at the beginning of a text: `ESC [ 3 1 m`.
+/// Length in bytes of a colour sequence at the start of a text: `ESC [ 3 1 m`.
 fn colour(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
     digits[end..].starts_with('m').then_some(2 + end + 1)
 }
 
-/// Writes text for people to standard output. Control characters are removed, except line feeds and the colours of
-/// [`table`] where there are any.
+/// Writes text for people to standard output. Control characters are removed, except line feeds and, if colours are
+/// enabled, the colours of [`table`].
 ///
 /// # Errors
-/// Any other failure than a reader that has closed its end (`| head`), such as a full disk behind a redirection.
+/// Any failure except a reader that has closed its end (`| head`): for example a full disk behind a redirection.
 pub fn print(text: &str) -> io::Result<()> {
     let is_coloured = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -64,19 +65,19 @@ pub fn print(text: &str) -> io::Result<()> {
     write(&shown(text, keep))
 }
 
-/// Writes a JSON document to standard output: characters that control a terminal stand in its strings as JSON's escapes,
-/// which mean the same.
+/// Writes a JSON document to standard output. Characters in strings that could control a terminal are written as
+/// equivalent JSON escapes.
 ///
 /// # Errors
-/// As [`print()`].
+/// The errors of [`print()`].
 pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
 
-/// As [`print_json`] or [`print()`].
+/// Calls [`print_json`] or [`print()`].
 ///
 /// # Errors
-/// As [`print()`].
+/// The errors of [`print()`].
 pub fn print_form(text: &str, is_json: bool) -> io::Result<()> {
     if is_json { print_json(text) } else { print(text) }
 }
@@ -86,7 +87,7 @@ fn json(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_safe) {
         return Cow::Borrowed(text);
     }
-    // All of them are below 2^16.
+    // All of these characters are below 2^16.
     let shown = |char| if is_safe(char) { char.to_string() } else { format!("\\u{:04x}", u32::from(char)) };
     Cow::Owned(text.chars().map(shown).collect())
 }
@@ -99,18 +100,18 @@ fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a text to standard error as one line; nothing is to be done when even that fails.
+/// Writes a text to standard error as one line. A failure to write is ignored.
 pub fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
-/// Whether standard output takes colours: a terminal, and `NO_COLOR` unset or empty.
+/// Returns whether standard output takes colours: it is a terminal, and `NO_COLOR` is unset or empty.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// A plain table: a header, columns two spaces apart, those in `right` aligned right.
+/// Formats a plain table: a header and columns two spaces apart; the columns in `right` are right-aligned.
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -139,17 +140,17 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     text
 }
 
-/// A cell for something good.
+/// A cell for a good value.
 pub fn good(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Green)
 }
 
-/// A cell for something wrong.
+/// A cell for a wrong value.
 pub fn bad(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Red)
 }
 
-/// A cell for something to know.
+/// A cell for a notable value.
 pub fn note(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Yellow)
 }
@@ -159,17 +160,17 @@ pub fn plain(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string()))
 }
 
-/// Columns of the terminal; 100 where standard output is none.
+/// Width of the terminal in columns; 100 if standard output is not a terminal.
 pub fn width() -> usize {
     Table::new().width().map_or(100, usize::from)
 }
 
-/// Columns of the terminal; `None` where standard output is none, so that nothing is left out of a file or a log.
+/// Width of the terminal in columns; `None` if standard output is not a terminal, so that files and logs are complete.
 pub fn terminal_width() -> Option<usize> {
     if io::stdout().is_terminal() { Table::new().width().map(usize::from) } else { None }
 }
 
-/// A bar on standard error; it shows only on a terminal.
+/// A progress bar on standard error; it shows only on a terminal.
 pub fn progress_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {

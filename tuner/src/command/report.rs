@@ -1,4 +1,4 @@
-//! `report`: documents as one page, or in the forms of other programs.
+//! `report`: writes documents as one HTML page, or in the formats of other programs.
 
 use super::Program;
 use super::args::ReportArgs;
@@ -8,10 +8,10 @@ use crate::document::Document;
 use crate::file::write_text;
 use crate::report;
 
-/// Writes the page and says where it is.
+/// Writes the page and prints its path.
 ///
 /// # Errors
-/// A file that is no document of results or has impossible times, and a page that cannot be written.
+/// A file that is not a results document or has impossible times, or a page that cannot be written.
 pub fn run(_: &Program<'_>, args: &ReportArgs) -> Result<(), Failure> {
     let documents =
         args.files.iter().map(|path| Document::read(path)).collect::<crate::error::Result<Vec<_>>>()?;

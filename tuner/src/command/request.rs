@@ -1,6 +1,6 @@
-//! From arguments to a request: sizes, axes, ranges, effort, device.
+//! Converts arguments to a request: sizes, axes, ranges, effort, device.
 //!
-//! Guarantees: whatever cannot be read is an error that repeats it and says how to write it.
+//! Guarantees: a value that cannot be parsed is an error that repeats the value and shows the correct form.
 
 use warpsmith_runtime::Device;
 
@@ -12,21 +12,21 @@ use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
-/// Most values of one range.
+/// Maximum number of values of one range.
 const MOST_VALUES: u64 = 4096;
 
-/// The requested device, or the best available.
+/// Opens the requested device, or the best available.
 ///
 /// # Errors
-/// A device that is not there is wrong use.
+/// A device that does not exist is wrong use.
 pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
 
-/// The request for `kernels`.
+/// Makes the request for `kernels`.
 ///
 /// # Errors
-/// The first value that cannot be read.
+/// The first value that cannot be parsed.
 pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
@@ -38,7 +38,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     })
 }
 
-/// Element counts: single ones and ranges.
+/// Parses element counts: single ones and ranges.
 ///
 /// # Errors
 /// [`Error::Size`].
@@ -57,7 +57,7 @@ pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// Axes with their values, each given once.
+/// Parses axes with their values. Each axis may be given once.
 fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     let mut all: Vec<(String, Vec<Value>)> = Vec::new();
     for text in texts {
@@ -73,7 +73,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     Ok(all)
 }
 
-/// `NAME=V,…`: an axis with its values, single ones and ranges.
+/// Parses `NAME=V,…`: an axis with its values, single ones and ranges.
 ///
 /// ```
 /// use warpsmith_tuner::command::request::axis;
@@ -110,8 +110,8 @@ pub fn axis(text: &str) -> Result<(String, Vec<Value>)> {
     Ok((name.to_owned(), values))
 }
 
-/// The numbers of `[FROM:TO:STEP]` or `BASE^[FROM:TO:STEP]`, both ends included, the step 1 if left out; `None` for what
-/// is no range.
+/// Expands `[FROM:TO:STEP]` or `BASE^[FROM:TO:STEP]`. Both ends are included, and the step defaults to 1. Returns
+/// `None` if the text is not a range.
 fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     let how = "write ranges as [FROM:TO:STEP] or 2^[FROM:TO:STEP], for example 2^[16:28:4]";
     let Some((before, rest)) = text.trim().split_once('[') else { return Ok(None) };
@@ -143,7 +143,7 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     (from..=to).step_by(step).map(power).collect::<Result<_, _>>().map(Some)
 }
 
-/// How long configurations are timed.
+/// Sampling effort that the arguments request.
 pub fn effort(what: &MeasureArgs) -> Effort {
     let mut effort = match what.samples {
         Some(count) => Effort::samples(count as usize),
@@ -158,20 +158,20 @@ pub fn effort(what: &MeasureArgs) -> Effort {
     }
 }
 
-/// `0.5%` or `0.5` as the share 0.005.
+/// Parses `0.5%` or `0.5` as the fraction 0.005.
 ///
 /// # Errors
-/// How to write a percentage above 0 and below 100.
+/// A message that asks for a percentage above 0 and below 100.
 pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
     let share = percent.filter(|percent| *percent > 0.0 && *percent < 100.0).map(|percent| percent / 100.0);
     share.ok_or("write a percentage above 0 and below 100, for example 0.5%")
 }
 
-/// A number of seconds above 0.
+/// Parses a number of seconds above 0.
 ///
 /// # Errors
-/// How to write it.
+/// A message that shows the correct form.
 pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
     let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
     seconds.ok_or("give a number of seconds above 0")

@@ -1,4 +1,4 @@
-//! Tables of results: one line a case, or one a configuration.
+//! Tables of results: one line per case, or one per configuration.
 
 use comfy_table::Cell;
 
@@ -8,10 +8,10 @@ use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::size::format_size;
 use crate::stats::Summary;
 
-/// The cells of a record's row.
+/// Formats one cell of a record's row.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
 
-/// The device, and one line a case (or a configuration, where `all`), in `width` characters.
+/// Formats the device and one line per case (or per configuration if `all`), in `width` characters.
 pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     let mut text = heading(&document.device);
     text.push_str(&if all { configurations(document, width) } else { best(document, width) });
@@ -41,7 +41,7 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     text
 }
 
-/// The number of rows with a time of a slowed device.
+/// Number of rows with a time from a throttled device.
 fn slowed(document: &Document, all: bool) -> usize {
     let is_slowed = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
     if all {
@@ -52,7 +52,7 @@ fn slowed(document: &Document, all: bool) -> usize {
     document.cases().iter().filter(shows_slowed).count()
 }
 
-/// The device, its bandwidth, its state.
+/// Describes the device, its bandwidth and its state.
 fn heading(device: &DeviceInfo) -> String {
     let mut text = format!("{}  {}", escape(&device.id), escape(&device.name));
     match device.memory_gbps {
@@ -63,12 +63,12 @@ fn heading(device: &DeviceInfo) -> String {
     text + "\n\n"
 }
 
-/// One line a case: the fastest configuration beside the default.
+/// Formats one line per case: the fastest configuration and the default.
 fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
-    // A record of the case, even when none is correct.
+    // Falls back to the first record of the case if none is correct.
     let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
     let of_best = |show: Show<'_>| -> Vec<Cell> {
         best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
@@ -97,7 +97,7 @@ fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().find(|record| record.is_default).filter(|record| record.is_usable())
 }
 
-/// One line a configuration, the fastest of a case first.
+/// Formats one line per configuration, the fastest of a case first.
 fn configurations(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let mut rows: Vec<(&Record, Cell)> = Vec::new();
@@ -141,7 +141,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     fit(columns, width)
 }
 
-/// Kernel, type and size; the mode where it is not the usual one.
+/// Columns for kernel, type, size and mode.
 fn name(records: &[&Record]) -> Vec<Column> {
     let cells = |show: &dyn Fn(&Record) -> String| -> Vec<Cell> {
         records.iter().map(|record| plain(show(record))).collect()
@@ -154,7 +154,7 @@ fn name(records: &[&Record]) -> Vec<Column> {
     ]
 }
 
-/// The figures derived from the times.
+/// Columns derived from the times.
 fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let interval = |r: &Record| {
@@ -210,7 +210,7 @@ fn tally(case: &[&Record]) -> Cell {
     }
 }
 
-/// With four significant digits or so.
+/// Formats a number with about four significant digits.
 pub fn number(value: f64) -> String {
     let digits = match value {
         v if v >= 1000.0 => 0,
@@ -233,7 +233,7 @@ mod tests {
             record("copy", 64, 5.0, Outcome::Crashed),
         ]);
         for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
-            // The number that an interval needs.
+            // As many samples as an interval needs.
             timing.samples_us.extend_from_within(..);
         }
         sample

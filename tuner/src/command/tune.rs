@@ -1,4 +1,4 @@
-//! `tune`: searches for the fastest configurations, and keeps them where launches find them.
+//! `tune`: searches for the fastest configurations, and stores them where launches find them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::tune::{Event, Totals, Tuning, tune};
 /// Tunes, prints, and writes the results file.
 ///
 /// # Errors
-/// Wrong use, a device that fails, a kernel without any right configuration, an interruption.
+/// Wrong use, a device failure, a kernel without a correct configuration, an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
     let timings = args.timings.map(|timings| timings as usize);
@@ -56,18 +56,18 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Has the device find and keep winners in the user's launch store, or in memory alone.
+/// Installs the user's launch store on the device, or a store that is only in memory.
 fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
     if args.no_store {
         return LaunchStore::in_memory().install(device);
     }
-    // An emulated device has a store in memory unless another is set.
+    // An emulated device has an in-memory store unless another is installed.
     let opened = warpsmith_runtime::store::shared();
     opened.store.install(device);
     damaged(program, opened.store.path(), &opened.damaged);
 }
 
-/// Says that lines of a file were skipped.
+/// Reports that damaged lines of a store file were skipped.
 fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     let (Some(path), Some(first)) = (path, lines.first.first()) else { return };
     let what = match lines.number {
@@ -77,7 +77,7 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-/// The number of timings, and of winners kept, and where.
+/// Formats the number of timings, the number of winners kept, and the path of the store.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
@@ -90,7 +90,7 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     text
 }
 
-/// Says what could not be used, which is no failure while another configuration of the case could.
+/// Reports unusable configurations. They are a failure only if no configuration of the case could be used.
 fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     describe_bad(program, document);
     if document.run.interrupted {

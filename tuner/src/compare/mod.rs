@@ -1,13 +1,14 @@
-//! Whether a change made kernels faster or slower.
+//! Compares two documents: which kernels a change made faster or slower.
 //!
-//! Guarantees: a change is called faster or slower only if the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold. With too few samples, and for times
-//! of a slowed device, the verdict is ambiguous. Records are compared with records of the same kernel,
-//! type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration that was right
-//! and is no longer counts as a regression. Records that the newer document lacks are in [`Comparison::missing`].
+//! Guarantees: a change is called faster or slower only if the whole 95 % confidence interval of the ratio of the
+//! medians is beyond the threshold. With too few samples, and for times of a throttled device, the verdict is
+//! ambiguous. Records are compared only with records of the same kernel, type, size and mode. Documents are compared
+//! only if they are of the same kind of device, unless forced. A configuration that was correct and now is not counts
+//! as a regression. Records that the newer document lacks are in [`Comparison::missing`].
 //!
-//! Two documents are of two processes at two times: clocks, temperature and the place of their memory differ, which no
-//! statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the interval.
+//! The two documents come from two processes at different times. Clocks, temperature and memory placement differ, which
+//! no statistics on either document can show. The effect of memory placement was measured ([`BETWEEN_PROCESSES_US`])
+//! and is included in the interval.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,20 +25,20 @@ use crate::value::Configuration;
 /// The default threshold: 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
-/// By how much the time of a launch differs between two processes on a GPU at most in 95 of 100 pairs, in microseconds,
-/// whatever is launched: a constant of each process that none of its samples shows. Seen on an H200 with kernels of 3 to
-/// 50 µs in five processes: 0 to 0.3 µs.
+/// Maximum difference of a launch time between two processes on a GPU in 95 of 100 pairs, in microseconds, for any
+/// kernel. It is constant within a process, so no sample of that process shows it. Measured on an H200 with kernels of
+/// 3 to 50 µs in five processes: 0 to 0.3 µs.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
-/// How two documents are compared.
+/// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// The change from which on one counts; 0.01 is 1 %.
+    /// Smallest change that counts; 0.01 is 1 %.
     pub threshold: f64,
-    /// Whether documents of different devices are compared, too.
+    /// True if documents of different devices are compared too.
     pub force: bool,
-    /// Whether the best of a case (what a tuning run chose, else the fastest) is compared with the best of the other
-    /// document, instead of every configuration with the same one.
+    /// True if only the best of each case is compared (the winner of a tuning run, or else the fastest), instead of
+    /// every configuration with the same one.
     pub best: bool,
 }
 
@@ -51,24 +52,24 @@ impl Default for Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// It is faster by more than the threshold.
+    /// The kernel is faster by more than the threshold.
     Faster,
-    /// It is slower by more than the threshold.
+    /// The kernel is slower by more than the threshold.
     Slower,
-    /// It differs by less than the threshold.
+    /// The time differs by less than the threshold.
     Same,
-    /// The interval holds the threshold, or there is none.
+    /// The interval contains the threshold, or there is no interval.
     Ambiguous,
-    /// Its result was right, and now it is wrong or there is none.
+    /// The old result was correct; the new one is incorrect or missing.
     Broken,
-    /// It is the other way round.
+    /// The new result is correct; the old one was incorrect or missing.
     Fixed,
 }
 
 impl Change {
-    /// Judges a ratio of times, new by old, by its confidence interval and the `threshold` (0.01 is 1 %) from which on
-    /// a change counts: a verdict other than [`Change::Ambiguous`] holds for the whole interval. Being faster counts
-    /// from `1 / (1 + threshold)` on, so that exchanging new and old exchanges the verdicts.
+    /// Judges a ratio of times, new to old, by its confidence interval and the smallest change that counts, `threshold`
+    /// (0.01 is 1 %). A verdict other than [`Change::Ambiguous`] holds for the whole interval. A change counts as
+    /// faster below `1 / (1 + threshold)`, so that exchanging new and old exchanges the verdicts.
     ///
     /// ```
     /// use warpsmith_tuner::compare::Change;
@@ -90,12 +91,12 @@ impl Change {
         }
     }
 
-    /// Whether it is for the worse.
+    /// Returns true for a change for the worse: slower or broken.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
 
-    /// Its name in tables.
+    /// Name of the verdict in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "FASTER",
@@ -108,16 +109,16 @@ impl Change {
     }
 }
 
-/// One side of a row.
+/// Measurement of one side of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
-    /// How it was launched.
+    /// Launch configuration.
     pub configuration: Configuration,
-    /// The median time in microseconds; absent where there is no right result.
+    /// Median time in microseconds; absent if there is no correct result.
     pub median_us: Option<f64>,
     /// The number of samples.
     pub samples: usize,
-    /// Whether its clocks stayed low while it was measured.
+    /// True if clocks stayed low during the measurement.
     pub throttled: bool,
     /// The error; empty if there was none.
     pub problem: String,
@@ -130,15 +131,15 @@ pub struct Row {
     pub kernel: String,
     /// The element type.
     pub dtype: String,
-    /// Elements.
+    /// Number of elements.
     pub n: u64,
     /// The mode of the times.
     pub mode: Mode,
-    /// Before.
+    /// Measurement in the old document.
     pub old: Measured,
-    /// After.
+    /// Measurement in the new document.
     pub new: Measured,
-    /// The times after by those before; absent where a side has no time or too few samples.
+    /// Ratio of the new to the old times; absent if a side has no time or too few samples.
     pub ratio: Option<Ratio>,
     /// The verdict.
     pub change: Change,
@@ -149,16 +150,16 @@ pub struct Row {
 pub struct Mean {
     /// The kernel.
     pub kernel: String,
-    /// The geometric mean of the ratios of its rows, new by old.
+    /// The geometric mean of the ratios of its rows, new divided by old.
     pub ratio: f64,
     /// The number of rows.
     pub rows: usize,
 }
 
-/// Where the times of a side are from.
+/// Origin of the times of a side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
-    /// How they came about.
+    /// Run that made the document.
     pub run: RunInfo,
     /// The device of the measurements.
     pub device: DeviceInfo,
@@ -173,24 +174,24 @@ impl From<&Document> for Source {
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The change from which on one counts.
+    /// Smallest change that counts.
     pub threshold: f64,
-    /// Where the times before are from.
+    /// Origin of the old times.
     pub old: Source,
-    /// Where the times after are from.
+    /// Origin of the new times.
     pub new: Source,
-    /// Notes beside the rows: other drivers, slowed devices, records without a partner.
+    /// Further notes: different drivers, throttled devices, records without a partner.
     pub notes: Vec<String>,
-    /// Cases that the new document lacks: one line each.
+    /// Cases that the new document lacks, one line each.
     pub missing: Vec<String>,
-    /// In the order of the old document.
+    /// Rows in the order of the old document.
     pub rows: Vec<Row>,
-    /// For each kernel of which there are ratios, by name.
+    /// One mean per kernel that has ratios, sorted by name.
     pub means: Vec<Mean>,
 }
 
 impl Comparison {
-    /// Of rows, of which those with times of a slowed device lose their verdict.
+    /// Makes a comparison of rows. Rows with times of a throttled device lose their verdict.
     fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
         notes.extend(slowed(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -205,12 +206,12 @@ impl Comparison {
         Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
-    /// Whether anything became slower or broke.
+    /// Returns true if anything became slower or broke.
     pub fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.change.is_regression())
     }
 
-    /// One line with the number of rows of each verdict.
+    /// Summary line with the number of rows per verdict.
     pub fn summary(&self) -> String {
         let all =
             [Change::Slower, Change::Broken, Change::Faster, Change::Same, Change::Ambiguous, Change::Fixed];
@@ -222,13 +223,13 @@ impl Comparison {
         format!("{rows} compared at a threshold of {percent} %: {}", counts.join(", "))
     }
 
-    /// As JSON text, ending in a line feed.
+    /// Formats as JSON text that ends in a line feed.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data always becomes JSON") + "\n"
     }
 }
 
-/// Compares two documents, the second being the newer.
+/// Compares two documents; the second is the newer.
 ///
 /// ```
 /// use warpsmith_tuner::compare::{self, Options};
@@ -242,8 +243,8 @@ impl Comparison {
 /// ```
 ///
 /// # Errors
-/// [`Error::Incomparable`] for documents of another schema or of different devices, a threshold that is none, and
-/// where no record of one has a partner in the other.
+/// [`Error::Incomparable`] for documents of different schemas or devices, for an invalid threshold, and if no record of
+/// one document has a partner in the other.
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;
@@ -281,8 +282,8 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     Ok(Comparison { missing, ..Comparison::new(options.threshold, sources, notes, rows) })
 }
 
-/// Every record (or the best of each case) with its partner in the other document. Of cases that one document measured
-/// several times, the last counts.
+/// Pairs every record (or the best of each case) with its partner in the other document. If a document measured a case
+/// several times, the last measurement counts.
 fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Record, &'a Record)> {
     let records = |document: &'a Document| match best {
         true => document.best(),
@@ -298,7 +299,8 @@ fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Recor
     counts.filter_map(|old| Some((*old, *partners.get(&key(old))?))).collect()
 }
 
-/// Everything that the new document lacks: the rest of its run, and cases of which the old one has a right result.
+/// Lists what the new document lacks: the rest of an interrupted run, and cases with a correct result only in the old
+/// one.
 fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
     let mut missing = Vec::new();
     if new.run.interrupted {
@@ -316,7 +318,7 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     missing
 }
 
-/// Removes the verdict of rows with times of a slowed device; returns a note on them, if there are any.
+/// Removes the verdict of rows with times of a throttled device, and returns a note on them if there are any.
 fn slowed(rows: &mut [Row]) -> Option<String> {
     let mut count = 0;
     for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
@@ -341,12 +343,12 @@ fn check_threshold(threshold: f64) -> Result<()> {
     Err(Error::Incomparable { reason })
 }
 
-/// A number with six significant digits, without the rounding errors of a multiplication.
+/// Rounds to six significant digits, without the rounding errors of a multiplication.
 fn rounded(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Whether two documents may be compared; returns the notes on them.
+/// Checks that two documents can be compared, and returns the notes on them.
 fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<String>> {
     let fail = |reason| Err(Error::Incomparable { reason });
     for document in [old, new] {
@@ -392,19 +394,20 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Whether each launch of a sample costs what a launch costs the device.
+/// Returns whether each launch of a sample has the launch cost of the device.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// A ratio of medians of two processes whose launches may differ by `between_us` for no reason of theirs.
+/// Widens a ratio of medians from two processes, whose launch times may differ by `between_us` for reasons outside the
+/// kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);
     Ratio { value, interval: Interval { low, high: value + (interval.high - value).hypot(between) } }
 }
 
-/// The row of two records; `None` when neither has a right result.
+/// Compares two records; `None` if neither has a correct result.
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
     let mode = old.mode();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };

@@ -1,21 +1,21 @@
-//! Which samples a slowed device took.
+//! Detection of samples that a throttled device took.
 //!
-//! The clock at each sample is held against the best that the run has seen to last: the highest median of any
-//! [`WINDOW`] readings in a row. A clock that was low from the start is not detected so; the driver's reason why its
-//! clocks are low is queried once a timing ([`is_slowdown`]).
+//! The clock at each sample is compared with the best sustained clock of the run: the highest median of any [`WINDOW`]
+//! consecutive readings. This does not detect a clock that was low from the start. The driver's reason for low clocks
+//! is therefore also queried once per timing ([`is_slowdown`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Readings of the clock whose median counts.
+/// Number of consecutive clock readings in a median.
 const WINDOW: usize = 15;
-/// Readings from which on there is a median to hold others against.
+/// Minimum number of readings for a median.
 const FEWEST: usize = 5;
-/// Samples that are taken again while the clock has been low since the timing before.
+/// Maximum number of samples to retake while the clock has stayed low since the previous timing.
 const STILL_LOW: u32 = 10;
 
-/// Whether a reason for low clocks, in NVML's words, is heat or a fault of the power supply. Idling, a limit of the clocks
-/// that was set, and keeping within the power limit are usual, and their clocks are those that the device has.
+/// Returns true if a reason for low clocks, in NVML's words, is heat or a power supply fault. Idling, a configured
+/// clock limit and the power cap are normal: the device is not considered throttled.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
         reason,
@@ -23,32 +23,32 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
     )
 }
 
-/// When a sample counts as taken by a slowed device, and what is done then.
+/// Rule for detecting throttled samples, and the reaction to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// The least share of the run's best clock, as the median of some readings, that a sample must have.
+    /// Minimum clock of a sample as a fraction of the run's best clock, which is a median of several readings.
     pub share: f64,
-    /// The samples of a timing that are taken again at most. When more are of a low clock, they are kept, and the timing is
-    /// throttled.
+    /// Maximum number of samples of a timing that are retaken. If more have a low clock, they are kept and the timing
+    /// counts as throttled.
     pub most_rejected: u32,
-    /// How long the device rests after a low clock was seen.
+    /// Rest time of the device after a low clock was seen.
     pub rest: Duration,
 }
 
 impl Default for Guard {
-    /// 95 %, 60 samples, 5 ms.
+    /// The default guard: 95 %, 60 samples, 5 ms.
     fn default() -> Self {
         Self { share: 0.95, most_rejected: 60, rest: Duration::from_millis(5) }
     }
 }
 
-/// The clocks of a run.
+/// Clock readings of a run.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     pub(super) guard: Guard,
     recent: VecDeque<u32>,
     best: u32,
-    /// Whether the last timing was throttled.
+    /// True if the last timing was throttled.
     still_low: bool,
 }
 
@@ -66,17 +66,17 @@ impl Clocks {
         }
     }
 
-    /// Whether a sample at this clock is one of a device that is not slowed, by what has been seen so far.
+    /// Returns true if a sample at this clock was not throttled, judging by the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }
 
-    /// The number of samples of a timing that are taken again.
+    /// Maximum number of samples of a timing that are retaken.
     pub(super) fn most_rejected(&self) -> u32 {
         if self.still_low { STILL_LOW.min(self.guard.most_rejected) } else { self.guard.most_rejected }
     }
 
-    /// A timing has ended.
+    /// Records the end of a timing.
     pub(super) fn ended(&mut self, throttled: bool) {
         self.still_low = throttled;
     }

@@ -1,15 +1,15 @@
 //! Timing configurations.
 //!
-//! Guarantees: times come from events on the device's own clock and do not include the host's speed: every timed launch is
-//! queued behind other work of the device. Launches cycle through the case's copies, or stay on one ([`Mode`]). A launch
-//! shorter than [`SHORT_US`] is repeated within a sample, after one that is not timed: the work before it, which is another
-//! configuration where samples are taken in turns, is in no time. The clock is read with every sample where the device
-//! reports it, and a sample that a slowed device took is rejected and taken again ([`Guard`]); a timing at whose end the
-//! driver reports a slowdown is throttled. Every [`Timing`] has the number of rejected samples and what ended the sampling.
+//! Guarantees: times come from events on the device's own clock. They do not include host time, because every timed
+//! launch is queued behind other device work. Launches cycle through the case's copies, or stay on one ([`Mode`]). A
+//! launch shorter than [`SHORT_US`] is repeated within a sample, after one untimed launch. Work from another
+//! configuration in interleaved samples is therefore in no time. The clock is read with every sample if the device
+//! reports it, and a sample taken while throttled is rejected and retaken ([`Guard`]). A timing is throttled if the
+//! driver reports a slowdown at its end. Every [`Timing`] has the number of rejected samples and the reason why
+//! sampling ended.
 //!
-//! The interval of a timing does not cover what changes more slowly than its samples last, such as the temperature.
-//! Compare two configurations by samples taken in turns ([`Stopwatch::interleave`]) and
-//! [`paired_ratio`](crate::stats::paired_ratio).
+//! The interval of a timing does not cover changes slower than its samples, such as temperature. Compare two
+//! configurations by interleaved samples ([`Stopwatch::interleave`]) and [`paired_ratio`](crate::stats::paired_ratio).
 
 mod clock;
 mod rounds;
@@ -28,12 +28,12 @@ pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
-/// The minimum duration of a sample, in microseconds: an empty pair of events reads over 1 µs, which is then no more
-/// than about a hundredth of it, however many launches it is divided by.
+/// Minimum duration of a sample, in microseconds. An empty pair of events reads over 1 µs, which is then at most about
+/// a hundredth of the sample, however many launches it is divided by.
 pub const SHORT_US: f64 = 100.0;
-/// The minimum duration of a graph, in microseconds: launching one takes some.
+/// Minimum duration of a graph, in microseconds, since launching a graph has a cost.
 pub const GRAPH_US: f64 = 200.0;
-/// How long a device works before the first of its samples, in microseconds.
+/// Duration of the device work before the first samples, in microseconds.
 pub const WARM_UP_US: f64 = 200_000.0;
 
 /// The kind of launches that are timed.
@@ -41,12 +41,13 @@ pub const WARM_UP_US: f64 = 200_000.0;
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Launches that find none of their data in the cache: they cycle through copies of at least three times its size
+    /// Launches that find none of their data in the cache: they cycle through copies of at least three times the cache
+    /// size
     #[default]
     Cold,
-    /// Launches on the same data again and again
+    /// Launches on the same data every time
     Hot,
-    /// Launches over the copies in one graph, so that nothing of the host or the driver is in the time
+    /// Launches over the copies in one graph, so that no host or driver overhead is in the time
     Graph,
 }
 
@@ -60,19 +61,19 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The times of a configuration.
+/// Times of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// The mode of the times.
+    /// Mode of the times.
     pub mode: Mode,
-    /// Microseconds a launch, one for each accepted sample, in the order in which they were taken.
+    /// Microseconds per launch, one value per accepted sample, in the order in which they were taken.
     pub samples_us: Vec<f64>,
-    /// The clock of the multiprocessors at each of them in MHz; empty where it cannot be read.
+    /// SM clock at each sample in MHz; empty if it cannot be read.
     pub clocks_mhz: Vec<u32>,
-    /// Samples that were thrown away because the clock was low.
+    /// Number of samples rejected because the clock was low.
     pub rejected: u32,
-    /// Whether the clock stayed low, or the driver reported that heat or a fault of the power supply keeps it low, so
-    /// that these times may be of a slowed device.
+    /// True if the times may be from a throttled device. The clock stayed low, or the driver reported that heat or a
+    /// power supply fault keeps it low.
     pub throttled: bool,
     /// Launches between the events of a sample.
     pub launches_per_sample: u32,
@@ -86,20 +87,20 @@ impl Timing {
         summarise(&self.samples_us)
     }
 
-    /// The 95 % confidence interval of the median; `None` for too few samples. It is computed anew at each call, which
-    /// takes about a millisecond for 100 samples.
+    /// The 95 % confidence interval of the median; `None` for too few samples. Each call computes it anew, which takes
+    /// about a millisecond for 100 samples.
     pub fn interval(&self) -> Option<Interval> {
         median_interval(&self.samples_us)
     }
 
-    /// A time that no launch takes: zero, negative or not finite.
+    /// Returns a time that is impossible for a launch, if there is one: zero, negative or not finite.
     pub(crate) fn impossible(&self) -> Option<f64> {
         self.samples_us.iter().copied().find(|us| !(us.is_finite() && *us > 0.0))
     }
 
-    /// Takes one more timing in.
+    /// Merges another timing into this one.
     pub(crate) fn add(&mut self, more: Timing) {
-        // Without a clock for each sample there is none for any.
+        // Clocks are kept only if every sample has one.
         if self.clocks_mhz.len() == self.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
             self.clocks_mhz.extend(more.clocks_mhz);
         } else {

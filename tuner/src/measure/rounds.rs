@@ -1,4 +1,4 @@
-//! Samples of several configurations taken in turns, so that changes over time that all of them share cancel.
+//! Interleaved samples of several configurations, so that changes over time that affect all of them cancel.
 
 use super::sample::Sampler;
 use super::stopwatch::{BATCH, Stopwatch, Taken};
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::value::Configuration;
 
 impl Stopwatch {
-    /// Takes `rounds` samples of each configuration of a case in turns, in a random order within each round. Sample `i` of
-    /// one was taken next to sample `i` of every other, so that [`paired_ratio`](crate::stats::paired_ratio) compares them.
-    /// A round in which the clock was low for any of them is taken again as a whole. All have the same number of
-    /// launches in a sample as the first.
+    /// Takes `rounds` interleaved samples of each configuration of a case, in a random order within each round. Sample
+    /// `i` of one configuration is taken next to sample `i` of every other, so that
+    /// [`paired_ratio`](crate::stats::paired_ratio) can compare them. A round with a low clock for any configuration is
+    /// retaken as a whole. All configurations use the number of launches per sample of the first.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// Errors of the case and the runtime, of any configuration.
+    /// Errors of the case and the runtime, for any configuration.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,
@@ -60,7 +60,7 @@ impl Stopwatch {
         mode: Mode,
         rounds: usize,
     ) -> Result<[Timing; N]> {
-        // Each continues over the copies where the one before ended.
+        // Each configuration continues over the copies where the previous one ended.
         let (mut copy, mut launches) = (0, None);
         let mut samplers = Vec::with_capacity(N);
         for configuration in configurations {
@@ -81,7 +81,7 @@ impl Stopwatch {
                 self.random.shuffle(&mut order);
                 for (place, &index) in order.iter().enumerate() {
                     case.select(configurations[index])?;
-                    // Others have cleared the cache meanwhile.
+                    // Other configurations have cleared the cache meanwhile.
                     let lead = mode == Mode::Hot || (round == 0 && place == 0);
                     if lead && self.hides_the_host() {
                         samplers[index].lead(self, case, &mut copy)?;

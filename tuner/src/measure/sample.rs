@@ -1,4 +1,4 @@
-//! Taking samples of one configuration: what is launched between two events, by mode.
+//! Sampling of one configuration: the launches between two events, by mode.
 
 use warpsmith_runtime::{Event, Graph, GraphExec};
 
@@ -7,41 +7,41 @@ use super::{GRAPH_US, Mode, SHORT_US};
 use crate::case::Case;
 use crate::error::{Error, Result};
 
-/// Most launches in a sample; the driver's queue holds about a thousand.
+/// Maximum launches per sample; the driver's queue holds about a thousand.
 const MOST_LAUNCHES: u32 = 64;
-/// Most launches in a graph.
+/// Maximum launches per graph.
 const MOST_IN_GRAPH: u32 = 1000;
-/// Probes whose median says how long a launch takes when the number of launches in a sample is chosen from it.
+/// Number of probe samples. The median of their launch times determines the number of launches per sample.
 const PROBES: usize = 3;
-/// A sample that would last this many times as long as it needs to has fewer launches than others of its case.
+/// A sample that would exceed its minimum duration by this factor has fewer launches than others of its case.
 const TOO_LONG: f64 = 10.0;
 
-/// How the samples of one configuration are taken.
+/// Sampling state of one configuration.
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) mode: Mode,
-    /// Launches in a sample.
+    /// Launches per sample.
     pub(super) launches: u32,
-    /// The approximate time of a launch, in microseconds.
+    /// Approximate time of a launch, in microseconds.
     pub(super) once_us: f64,
     graph: Option<GraphExec>,
 }
 
-/// The events before and after a sample that the device comes to later.
+/// Events before and after an enqueued sample.
 pub(super) type Begun = (Event, Event);
 
 /// A sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// In microseconds, of all its launches.
+    /// Time of all its launches, in microseconds.
     pub(super) total_us: f64,
-    /// The clock of the multiprocessors when it was taken.
+    /// SM clock at the time of the sample.
     pub(super) mhz: Option<u32>,
 }
 
 impl Sampler {
-    /// Makes one for the configuration that the case has selected, with `held` launches in a sample if they are given.
-    /// `copy` is the next of the case's copies, here and below.
+    /// Makes a sampler for the configuration that the case has selected, with `held` launches per sample if given.
+    /// `copy` is the index of the next copy of the case, here and below.
     pub(super) fn new(
         watch: &mut Stopwatch,
         case: &mut dyn Case,
@@ -50,7 +50,7 @@ impl Sampler {
         copy: &mut usize,
     ) -> Result<Self> {
         let probes = if watch.hides_the_host() {
-            // The first launch of a kernel brings its code to the device.
+            // The first launch of a kernel loads its code onto the device.
             launch(case, 1, copy)?;
             4
         } else {
@@ -89,13 +89,13 @@ impl Sampler {
         Ok(Self { mode, launches, once_us, graph })
     }
 
-    /// Microseconds of a sample, roughly.
+    /// Approximate duration of a sample in microseconds.
     pub(super) fn sample_us(&self) -> f64 {
         self.once_us * f64::from(self.launches)
     }
 
-    /// Keeps the device busy while the first of several samples is enqueued, and brings what is launched to where it
-    /// stays from one sample to the next: one launch that is not timed.
+    /// Enqueues one untimed launch. It keeps the device busy while the first of several samples is enqueued, and brings
+    /// caches to the state that they keep between samples.
     pub(super) fn lead(&mut self, watch: &Stopwatch, case: &mut dyn Case, copy: &mut usize) -> Result<()> {
         match &self.graph {
             Some(graph) => Ok(graph.launch(watch.stream())?),
@@ -111,10 +111,10 @@ impl Sampler {
         case: &mut dyn Case,
         copy: &mut usize,
     ) -> Result<Begun> {
-        // All graphs, so that they are as cold however many launches they are of.
+        // The cover also runs for every graph, so that all graphs are equally cold, however many launches they have.
         let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? {
-            // The work that covers the queueing has cleared the cache, of the kernel's code, too.
+            // The cover work has cleared the cache, including the kernel's code.
             match (&self.graph, self.mode) {
                 (Some(_), _) => {}
                 (None, Mode::Hot) => case.launch(0)?,
@@ -131,7 +131,7 @@ impl Sampler {
     }
 }
 
-/// Enqueues launches on one copy after the other.
+/// Enqueues launches that cycle through the copies.
 fn launch(case: &mut dyn Case, launches: u32, copy: &mut usize) -> Result<()> {
     for _ in 0..launches {
         case.launch(*copy % case.copies().max(1))?;

@@ -1,41 +1,42 @@
-//! When a configuration has been measured enough.
+//! Stopping rule: when a configuration has been measured enough.
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 
-/// When a configuration has been measured enough.
+/// Stopping rule: when a configuration has been measured enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// The least number of samples, whatever they take.
+    /// Minimum number of samples, however long they take.
     pub least: usize,
-    /// The greatest number of samples.
+    /// Maximum number of samples.
     pub most: usize,
-    /// The time of the samples in microseconds after which no more are taken.
+    /// Maximum total time of the samples, in microseconds.
     pub budget_us: f64,
-    /// The relative uncertainty of the median that is enough: half of its 95 % confidence interval was no wider before the
-    /// last fifth of the samples. With 0 only the number of samples and the budget count.
+    /// Relative uncertainty of the median that is sufficient: half of its 95 % confidence interval must be no wider
+    /// before the last fifth of the samples. With 0, only the number of samples and the budget count.
     pub precision: f64,
-    /// Launches in a sample; absent for the number that lasts [`SHORT_US`](super::SHORT_US). Timings that are
-    /// compared have the same number, so that the cost of a sample itself is the same share of each. A launch so slow that
-    /// the sample would last ten times as long as it needs to has fewer.
+    /// Launches per sample; if absent, as many as last [`SHORT_US`](super::SHORT_US). Timings to compare use the same
+    /// number, so that the overhead of a sample is the same fraction of each. If a launch is so slow that the sample
+    /// would last ten times its minimum duration, fewer launches are used.
     pub launches: Option<u32>,
 }
 
 impl Effort {
-    /// The usual effort: no fewer samples than have an interval, half a percent of uncertainty.
+    /// The default effort: at least as many samples as an interval needs, half a percent of uncertainty.
     pub const NORMAL: Effort =
         Effort { least: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
-    /// A first look.
+    /// A quick estimate.
     pub const QUICK: Effort =
         Effort { least: 3, most: 20, budget_us: 20_000.0, precision: 0.01, ..Effort::NORMAL };
 
-    /// Exactly `count` samples, whatever they take.
+    /// Exactly `count` samples, however long they take.
     pub const fn samples(count: usize) -> Effort {
         Effort { least: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
 
-    /// No more samples than an interval needs once they took `us` microseconds.
+    /// Limits the time of the samples to `us` microseconds; after that, only as many samples as an interval needs are
+    /// taken.
     ///
     /// ```
     /// use warpsmith_tuner::measure::Effort;
@@ -55,19 +56,19 @@ impl Effort {
 pub enum StopReason {
     /// The median is known precisely enough.
     Precision,
-    /// The most samples were taken.
+    /// The maximum number of samples was reached.
     Samples,
-    /// The time was spent, or the clock was low for too long.
+    /// The time budget was spent, or the clock was low for too long.
     Budget,
-    /// The run was ended.
+    /// The run was interrupted.
     Interrupted,
 }
 
-/// How far the sampling of a configuration is.
+/// Sampling progress of a configuration.
 #[derive(Debug)]
 pub(super) struct Progress {
     effort: Effort,
-    /// The final number of samples, once the median was known precisely enough.
+    /// Final number of samples, set once the median is known precisely enough.
     goal: Option<usize>,
 }
 
@@ -76,16 +77,16 @@ impl Progress {
         Self { effort, goal: None }
     }
 
-    /// The maximum of further samples, when there are `count`.
+    /// Maximum number of further samples after `count` samples.
     pub(super) fn most_missing(&self, count: usize) -> usize {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
 
-    /// Whether the samples so far, in the order in which they were taken and which took `spent_us` with those that were
-    /// thrown away, are enough, and why.
+    /// Returns why sampling can stop, or `None` if more samples are needed. `samples` are in the order in which they
+    /// were taken; `spent_us` includes rejected samples.
     ///
-    /// Once the median is known precisely enough, a quarter more are taken: sampling that always ended when the interval
-    /// happened to be narrow would have the median in it less often than it says.
+    /// Once the median is known precisely enough, a quarter more samples are taken. Stopping as soon as the interval
+    /// happened to be narrow would make it contain the median less often than it claims.
     pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
         let Effort { least, most, budget_us, .. } = self.effort;
         let count = samples.len();
@@ -106,7 +107,7 @@ impl Progress {
 
     fn is_precise(&self, samples: &[f64]) -> bool {
         let precision = self.effort.precision;
-        // The cheap estimate first, which takes samples for independent.
+        // The cheap estimate comes first; it assumes independent samples.
         precision > 0.0
             && relative_uncertainty(samples) <= precision
             && median_interval(samples)
@@ -121,7 +122,7 @@ mod tests {
 
     const EFFORT: Effort = Effort { least: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
-    /// The number of these samples that suffices, and why.
+    /// Number of these samples that suffices, and the stop reason.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
         let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
         loop {
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_drifting_median_is_not_precise() {
-        // Slow waves of 2 %: the order statistics alone would call it precise after some hundred samples.
+        // Slow waves of 2 %: order statistics alone would call the median precise after about a hundred samples.
         let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
         let samples: Vec<f64> = (0..400).map(wave).collect();
         let effort = Effort { precision: 0.0015, ..EFFORT };

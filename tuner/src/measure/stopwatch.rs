@@ -16,32 +16,32 @@ use crate::value::Configuration;
 
 /// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
 const COVER_BYTES: u64 = 256 << 20;
-/// Samples that are enqueued before the first of them is waited for.
+/// Number of samples enqueued before waiting for the first of them.
 pub(super) const BATCH: usize = 10;
 
-/// Times configurations on one stream, and knows what the device's clock was best at meanwhile.
+/// Times configurations on one stream, and tracks the best clock of the device.
 #[derive(Debug)]
 pub struct Stopwatch {
     stream: Stream,
-    /// Source and destination of the copy that covers the queueing of short launches; none on an emulated
-    /// device, whose launches do not wait for the host.
+    /// Source and destination of the copy that covers the queueing of short launches. `None` on an emulated device,
+    /// whose launches do not wait for the host.
     cover: Option<(DeviceBuffer<u8>, DeviceBuffer<u8>)>,
     pub(super) clocks: Clocks,
-    /// Whether the device has worked enough not to be cold.
+    /// True if the device has worked long enough to be warm.
     warm: bool,
-    /// For the order within rounds.
+    /// Random number generator for the order within rounds.
     pub(super) random: fastrand::Rng,
-    /// Ends a timing once it is set.
+    /// Flag that ends a timing.
     stop: Arc<AtomicBool>,
 }
 
 impl Stopwatch {
-    /// Device memory that a stopwatch takes, in bytes, where `free` bytes are free.
+    /// Device memory of a stopwatch, in bytes, if `free` bytes are free.
     pub fn cover_bytes(device: &Device, free: u64) -> u64 {
         if device.is_emulated() { 0 } else { (2 * COVER_BYTES).min(free / 16) }
     }
 
-    /// Makes one for work on `stream`.
+    /// Makes a stopwatch for work on `stream`.
     ///
     /// # Errors
     /// Errors of the runtime.
@@ -62,32 +62,32 @@ impl Stopwatch {
         Ok(watch)
     }
 
-    /// Covers the queueing of short launches by copies of `bytes` bytes.
+    /// Covers the queueing of short launches with copies of `bytes` bytes.
     pub(super) fn cover_with(&mut self, bytes: usize) -> Result<()> {
         let buffer = || DeviceBuffer::zeros(&self.stream, bytes);
         self.cover = Some((buffer()?, buffer()?));
         Ok(())
     }
 
-    /// Throws samples away by other limits from now on than those of [`Guard::default`].
+    /// Replaces the limits for rejecting samples; the default is [`Guard::default`].
     pub fn set_guard(&mut self, guard: Guard) {
         self.clocks.guard = guard;
     }
 
-    /// Ends a timing after the samples in progress once `stop` is set: with those so far ([`StopReason::Interrupted`]), at
-    /// least one.
+    /// Sets a flag that ends a timing after the samples in progress. The timing then has the samples so far
+    /// ([`StopReason::Interrupted`]), at least one.
     pub fn set_stop(&mut self, stop: &Arc<AtomicBool>) {
         self.stop = Arc::clone(stop);
     }
 
-    /// Whether timings are to end.
+    /// Returns true if timings must end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the device busy with launches of a case, which has selected a configuration, until they have taken `us`
-    /// microseconds, or four times that on the host's clock. The first timing on a GPU does so automatically, for
-    /// [`WARM_UP_US`], if that was not done before.
+    /// Keeps the device busy with launches of a case, which has a selected configuration. Ends after `us` microseconds
+    /// of device time, or after four times that on the host's clock. The first timing on a GPU warms up automatically
+    /// for [`WARM_UP_US`], unless this was done earlier.
     ///
     /// # Errors
     /// Errors of the case and the runtime.
@@ -104,7 +104,7 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// As [`Self::warm_up`], if the device needs it.
+    /// Calls [`Self::warm_up`] if the device is not warm.
     pub(super) fn warm_up_once(&mut self, case: &mut dyn Case) -> Result<()> {
         if self.warm { Ok(()) } else { self.warm_up(case, WARM_UP_US) }
     }
@@ -112,7 +112,7 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// Errors of the case and the runtime; in [`Mode::Graph`] also that its launches cannot be captured.
+    /// Errors of the case and the runtime; in [`Mode::Graph`] also an error if its launches cannot be captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -163,26 +163,26 @@ impl Stopwatch {
         &self.stream
     }
 
-    /// Whether the device waits for the host, so that launches must be queued behind other work to be timed.
+    /// Returns true if the device waits for the host, so that timed launches must be queued behind other work.
     pub(super) fn hides_the_host(&self) -> bool {
         self.cover.is_some()
     }
 
-    /// Enqueues work that lasts while short launches are enqueued behind it, if there is need for it.
+    /// Enqueues work that lasts while short launches are enqueued behind it, if the device needs it.
     pub(super) fn cover(&mut self) -> Result<bool> {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
         to.copy_from(&*from)?;
         Ok(true)
     }
 
-    /// Whether the driver says that heat or a fault of the power supply keeps the clocks low. It takes too long to be
-    /// queried with every sample; a reason that has gone by the end of a timing has shown in the clocks meanwhile.
+    /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
+    /// for every sample. A reason that is gone by the end of a timing has shown in the clocks meanwhile.
     pub(super) fn is_slowed(&self) -> bool {
         let now = self.stream.device().telemetry().unwrap_or_default();
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
 
-    /// Waits for a sample, and reads the clock at once.
+    /// Waits for a sample, and reads the clock immediately.
     pub(super) fn finish(&mut self, (start, end): Begun) -> Result<Sample> {
         end.synchronize()?;
         let mhz = self.stream.device().sm_clock_mhz();
@@ -193,15 +193,15 @@ impl Stopwatch {
     }
 }
 
-/// The samples of a timing so far.
+/// Samples of a timing so far.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) samples: Vec<Sample>,
     launches: u32,
     rejected: u32,
-    /// Whether there were too many low clocks to take all samples again.
+    /// True if too many samples had a low clock to retake them all.
     pub(super) throttled: bool,
-    /// Microseconds that all samples took.
+    /// Total microseconds of all samples.
     pub(super) spent_us: f64,
 }
 
@@ -215,9 +215,9 @@ impl Taken {
         self.samples.push(sample);
     }
 
-    /// Throws away what a slowed device took, also of earlier batches, by what is known of the clock by now. Gives
-    /// whether there was any. When that comes to more than `most`, the timing is throttled: then only if `least` are
-    /// left without them.
+    /// Rejects samples of a throttled device, judged by the clock readings so far, including samples of earlier
+    /// batches. Returns whether there were any. If more than `most` are rejected in total, the timing is throttled.
+    /// Samples are then rejected only if `least` samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, least: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;
@@ -228,7 +228,7 @@ impl Taken {
         low > 0
     }
 
-    /// Throws the samples of these rounds away.
+    /// Rejects the samples of the rounds marked in `low`.
     pub(super) fn reject_rounds(&mut self, low: &[bool]) {
         let before = self.samples.len();
         let mut round = low.iter();

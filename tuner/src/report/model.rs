@@ -1,7 +1,7 @@
-//! The input of the page's script.
+//! Input data of the page's script.
 //!
-//! Guarantees: records are in the order of their documents. Samples are there only for those whose distribution is drawn,
-//! the best and the default of each case, so that a page of ten thousand records stays small.
+//! Guarantees: records are in the order of their documents. Only the best and the default record of each case have
+//! samples, since only their distributions are drawn. A page of ten thousand records therefore stays small.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::measure::{Mode, StopReason};
 use crate::stats::summarise;
 use crate::value::Value;
 
-/// Significant digits of times: more than any clock has.
+/// Significant digits of times: more than any clock provides.
 const DIGITS: usize = 6;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
-    /// The clock of the run and the highest, where the first is low.
+    /// Clock of the run and the maximum clock in MHz, if the first is low.
     #[serde(skip_serializing_if = "Option::is_none")]
     low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],
@@ -44,7 +44,7 @@ struct Row<'a> {
     configuration: Vec<(&'a str, &'a Value)>,
     is_default: bool,
     is_best: bool,
-    /// Whether a tuning run chose it.
+    /// True if a tuning run chose it.
     is_winner: bool,
     outcome: Outcome,
     problem: &'a str,
@@ -69,7 +69,7 @@ struct Row<'a> {
 #[derive(Serialize)]
 struct Times {
     median: f64,
-    /// The median's confidence interval of 95 %.
+    /// Lower end of the median's 95 % confidence interval; `high` is the upper end.
     #[serde(skip_serializing_if = "Option::is_none")]
     low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ struct Times {
     p10: f64,
     p90: f64,
     count: usize,
-    /// The median clock in MHz.
+    /// Median clock in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock: Option<f64>,
     rejected: u32,
@@ -159,7 +159,7 @@ fn times(record: &Record) -> Option<Times> {
     })
 }
 
-/// A number with [`DIGITS`] significant digits.
+/// Rounds to [`DIGITS`] significant digits.
 fn round(number: f64) -> f64 {
     format!("{number:.*e}", DIGITS - 1).parse().unwrap_or(number)
 }

@@ -1,12 +1,12 @@
-//! Coordinate descent: the best on one axis after another.
+//! Coordinate descent: optimizes one axis after another.
 
 use super::session::Session;
 
-/// Steps along an ordered axis that are looked at.
+/// Maximum distance, in steps along an ordered axis, of the candidates that are tried.
 const RADIUS: usize = 2;
 
-/// Goes from a candidate to the best within reach on each axis in turn until all axes were tried without a better one.
-/// Ends when fewer than `reserve` timings are left.
+/// Moves from a candidate to the best one within reach on each axis in turn, until no axis yields a better one. Ends
+/// when fewer than `reserve` timings are left.
 pub fn descend(session: &mut Session<'_>, from: usize, reserve: usize) -> usize {
     let (mut here, mut best) = (from, session.time_once(from).unwrap_or(f64::INFINITY));
     let (mut axis, mut without) = (0, 0);

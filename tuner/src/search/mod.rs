@@ -1,13 +1,13 @@
-//! Searching a space for its fastest configuration, apart from how one is measured.
+//! Searches a space for its fastest configuration, independently of how configurations are measured.
 //!
-//! It descends from the default, then times the candidates of which a model of all times expects most, then races the best
-//! and the default.
+//! The search descends from the default, then times the candidates for which a model of all times expects the largest
+//! gain. It then races the best candidates and the default.
 //!
-//! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
-//! from. A search requests at most the limit of timings, where a second timing of a candidate counts again. A
-//! candidate that could not be used never wins and is not measured again. A search requests the same candidates
-//! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less, in
-//! the last race and by all timings.
+//! Guarantees: the first candidate, the heuristic default, is measured first, and the winner is chosen from candidates
+//! that include it. A search requests at most the limit of timings; each repeated timing of a candidate counts. An
+//! unusable candidate never wins and is not measured again. A search is deterministic: equal answers lead to equal
+//! requests. A candidate other than the default wins only if it is faster by [`LEAST_GAIN`], both in the last race and
+//! by all timings.
 //!
 //! ```
 //! use warpsmith_tuner::search::{CandidateResult, Objective, Points, search};
@@ -35,37 +35,37 @@ use session::Session;
 pub(crate) use session::median;
 use surrogate::Surrogate;
 
-/// The gain over the default, as a share of its time, that another configuration needs to win: 0.5 %.
+/// Minimum gain over the default that another configuration needs to win, as a fraction of the default's time: 0.5 %.
 pub const LEAST_GAIN: f64 = 0.005;
 
-/// The timings of a search unless a limit is given.
+/// Default limit of timings in a search.
 pub const USUAL_TIMINGS: usize = 32;
 
-/// Candidates in the last race, the default among them.
+/// Number of candidates in the last race, including the default.
 const RACERS: usize = 3;
-/// Their rounds.
+/// Number of rounds of the last race.
 const ROUNDS: usize = 2;
-/// Candidates within this share of the best take part.
+/// Candidates within this fraction of the best take part in the race.
 const NEAR: f64 = 0.03;
-/// No more candidates are tried when none is expected to gain this share of the time.
+/// The search stops trying candidates when none is expected to gain this fraction of the time.
 const LEAST_EXPECTED: f64 = 0.0001;
 
 /// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CandidateResult {
-    /// Its time in each of the requested rounds, in any unit. Fewer than requested where the run was ended.
+    /// Time in each of the requested rounds, in any unit. Fewer than requested if the run was ended.
     Times(Vec<f64>),
-    /// It is wrong, failed or crashed.
+    /// The result was wrong, or the launch failed or crashed.
     Unusable,
 }
 
 /// Measures candidates.
 pub trait Objective {
-    /// Times each candidate `rounds` times, each once before any of them once more: A B C C B A. The answers are in the
-    /// order of the candidates.
+    /// Times each candidate `rounds` times in alternating order: A B C C B A. The results are in the order of the
+    /// candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
-    /// Whether the search should end with what there is.
+    /// Returns true if the search should end with the results so far.
     fn is_ended(&self) -> bool {
         false
     }
@@ -74,16 +74,17 @@ pub trait Objective {
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The fastest candidate; the first one unless another is [`LEAST_GAIN`] faster. `None` if none could be used.
+    /// The fastest candidate; the first one unless another is faster by [`LEAST_GAIN`]. `None` if none could be used.
     pub winner: Option<usize>,
-    /// The timings that were made.
+    /// Number of timings made.
     pub timings: usize,
-    /// Candidates that were measured, in order, each once.
+    /// Measured candidates in order, each once.
     pub measured: Vec<usize>,
 }
 
-/// Looks for the fastest of the candidates, of which the first is the default. `hints` are candidates that were good for
-/// something similar: they are measured right after it. At least the default is timed, and at most `most` timings are made.
+/// Searches for the fastest candidate; the first candidate is the default. `hints` are candidates that were good for a
+/// similar case: they are measured right after the default. At least the default is timed, and at most `most` timings
+/// are made.
 pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn Objective) -> Found {
     if points.is_empty() {
         return Found { winner: None, timings: 0, measured: Vec::new() };
@@ -98,8 +99,8 @@ pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn
     session.found()
 }
 
-/// Descends from the best so far, then times what the model expects most, and descends from there if it is better. Leaves
-/// timings for the race.
+/// Descends from the best candidate so far, times the candidate with the largest expected gain, and descends from it if
+/// it is better. Leaves timings for the race.
 fn try_candidates(session: &mut Session<'_>) {
     let reserve = (RACERS * ROUNDS).min(session.left() / 4);
     let start = session.ranking().first().map_or(0, |&(candidate, _)| candidate);
@@ -115,7 +116,7 @@ fn try_candidates(session: &mut Session<'_>) {
     }
 }
 
-/// The new candidate that the model expects to gain most; without a model, one that differs least from the default.
+/// The new candidate with the largest expected gain; without a model, a candidate that differs least from the default.
 fn most_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
     let model = Surrogate::fit(session.points, ranking, reach);
     let (Some(model), Some(&(_, best))) = (model, ranking.first()) else {
@@ -126,7 +127,7 @@ fn most_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Ve
     (gain > LEAST_EXPECTED).then_some(candidate)
 }
 
-/// Times the best and the default in turn, while there are timings left.
+/// Times the best candidates and the default alternately, while timings are left.
 fn race(session: &mut Session<'_>) {
     let ranking = session.ranking();
     let Some(&(_, least)) = ranking.first() else { return };

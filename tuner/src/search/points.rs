@@ -1,28 +1,29 @@
-//! [`Points`]: configurations as places on axes, with an order on those that have one.
+//! [`Points`]: configurations as points on axes, with an order on axes that have one.
 
 use crate::value::{Configuration, Value};
 
-/// One axis as a search sees it.
+/// One axis of the search.
 #[derive(Debug, Clone, PartialEq)]
 struct Scale {
     name: String,
-    /// The place of each value on a scale where a step is 1 or so: the logarithm of a number. Values of different groups
-    /// have no order between them: `auto` and `waves:4`.
+    /// Position of each value on a scale with steps of about 1: for a number, its logarithm. Values of different groups
+    /// are not ordered relative to each other: `auto` and `waves:4`.
     places: Vec<(usize, f64)>,
 }
 
-/// The candidates of a search: each a place on every axis.
+/// Candidates of a search: each is a point with a position on every axis.
 ///
-/// Numbers are ordered, and so are texts that end in one after a colon, such as `waves:4`; other texts are not.
+/// Numbers are ordered, and so are texts that end in a number after a colon, such as `waves:4`. Other texts are not
+/// ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
     scales: Vec<Scale>,
-    /// For each candidate the index of its value on each axis.
+    /// Index of each candidate's value on each axis.
     points: Vec<Vec<usize>>,
 }
 
 impl Points {
-    /// Of configurations, the default first. An axis that some do not have counts as one more value of it.
+    /// Makes points from configurations, the default first. A missing axis counts as one more value of that axis.
     pub fn of(configurations: &[Configuration]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in configurations.iter().flat_map(Configuration::iter) {
@@ -54,23 +55,23 @@ impl Points {
         Self { scales, points }
     }
 
-    /// The number of candidates.
+    /// Number of candidates.
     pub fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
 
-    /// The number of axes.
+    /// Number of axes.
     pub fn axes(&self) -> usize {
         self.scales.len()
     }
 
-    /// The candidates that differ from one on a single axis only, by at most `radius` values where they are ordered, the
-    /// nearest first.
+    /// Candidates that differ from `candidate` on this axis only, by at most `radius` values if the values are ordered;
+    /// the nearest first.
     pub fn neighbours(&self, candidate: usize, axis: usize, radius: usize) -> Vec<usize> {
         let here = &self.points[candidate];
         let scale = &self.scales[axis];
@@ -90,20 +91,20 @@ impl Points {
         found.into_iter().map(|(_, other)| other).collect()
     }
 
-    /// How far two candidates are apart on an axis, in doublings; `None` where their values have no order.
+    /// Distance of two candidates on an axis, in doublings; `None` if their values have no order.
     pub(super) fn distance(&self, a: usize, b: usize, axis: usize) -> Option<f64> {
         let places = &self.scales[axis].places;
         let (a, b) = (places[self.points[a][axis]], places[self.points[b][axis]]);
         (a.0 == b.0).then_some((a.1 - b.1).abs())
     }
 
-    /// The number of axes on which two candidates differ.
+    /// Number of axes on which two candidates differ.
     pub(super) fn differences(&self, a: usize, b: usize) -> usize {
         self.points[a].iter().zip(&self.points[b]).filter(|(a, b)| a != b).count()
     }
 }
 
-/// The group of a value and its number within; the group of numbers is the empty text.
+/// Group of a value and its number within the group. The group of plain numbers is the empty text.
 fn order(value: Option<&Value>) -> (String, f64) {
     match value {
         Some(Value::Number(number)) => (String::new(), *number as f64),

@@ -1,4 +1,4 @@
-//! [`Session`]: what a search knows so far, and the timings it has left.
+//! [`Session`]: the state of a search, and the timings that it has left.
 
 use super::{CandidateResult, Found, LEAST_GAIN, Objective, Points};
 
@@ -10,16 +10,16 @@ enum Known {
     Unusable,
 }
 
-/// One search.
+/// State of one search.
 pub struct Session<'a> {
     pub points: &'a Points,
     objective: &'a mut dyn Objective,
-    /// Timings at most.
+    /// Maximum number of timings.
     most: usize,
     known: Vec<Known>,
     timings: usize,
     measured: Vec<usize>,
-    /// The candidates of the last race, and the times in it.
+    /// Candidates of the last race, with their times in it.
     race: Vec<(usize, Vec<f64>)>,
 }
 
@@ -37,12 +37,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Timings that are left; at least one before the first.
+    /// Number of timings left; at least one before the first timing.
     pub fn left(&self) -> usize {
         if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.timings) }
     }
 
-    /// The median of a candidate's times so far.
+    /// Median of a candidate's times so far.
     pub fn estimate(&self, candidate: usize) -> Option<f64> {
         match &self.known[candidate] {
             Known::Times(times) => Some(median(times)),
@@ -50,12 +50,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether nothing is known of a candidate.
+    /// Returns true if a candidate was not measured yet.
     pub fn is_new(&self, candidate: usize) -> bool {
         self.known[candidate] == Known::Nothing
     }
 
-    /// Candidates of which nothing is known.
+    /// Candidates that were not measured yet.
     pub fn new_ones(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.points.len()).filter(|&candidate| self.is_new(candidate))
     }
@@ -68,18 +68,18 @@ impl<'a> Session<'a> {
         ranking
     }
 
-    /// Times a candidate; its time of all timings so far, if it has one.
+    /// Times a candidate once, and returns the median of all its times so far, if it has any.
     pub fn time(&mut self, candidate: usize) -> Option<f64> {
         self.race(&[candidate], 1);
         self.estimate(candidate)
     }
 
-    /// Times a candidate unless it is known.
+    /// Times a candidate unless it is known, and returns the median of its times, if it has any.
     pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
 
-    /// Times candidates in turn, up to the limit, skipping those that cannot be used.
+    /// Times candidates alternately, up to the limit, and skips unusable ones.
     pub fn race(&mut self, candidates: &[usize], rounds: usize) {
         let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
         let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
                         known => *known = Known::Times(times),
                     }
                 }
-                // Ended before its first time.
+                // The run ended before its first time.
                 CandidateResult::Times(_) => {
                     if self.is_new(candidate) {
                         self.measured.pop();
@@ -118,9 +118,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The winner. Those that raced last are compared by their times in that race, which were taken in turn; others by all
-    /// their times. One that all times do not show to be faster than the default does not win: in a short race one disturbed
-    /// timing of the default makes everything look fast.
+    /// Returns the result of the search. Candidates of the last race are compared by their alternating times in that
+    /// race, others by all their times. A candidate that is not faster than the default by all times does not win: in a
+    /// short race, one disturbed timing of the default makes everything look fast.
     pub fn found(self) -> Found {
         let in_race = |candidate: usize| self.race.iter().find(|(c, _)| *c == candidate);
         let time = |candidate: usize| match in_race(candidate) {
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The median; infinite of nothing.
+/// Median of the times; infinite without times.
 pub fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

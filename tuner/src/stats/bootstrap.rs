@@ -1,55 +1,55 @@
-//! Confidence intervals of medians and of ratios of medians, by the bootstrap.
+//! Bootstrap confidence intervals of medians and of ratios of medians.
 //!
-//! Guarantees: intervals are of 95 % and deterministic; nothing is assumed of the distribution of the samples. They are
-//! percentiles of [`RESAMPLES`] resamples. Samples that follow one another need not be independent: where the side of
-//! the median on which they lie is correlated over time, as by a drifting clock, whole blocks of neighbours are drawn.
-//! No interval knows of what changes more slowly than its samples last: for that, take samples of both sides in turns
-//! and compare them as pairs.
+//! Guarantees: intervals are 95 % and deterministic, without assumptions about the distribution of the samples. They
+//! are percentiles of [`RESAMPLES`] resamples. Consecutive samples need not be independent. If their side of the median
+//! is correlated over time, as with a drifting clock, whole blocks of neighbours are drawn (block bootstrap). No
+//! interval covers changes slower than the samples. To cover those, interleave the samples of both sides and compare
+//! them as pairs.
 
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::{percentile, sorted};
 
-/// The number of resamples for an interval.
+/// Number of resamples for an interval.
 pub const RESAMPLES: usize = 2000;
-/// Samples below which there is no interval.
+/// Minimum number of samples for an interval.
 pub const FEWEST: usize = 6;
-/// The seed of every interval, so that the same samples have the same one.
+/// Seed of every interval, so that equal samples have equal intervals.
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
 /// A confidence interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// Its lower end.
+    /// Lower end.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end.
     pub high: f64,
 }
 
 impl Interval {
-    /// Whether a value lies in it, its ends included.
+    /// Returns true if a value lies in the interval, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Half its width.
+    /// Half the width of the interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 }
 
-/// The ratio of two medians: of times, above 1 is slower.
+/// Ratio of two medians. For times, above 1 means slower.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// The median of the first by that of the second.
+    /// Median of the first divided by the median of the second.
     pub value: f64,
-    /// Its confidence interval.
+    /// Confidence interval of the ratio.
     #[serde(flatten)]
     pub interval: Interval,
 }
 
-/// The confidence interval of the median of samples in the order in which they were taken. `None` below [`FEWEST`]
+/// Confidence interval of the median of samples, given in the order in which they were taken. `None` below [`FEWEST`]
 /// samples.
 ///
 /// ```
@@ -73,8 +73,8 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     })))
 }
 
-/// The ratio of the median of `first` to that of `second`, which were taken one after the other: samples of one are
-/// drawn without regard to those of the other. `None` below [`FEWEST`] samples of either.
+/// Ratio of the median of `first` to that of `second`, for samples taken one set after the other: the two sets are
+/// resampled independently. `None` below [`FEWEST`] samples of either.
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
@@ -88,13 +88,12 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// The ratio of the median of `first` to that of `second`, whose samples were taken in turns: pairs are drawn, so that
-/// a change of both at once does not widen the interval. Samples without a partner at the end are left out.
-/// `None` below [`FEWEST`] pairs.
+/// Ratio of the median of `first` to that of `second`, for interleaved samples: pairs are drawn, so that a simultaneous
+/// change of both does not widen the interval. Unpaired samples at the end are left out. `None` below [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
-    // The ratio cancels changes over time that both share.
+    // The ratio cancels changes over time that affect both.
     let left: Vec<f64> = first.iter().zip(second).map(|(first, second)| first / second).collect();
     let block = Resampler::new(&left)?.block;
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
@@ -112,8 +111,8 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// From the 2nd to the 98th percentile: resamples of some dozens of samples have medians that lie a little closer
-/// together than those of new samples would.
+/// The 2nd to the 98th percentile: with a few dozen samples, medians of resamples lie a little closer together than
+/// medians of new samples would.
 fn interval(values: impl Iterator<Item = f64>) -> Interval {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -121,16 +120,16 @@ fn interval(values: impl Iterator<Item = f64>) -> Interval {
     Interval { low: end(0.02), high: end(0.98) }
 }
 
-/// Draws samples with replacement and finds the median of what it drew, in a time proportional to their number: only
-/// how often each was drawn is kept.
+/// Draws samples with replacement and finds the median of the draw, in linear time: only the count of each sample is
+/// kept.
 #[derive(Debug)]
 struct Resampler {
     sorted: Vec<f64>,
-    /// The place in `sorted` of each sample, in the order in which they were taken.
+    /// Index in `sorted` of each sample, in the order in which they were taken.
     ranks: Vec<u32>,
-    /// How often each of `sorted` was drawn.
+    /// Number of times that each element of `sorted` was drawn.
     counts: Vec<u32>,
-    /// The number of neighbours that are drawn together.
+    /// Number of neighbours that are drawn together.
     block: usize,
 }
 
@@ -150,7 +149,7 @@ impl Resampler {
         Some(Self { sorted: sorted(samples), ranks, counts: vec![0; n], block })
     }
 
-    /// The median of the samples themselves.
+    /// Median of the samples themselves.
     fn whole(&self) -> f64 {
         percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
@@ -161,13 +160,13 @@ impl Resampler {
         draw(random, self.ranks.len(), block, |place| self.add(place));
     }
 
-    /// Draws the sample that was taken at this place.
+    /// Draws the sample that was taken at this index.
     #[inline]
     fn add(&mut self, place: usize) {
         self.counts[self.ranks[place] as usize] += 1;
     }
 
-    /// The median of what was drawn.
+    /// Median of the drawn samples.
     fn median(&self) -> f64 {
         let n = self.counts.len();
         let (low, high) = ((n - 1) / 2, n / 2);
@@ -186,7 +185,7 @@ impl Resampler {
     }
 }
 
-/// Draws a resample of places, of the same size, in blocks of neighbours; after the last comes the first.
+/// Draws a resample of indices, of the same size, in blocks of neighbours; the first index follows the last.
 #[inline]
 fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     if block == 1 {
@@ -201,8 +200,8 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// The number of neighbours to draw together: the distance at which the correlation of the sides of the median on
-/// which samples lie is gone, of which the variance of the median is made. 1 where none is seen.
+/// Number of neighbours to draw together: twice the lag at which the sides of the median that samples lie on are no
+/// more correlated than noise. It is 1 if no correlation is found.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
@@ -222,8 +221,8 @@ mod tests {
     use super::super::normal;
     use super::*;
 
-    /// The percentage of 2000 sets of samples whose interval has the true value. Fewer resamples than usual make
-    /// intervals a little less exact, and the test faster.
+    /// Percentage of 2000 sets of samples whose interval contains the true value. Fewer resamples than usual make the
+    /// intervals a little less exact and the test faster.
     fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Rng) -> f64) -> f64 {
         let mut random = Rng::with_seed(42);
         let mut samples = || (0..n).map(|_| draw(&mut random)).collect::<Vec<f64>>();
@@ -236,7 +235,8 @@ mod tests {
         for n in [20, 50] {
             let gaussian = coverage(n, 100.0, |random| 100.0 + normal(random));
             let lognormal = coverage(n, 1.0, |random| (0.5 * normal(random)).exp());
-            // Seven of ten around 100, the others around 110: half lie below the 5/7 quantile of the lower ones.
+            // Seven of ten values are around 100, the others around 110: the median is the 5/7 quantile of the lower
+            // ones.
             let bimodal = coverage(n, 100.565_949, |random| {
                 let mode = if random.f64() < 0.7 { 100.0 } else { 110.0 };
                 mode + normal(random)
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Samples with 1 % of noise and a wave of 1 % from its lowest to its highest.
+    /// Samples with 1 % of noise and a wave of 1 % peak to peak.
     fn drifting(random: &mut Rng, n: usize, period: f64) -> Vec<f64> {
         let phase = random.f64();
         let wave = |index: usize| (std::f64::consts::TAU * (phase + index as f64 / period)).sin();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn shared_drift_does_not_widen_paired_intervals() {
         let mut random = Rng::with_seed(3);
-        // A clock that falls by a fifth in the middle: half of the samples of each are of another size.
+        // A clock that falls by a fifth in the middle: half of the samples of each side have a different time.
         let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
         let mut taken = |times: f64| {
             let noise = 0.002 * normal(&mut random);

@@ -11,16 +11,16 @@ use crate::run::{Plan, PlannedCase};
 use crate::tune::Tuned;
 use crate::value::Configuration;
 
-/// The alignment in bytes of the arrays of a benchmark: each is a device allocation of its own, so it is at least the
-/// largest access.
+/// Alignment of a benchmark's arrays in bytes. Each array is a separate device allocation, so it is at least as aligned
+/// as the largest access.
 pub const ALIGNMENT: u32 = 16;
 
-/// The code that a device loads of an image.
+/// The code of an image that a device loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
-    /// Its hash; 0 on an emulated device.
+    /// Hash of the code; 0 on an emulated device.
     pub hash: u64,
-    /// Its toolchain.
+    /// Toolchain that compiled it.
     pub toolchain: String,
 }
 
@@ -33,8 +33,8 @@ impl Code {
     }
 }
 
-/// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain
-/// compiled it. `None` for a run or a case whose winner never takes its place.
+/// Index of the configuration that launches of a case currently find, if it belongs to the case and was compiled by the
+/// same toolchain. `None` for a run or a case whose winner never replaces it.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
     if plan.mode() != Mode::Cold || plan.is_narrowed() || !LaunchStore::of(plan.device()).has_tuned() {
         return None;
@@ -52,14 +52,14 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
     })
 }
 
-/// Whether the winner of a case is the one to keep. Sizes of a range share a place in the store: of the cases of a plan that
-/// do, the largest decides, the last of equal ones.
+/// Returns true if the winner of this case is the one to keep. Sizes of a range share an entry in the store. Of the
+/// cases of a plan that share an entry, the largest decides, and the last of equal ones.
 fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     let instance = |case: &PlannedCase<'_>| {
         case.configurations.iter().find_map(|c| case.benchmark.instance(case.dtype, c))
     };
     let Some(spec) = instance(planned) else { return true };
-    // The store itself says what shares a place.
+    // The store itself determines which sizes share an entry.
     let place = LaunchStore::in_memory();
     let any = TunedConfiguration {
         values: Vec::new(),
@@ -72,7 +72,7 @@ fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     }
     let shares = |case: &PlannedCase<'_>| {
         let of_place = |spec| place.tuned(&subject(plan, case, code, spec, &types(spec))).is_some();
-        // Another image may have kernels of the same names.
+        // Another image may have kernels with the same names.
         let is_code = || Code::of(plan.device(), case.benchmark.image()).is_ok_and(|other| other == *code);
         instance(case).is_some_and(of_place) && is_code()
     };
@@ -85,7 +85,7 @@ fn types(spec: &KernelSpec) -> String {
     types.join(",")
 }
 
-/// The subject of a case's configurations that launch instances of this kernel.
+/// Store key of a case's configurations that launch instances of this kernel.
 fn subject<'a>(
     plan: &'a Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -118,12 +118,12 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Keeps a winner where launches on the device find it; whether they do from now on. Of cases that share a place in the store
-/// that of the largest is kept. A configuration that names no instance is for nothing but its benchmark, and is not kept.
-/// The [`kept`] configuration was timed with the others.
+/// Stores a winner where launches on the device find it, and returns whether launches now find it. Of cases that share
+/// an entry in the store, only the winner of the largest is kept. A configuration without a kernel instance only serves
+/// its benchmark and is not kept. The [`kept`] configuration was timed with the others.
 ///
 /// # Errors
-/// The reason, if it is not kept although it could be.
+/// The reason why a winner that could be kept is not.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -143,7 +143,7 @@ pub fn winner(
     let subject = subject(plan, planned, code, spec, &types);
     let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
-    // A run that measured nothing new writes nothing.
+    // A run that found nothing new writes nothing.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
         return Ok(true);
     }

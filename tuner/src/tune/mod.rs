@@ -1,10 +1,11 @@
-//! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
+//! A tuning run: searches the fastest configuration of every kernel, type and size of a plan.
 //!
-//! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
-//! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
-//! so is, after the search, what launches find now: it stays unless it lost. The winner is kept in the device's launch store, where launches find it; sizes that share a place there have the winner of the largest. A run that is
-//! ended shows what it measured, and a timing that was cut short where there is no other; the winners of cases that it
-//! did not finish are not kept.
+//! Guarantees: every configuration is checked before it is timed. A wrong, failed or crashed configuration is recorded
+//! as such and never wins, and the winner is checked once more after all timings. The default is always measured first.
+//! After the search, the configuration that launches currently find is measured too; it stays unless it lost. The
+//! winner is stored in the device's launch store, where launches find it. Sizes that share an entry there have the
+//! winner of the largest. An interrupted run shows what it measured; a timing that was cut short is shown only if there
+//! is no other. Winners of cases that it did not finish are not kept.
 
 mod keep;
 mod objective;
@@ -22,12 +23,12 @@ use crate::value::Configuration;
 use keep::Code;
 use objective::Measuring;
 
-/// How to search.
+/// Options of the search.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
-    /// Timings of a kernel, type and size at most; [`USUAL_TIMINGS`] if absent.
+    /// Maximum timings per kernel, type and size; [`USUAL_TIMINGS`] if absent.
     pub timings: Option<usize>,
-    /// Whether the suite's probes are timed beside the cases.
+    /// True if the suite's probes are timed along with the cases.
     pub probes: bool,
 }
 
@@ -36,77 +37,77 @@ pub struct Tuning {
 pub enum Event<'a> {
     /// A configuration was measured.
     Measured {
-        /// Its case.
+        /// Case of the configuration.
         case: &'a PlannedCase<'a>,
-        /// Its record so far.
+        /// Record of the configuration so far.
         record: &'a Record,
-        /// The timings of the case so far.
+        /// Timings of the case so far.
         timings: usize,
     },
-    /// A kernel, type and size is done, or as far as it got.
+    /// A kernel, type and size is finished, or was ended early.
     Done {
-        /// It.
+        /// The finished case.
         case: &'a PlannedCase<'a>,
-        /// The result.
+        /// Result of the case.
         tuned: &'a Tuned,
     },
-    /// The results of the probes by the end of the run, complete or not.
+    /// Results of the probes at the end of the run, complete or not.
     Probed(&'a [ProbeResult]),
-    /// A problem, once: a file that cannot be written, a winner that is not kept.
+    /// A problem, reported once: a file that cannot be written, a winner that is not kept.
     Note(&'a str),
 }
 
-/// The result for one kernel, type and size.
+/// Result of one kernel, type and size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// The records, in order; the winner is marked ([`Record::is_winner`]).
+    /// Records in order; the winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
-    /// The median of the medians of each record's timings, in microseconds; `None` for what could not be timed.
+    /// Median of the medians of each record's timings, in microseconds; `None` for a record without a time.
     pub medians_us: Vec<Option<f64>>,
-    /// The winner's place among them; `None` if no configuration could be used.
+    /// Index of the winner in `records`; `None` if no configuration could be used.
     pub winner: Option<usize>,
-    /// The timings that were made.
+    /// Number of timings made.
     pub made: usize,
-    /// Whether the search came to its end.
+    /// True if the search was completed.
     pub is_complete: bool,
 }
 
 impl Tuned {
-    /// The winner's record.
+    /// Record of the winner.
     pub fn winner(&self) -> Option<&Record> {
         self.records.get(self.winner?)
     }
 
-    /// The default's.
+    /// Record of the default.
     pub fn default_record(&self) -> Option<&Record> {
         self.records.iter().find(|record| record.is_default)
     }
 
-    /// The speedup of the winner over the default; `None` if one of them has no time.
+    /// Speedup of the winner over the default; `None` if one of them has no time.
     pub fn gain(&self) -> Option<f64> {
         let default = self.records.iter().position(|record| record.is_default)?;
         Some((*self.medians_us.get(default)?)? / self.winner_us()?)
     }
 
-    /// The winner's time in microseconds.
+    /// Time of the winner in microseconds.
     pub fn winner_us(&self) -> Option<f64> {
         *self.medians_us.get(self.winner?)?
     }
 }
 
-/// The totals of a run.
+/// Totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// The timings that were made.
+    /// Number of timings made.
     pub made: usize,
-    /// The winners that launches find now, by this run or by one before; one for all sizes that share it.
+    /// Number of winners that launches now find, from this run or an earlier one; sizes that share a winner count once.
     pub kept: usize,
-    /// Whether it was ended before it was complete.
+    /// True if the run was ended early.
     pub interrupted: bool,
 }
 
-/// Searches for the fastest configuration of every case of a plan. `stop` ends it after the samples in progress; `each` gets
-/// what happens.
+/// Searches for the fastest configuration of every case of a plan. Setting `stop` ends the run after the samples in
+/// progress; `each` receives the events.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -137,8 +138,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// Errors of the runtime on a case's buffers; [`Error::Lost`] when a configuration stops the device. `each` got
-/// everything before it.
+/// Errors of the runtime on a case's buffers; [`Error::Lost`] if a configuration crashes the device. `each` has
+/// received every event before it.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
@@ -151,7 +152,7 @@ pub fn tune(
     totals
 }
 
-/// Searches case after case.
+/// Searches each case in turn.
 fn all<'p>(
     plan: &'p Plan<'p>,
     tuning: &Tuning,
@@ -195,7 +196,7 @@ fn all<'p>(
     Ok(totals)
 }
 
-/// The configuration that won at the nearest size of the same kernel and type, as a candidate of a case.
+/// Index of the configuration that won at the nearest size of the same kernel and type, as a candidate of a case.
 fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<'_>) -> Vec<usize> {
     let same = winners
         .iter()
@@ -206,7 +207,7 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
     near.and_then(|(_, configuration)| place(configuration)).into_iter().collect()
 }
 
-/// The error for a configuration that stopped the device of this process.
+/// Error for a configuration that crashed the device of this process.
 fn lost(planned: &PlannedCase<'_>, configuration: &Configuration, problem: &str) -> Error {
     Error::Lost {
         case: planned.describe(),

@@ -1,4 +1,4 @@
-//! A case as a search sees it.
+//! A case as the objective of a search.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ pub struct Measuring<'a, 'p> {
     stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
-    /// The place of a candidate's record.
+    /// Index of each candidate's record.
     places: HashMap<usize, usize>,
     made: usize,
-    /// The medians of each record's timings.
+    /// Medians of the timings of each record.
     medians: Vec<Vec<f64>>,
-    /// The reason why the search ended.
+    /// Error that ended the search.
     error: Option<Error>,
 }
 
@@ -50,7 +50,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// The result, and the error that ended it.
+    /// Returns the result, and the error that ended the search.
     pub fn finish(mut self, winner: Option<usize>) -> (Tuned, Option<Error>) {
         let winner = winner.and_then(|candidate| self.places.get(&candidate).copied());
         if let Some(place) = winner {
@@ -63,9 +63,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, is_complete }, error)
     }
 
-    /// The winner once it is known to be one: held against what launches find now (`kept`), which is timed if the search did
-    /// not do so; timed once more with the default if the device was slowed before; and checked once more after everything
-    /// that was timed. A configuration that is wrong then is recorded as such, and the next is the winner.
+    /// Confirms the winner. It is compared with the configuration that launches currently find (`kept`), which is timed
+    /// if the search did not do so. It is timed once more with the default if the device was throttled before. It is
+    /// checked once more after all timings. A configuration that is then wrong is recorded as such, and the next one is
+    /// the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_right_again(winner) {
@@ -74,8 +75,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
         Some(winner)
     }
 
-    /// Times what is kept if it was not, and it, the winner and the default once more if the device was slowed when they
-    /// were timed. The winner by what is known then: the default, if the records show no other to be faster.
+    /// Times `kept` if the search did not, and retimes `kept`, the winner and the default if the device was throttled
+    /// for them. Returns the winner by all timings: the default, if the records show no other to be faster.
     fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
         for candidate in [Some(0), winner, kept].into_iter().flatten() {
@@ -87,7 +88,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 }
             }
         }
-        // The search chose between what it knew.
+        // The search chose between the candidates that it timed.
         let timed =
             [kept.filter(|_| is_new), winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
         match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
@@ -96,14 +97,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// The median of a candidate's timings, if it can be used.
+    /// Median of a candidate's timings, if it can be used.
     fn us(&self, candidate: usize) -> Option<f64> {
         let place = *self.places.get(&candidate)?;
         let us = median(&self.medians[place]);
         (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
-    /// The fastest by the medians of all its timings; the default unless that is [`LEAST_GAIN`] faster.
+    /// The fastest candidate by the medians of all its timings; the default unless it is faster by [`LEAST_GAIN`].
     fn fastest(&self) -> Option<usize> {
         let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
         let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
@@ -113,7 +114,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Whether a configuration that was right before is so still.
+    /// Returns true if a configuration that was correct before still is.
     fn is_right_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
@@ -144,7 +145,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// The place of a candidate's record, which is made if there is none.
+    /// Index of a candidate's record; adds a record if there is none.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
             let record = self.planned.record(&self.planned.configurations[candidate]);
@@ -154,7 +155,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Records a timing that was cut short, of what has no other. It neither counts nor wins.
+    /// Records a timing that was cut short, for a candidate without another one. It neither counts nor wins.
     fn show(&mut self, candidate: usize, measured: Measured) {
         if self.places.contains_key(&candidate) {
             return;
@@ -166,16 +167,16 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.probe_us = self.rig.limit_us(self.planned);
     }
 
-    /// Times a candidate once. `None` if it can be used no more.
+    /// Times a candidate once. `None` if it can no longer be used.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let measured = match self.rig.measure(self.planned, configuration) {
-            // A case that could not be made ready because the run was ended.
+            // The case could not be prepared because the run was ended.
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
             measured => measured?,
         };
         if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-            // Too few samples to count, but better than nothing for a reader.
+            // Too few samples to count, but useful to a reader.
             self.show(candidate, measured);
             return Ok(None);
         }
@@ -188,7 +189,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (record.outcome, record.problem, record.max_error) = (outcome, problem, max_error);
         let medians = &mut self.medians[place];
         match (&mut record.timing, timing) {
-            // A time of a slowed device only if there is no other.
+            // A time from a throttled device is used only if there is no other.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(median_us);
                 record.probe_us = probe_us.or(record.probe_us);
@@ -214,7 +215,7 @@ impl Objective for Measuring<'_, '_> {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
         let mut seen = vec![CandidateResult::Times(Vec::with_capacity(rounds)); candidates.len()];
         for round in 0..rounds {
-            // Back and forth, so that what becomes steadily slower or faster does so for all of them.
+            // The order alternates, so that a steady drift of the device affects all candidates equally.
             let mut order: Vec<usize> = (0..candidates.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -226,7 +227,7 @@ impl Objective for Measuring<'_, '_> {
                 }
                 match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
-                    // Ended while it was timed, which makes none of its times before wrong.
+                    // The run ended during this timing; the earlier times remain valid.
                     Ok(None) if self.is_ended() => {}
                     Ok(None) => seen[place] = CandidateResult::Unusable,
                     Err(error) => {

@@ -1,8 +1,8 @@
-//! Comparisons on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that
-//! is not there fails the tests.
+//! Comparisons on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. The tests
+//! fail if the device does not exist.
 //!
-//! The timed kernels are copies on the device. The emulated device runs them on a CPU with other load: there it is only
-//! checked that samples are taken as they should be.
+//! The timed kernels are copies on the device. The emulated device runs them on a CPU with other load, so there the
+//! tests only check that samples are taken correctly.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use warpsmith_tuner::stats::paired_ratio;
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
-/// Held by the test that uses the device: another would be in its times.
+/// Lock held by the test that uses the device, so that other tests do not disturb its times.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn device() -> Device {
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// Copies the percentage of its buffers that the configuration says.
+/// Copies a percentage of its buffers, given by the configuration.
 struct Copies {
     buffers: Vec<[DeviceBuffer<u8>; 2]>,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets, and what they have found, are replayed.
+//! Replays the seeds of the fuzz targets and the inputs that fuzzing has found.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;

@@ -1,4 +1,4 @@
-//! [`EventTime`]: criterion's measurement over device events. With the feature `criterion`.
+//! [`EventTime`]: criterion's measurement over device events, with the feature `criterion`.
 
 use criterion::measurement::Measurement;
 use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};

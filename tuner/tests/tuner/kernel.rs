@@ -1,4 +1,4 @@
-//! [`ArrayKernel`]: kernels of one's own as benchmarks, on the emulated device.
+//! [`ArrayKernel`]: user kernels as benchmarks, on the emulated device.
 
 use gpu_std::prelude::*;
 use warpsmith_runtime::launch::Source;

@@ -1,4 +1,4 @@
-//! The tuner's tests in one program, which is linked once.
+//! Tests of the tuner in one binary, which is linked once.
 
 #[cfg(feature = "command")]
 #[path = "../../../runtime/tests/common/browser.rs"]

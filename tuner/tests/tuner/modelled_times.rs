@@ -1,5 +1,5 @@
-//! Times of made-up kernels over the space of this project's operations, in the shape that a large GPU gives them: a
-//! plateau at the memory's bandwidth, tails by waves, launch latency at small sizes, and what blocks and registers cost.
+//! Times of synthetic kernels over the space of this project's operations, shaped as on a large GPU: a plateau at
+//! memory bandwidth, tail effects of waves, launch latency at small sizes, and costs of blocks and registers.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -11,9 +11,9 @@ use warpsmith_tuner::value::Configuration;
 use super::fakes::normal;
 
 const MULTIPROCESSORS: f64 = 132.0;
-/// Bytes in a microsecond.
+/// Bandwidth in bytes per microsecond.
 const BANDWIDTH: f64 = 4.3e6;
-/// Bytes in flight on a multiprocessor that reach half of the bandwidth.
+/// Bytes in flight per SM that reach half of the bandwidth.
 const HALF: f64 = 12e3;
 
 /// A kernel, a type and a size.
@@ -22,11 +22,11 @@ pub struct Problem {
     pub kernel: &'static str,
     pub element: f64,
     pub n: f64,
-    /// What makes one problem's roughness differ from another's.
+    /// Seed of the roughness, which differs between problems.
     pub seed: u64,
 }
 
-/// copy, axpy, sum and argmax, f32 and bf16, 2^16 to 2^28.
+/// Problems: copy, axpy, sum and argmax, f32 and bf16, 2^16 to 2^28.
 pub fn problems(seed: u64) -> Vec<Problem> {
     let mut all = Vec::new();
     for kernel in ["copy", "axpy", "sum", "argmax"] {
@@ -41,7 +41,7 @@ pub fn problems(seed: u64) -> Vec<Problem> {
 }
 
 impl Problem {
-    /// The configurations, the heuristic default first.
+    /// Configurations, the heuristic default first.
     pub fn configurations(&self) -> Vec<Configuration> {
         let element = self.element as u32;
         let space = Space::new()
@@ -71,7 +71,7 @@ impl Problem {
         matches!(self.kernel, "sum" | "argmax")
     }
 
-    /// Microseconds that a configuration takes, without noise.
+    /// Microseconds of a configuration, without noise.
     pub fn time(&self, c: &Configuration) -> f64 {
         let number = |axis: &str| f64::from(c.number(axis).unwrap());
         let (block, items, vector) = (number("block"), number("items"), number("vector"));
@@ -91,7 +91,7 @@ impl Problem {
             Grid::Waves(waves) => tiles.min(capacity * f64::from(waves)),
             Grid::Blocks(blocks) => f64::from(blocks),
         };
-        // Bytes in flight, and the bandwidth they reach.
+        // Bytes in flight, and the bandwidth that they reach.
         let at_once = blocks.min(capacity) / MULTIPROCESSORS;
         let loads = if arrays > 2.0 { 2.0 } else { 1.0 };
         let flight = at_once * block * items * vector * loads;
@@ -99,7 +99,7 @@ impl Problem {
         let reached = flight.powf(1.4) / (flight.powf(1.4) + HALF.powf(1.4)) * narrow;
         let bytes = self.n * self.element * arrays;
         let moving = bytes / (BANDWIDTH * reached);
-        // The last wave leaves some of the device idle; long blocks more than short ones.
+        // The last wave leaves part of the device idle, and more so with large blocks.
         let waves = (blocks / capacity).max(1e-9);
         let passes = (tiles / blocks).max(1.0);
         let tail = if waves > 1.0 {
@@ -128,7 +128,7 @@ pub struct Noisy {
     pub truth: Vec<f64>,
     pub points: Points,
     random: Rng,
-    /// The requested timings.
+    /// Number of timings requested.
     pub timings: usize,
 }
 

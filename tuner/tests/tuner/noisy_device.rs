@@ -1,7 +1,7 @@
-//! Comparisons and intervals are right on an emulated device whose time has known noise, outliers and a slow drift.
+//! Comparisons and intervals are correct on an emulated device whose times have known noise, outliers and a slow drift.
 //!
-//! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`, times 1 % of lognormal noise, times 1.3 for one
-//! in fifty, times a wave of 1 % from its lowest to its highest. The tests compare interleaved samples.
+//! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`. This is multiplied by lognormal noise of 1 %,
+//! by 1.3 for one launch in fifty, and by a wave of 1 % peak to peak. The tests compare interleaved samples.
 
 use std::sync::Mutex;
 
@@ -18,12 +18,12 @@ use warpsmith_tuner::verify::Check;
 
 use super::fakes::normal;
 
-/// Bytes that are set in the usual configuration; one more in the slow one.
+/// Bytes that are set in the usual configuration; the slow one sets one more.
 const BYTES: usize = 64;
-/// Microseconds from one crest of the drift to the next: slow against any of the timings here.
+/// Period of the drift in microseconds: slow compared with any of the timings here.
 const SLOW_DRIFT_US: f64 = 3e6;
 
-/// Sets bytes: a few of them in truth, which takes as long as the device's nature says.
+/// Sets a few bytes; the simulated device determines how long this takes.
 struct Fill {
     stream: Stream,
     buffer: DeviceBuffer<u8>,
@@ -73,13 +73,13 @@ fn configuration(slow: u32) -> Configuration {
     Configuration::default().with("slow", slow)
 }
 
-/// Samples of two configurations taken in turns.
+/// Takes interleaved samples of two configurations.
 fn compare(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2], rounds: usize) -> [Timing; 2] {
     let configurations = slow.map(configuration);
     watch.interleave(case, configurations.each_ref(), Mode::Cold, rounds).unwrap()
 }
 
-/// The verdict on an old and a new configuration.
+/// Verdict on an old and a new configuration.
 fn verdict(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2]) -> Change {
     let [old, new] = compare(case, watch, slow, 100);
     Change::of(paired_ratio(&new.samples_us, &old.samples_us).unwrap().interval, THRESHOLD)
@@ -107,7 +107,7 @@ fn intervals_hold_the_truth_at_their_rate() {
         paired_ratio(&new.samples_us, &old.samples_us).unwrap().interval.contains(1.0)
     });
     let covered = covered.count();
-    // Intervals that are too narrow have it less often, those that are too wide always.
+    // Intervals that are too narrow contain it less often, and intervals that are too wide always contain it.
     assert!((279..300).contains(&covered), "the interval of the ratio has 1 in {covered} of 300 pairs");
 }
 
@@ -124,7 +124,7 @@ fn two_percent_slower_is_found() {
 
 #[test]
 fn two_runs_agree_within_their_uncertainty() {
-    // Waves that are shorter than a run; what is slower is for samples in turns, see below.
+    // Waves that are shorter than a run. Interleaved samples handle slower waves, see below.
     let (mut case, mut watch) = bench(3, 3000.0);
     let effort = Effort { least: 10, most: 1000, budget_us: 1e9, precision: 0.003, launches: None };
     let (mut agree, mut widest) = (0, 0.0f64);

@@ -1,5 +1,5 @@
-//! Properties that must hold for any bytes of a file or a command line: shared by the fuzz targets and the tests that
-//! replay their seeds.
+//! Properties that must hold for any bytes of a file or a command line. The fuzz targets and the tests that replay
+//! their seeds share them.
 
 use warpsmith_tuner::command::{request, table};
 use warpsmith_tuner::compare::{self, Options};
@@ -9,7 +9,7 @@ use warpsmith_tuner::size::parse_size;
 use warpsmith_tuner::space::Grid;
 use warpsmith_tuner::value::Configuration;
 
-/// A results file: what is read can be written, shown, drawn and compared with itself.
+/// A results file: a document that can be read can be written, shown, drawn and compared with itself.
 pub fn document(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(document) = Document::from_json(text) else { return };

@@ -1,4 +1,4 @@
-//! Tuning runs on a device with simulated time: what wins, and what is kept.
+//! Tuning runs on a device with simulated time: which configuration wins, and which is kept.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
 
-/// The subject of a winner of the fake.
+/// Store key of a winner of the fake kernel.
 fn subject(device: &Device, n: u64) -> TuningKey<'_> {
     let (package, kernel, types) = ("fakes", "fake", "f32");
     TuningKey { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
 }
 
-/// Each of the four configurations without trouble once, and no race.
+/// Times each of the four well-behaved configurations once, without a race.
 fn once() -> Tuning {
     Tuning { timings: Some(4), ..Tuning::default() }
 }
@@ -94,7 +94,7 @@ fn the_winner_is_what_launches_find() {
     assert_eq!(tuned.median_us, 200.0);
 }
 
-/// The configuration that launches on a device find: its `block` and `does`.
+/// Configuration that launches on a device find: its `block` and `does`.
 fn found(device: &Device) -> Option<String> {
     let tuned = LaunchStore::of(device).tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
@@ -113,7 +113,7 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
     let whole = tune(&Tuning::default());
     // Five configurations, and a race of the best and the default.
     assert_eq!((whole, found(&device).as_deref()), ((best(), 9), Some("256 well")));
-    // The default alone is in the budget; what is kept is timed all the same.
+    // The budget only covers the default; the kept configuration is timed nevertheless.
     assert_eq!(tune(&few), (best(), 2));
     assert_eq!(found(&device).as_deref(), Some("256 well"));
 
@@ -126,7 +126,7 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
         }
         LaunchStore::of(&device).store_tuned(&subject, kept).unwrap();
     };
-    // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
+    // Slower than the default, or wrong: timed and lost. From another toolchain: not comparable with this one's code.
     for (values, toolchain, made) in [
         ([("block", "64"), ("does", "well")], "", 2),
         ([("block", "256"), ("does", "errs")], "", 2),
@@ -138,11 +138,11 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
     }
 }
 
-/// As [`simulated`], where blocks of 256 are the fastest in the first case and those of 64 in the others.
+/// Like [`simulated`], but blocks of 256 are the fastest in the first case and blocks of 64 in the others.
 fn by_case() -> Device {
     let cases = AtomicU32::new(0);
     let model = move |work: &SimulatedWork<'_>| match work {
-        // A case's buffer.
+        // Buffer of a case.
         SimulatedWork::Set { bytes: 4096 } => f64::from(cases.fetch_add(1, Ordering::Relaxed).min(1)),
         SimulatedWork::Set { bytes: 400 } if cases.load(Ordering::Relaxed) > 1 => 150.0,
         SimulatedWork::Set { bytes } => *bytes as f64,
@@ -217,7 +217,7 @@ fn lost_devices_end_the_run() {
     assert!(!outcomes.cases[0].is_complete);
 }
 
-/// The notes of a run with the number of winners that it reports as kept, and the winner's block in the store.
+/// Notes of a run, the number of winners that it reports as kept, and the winner's block in the store.
 fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
@@ -284,8 +284,8 @@ fn wrong_after_all_timings_does_not_win() {
     assert_eq!((outcomes.cases[0].gain(), LaunchStore::of(&device).tuned_len()), (Some(1.5), 1));
 }
 
-/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take a microsecond for
-/// each byte, and `later_us` when it is not low any more.
+/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are timed. Blocks of 256 take a
+/// microsecond per byte, and `later_us` once the clock is no longer low.
 fn slowed_at_first(later_us: f64) -> Device {
     let seen_512 = Arc::new(AtomicBool::new(false));
     let mhz = Arc::new(AtomicU32::new(1980));
@@ -325,7 +325,7 @@ fn a_throttled_winner_is_timed_again() {
 
 #[test]
 fn winners_are_faster_than_the_default_in_records() {
-    // The default alone is slowed while it races, which its record leaves out.
+    // Only the default is throttled while it races, which its record leaves out.
     let is_race = AtomicBool::new(false);
     let mhz = Arc::new(AtomicU32::new(1980));
     let now = mhz.clone();
@@ -350,7 +350,7 @@ fn winners_are_faster_than_the_default_in_records() {
     assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
 }
 
-/// A probe: a copy of the bytes that a fake of 64 elements says that it moves.
+/// A probe: a copy of the bytes that a fake kernel of 64 elements declares.
 struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
 
 impl Case for Copies {
@@ -375,7 +375,7 @@ fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(vec![Probe { name: "read", work, configuration, case }])
 }
 
-/// As [`simulated`], where a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
+/// Like [`simulated`], but a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
 fn probed(first_us: f64) -> Device {
     let is_late = AtomicBool::new(false);
     let model = move |work: &SimulatedWork<'_>| match work {

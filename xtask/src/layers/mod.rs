@@ -1,9 +1,9 @@
-//! No module imports upwards: for each crate with a declared order, every path that leads from a module to one above it
-//! is an error, and so is a circle of more than [`LARGEST_CIRCLE`] files.
+//! Checks that no module imports upwards. For each crate with a declared order, every path from a module to one above
+//! it is an error. So is a cycle of more than [`LARGEST_CIRCLE`] files.
 //!
-//! A path counts wherever it stands, in a `use` or inline: `crate::a::B`, `super::B`, also in groups and in macros. Names
-//! that a module re-exports count as where they come from. Tests (`#[cfg(test)]`) may use what they like, and a module may
-//! re-export what is below it in its own tree.
+//! A path counts anywhere, in a `use` or inline: `crate::a::B`, `super::B`, also in groups and in macros. A re-exported
+//! name counts as its original path. Tests (`#[cfg(test)]`) are exempt, and a module may re-export what is below it in
+//! its own tree.
 
 mod order;
 
@@ -16,9 +16,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use self::order::{LAYERS, WITHOUT_ORDER};
 use crate::error::{Error, Result};
 
-/// The most files that may import each other in a circle.
+/// Maximum number of files that may import each other in a cycle.
 const LARGEST_CIRCLE: usize = 10;
-/// How often a name is followed from one module that re-exports it to the next.
+/// Maximum number of re-exports followed for a name.
 const MOST_EXPORTS: usize = 8;
 
 /// Checks every crate that has an order.
@@ -36,7 +36,7 @@ pub fn check(root: &Path) -> Result<()> {
     }
 }
 
-/// The Rust files below a folder, with their paths in it.
+/// Returns the Rust files below a folder, with their relative paths.
 fn sources(folder: &Path) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -56,7 +56,7 @@ fn sources(folder: &Path) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Violations in the files of a crate, given by their paths in `src/` and their texts: `FILE:LINE: what`.
+/// Returns violations in the files of a crate, given by their paths in `src/` and their texts: `FILE:LINE: what`.
 fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String> {
     let mut crate_ = Crate::default();
     for (name, text) in files {
@@ -79,30 +79,30 @@ fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String
     problems
 }
 
-/// A path that stands in a file.
+/// A path used in a file.
 struct Import {
     file: String,
     line: usize,
-    /// The module it stands in.
+    /// Module that contains it.
     from: Vec<String>,
-    /// The path that it names, from the crate's root.
+    /// Path that it names, from the crate root.
     to: Vec<String>,
-    /// Whether it only hands a name on: `pub use`.
+    /// True if it only re-exports a name: `pub use`.
     is_export: bool,
 }
 
 #[derive(Default)]
 struct Crate {
-    /// The file of each module that has one.
+    /// File of each module that has one.
     modules: BTreeMap<Vec<String>, String>,
     /// Modules that are compiled for tests only.
     tests: Vec<Vec<String>>,
     imports: Vec<Import>,
-    /// Names that a module has from elsewhere.
+    /// Names that a module imports from elsewhere.
     names: BTreeMap<Vec<String>, Vec<String>>,
 }
 
-/// A file's place while its tokens are walked.
+/// Position in a file while its tokens are walked.
 struct Place<'a> {
     file: &'a str,
     module: Vec<String>,
@@ -126,7 +126,7 @@ impl Crate {
                 }
                 TokenTree::Ident(word) if word == "pub" => {
                     is_public = true;
-                    // `pub(in crate::a)` names no import.
+                    // `pub(in crate::a)` is not an import.
                     let is_limited = matches!(tokens.get(at + 1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
                     at += 1 + usize::from(is_limited);
                     continue;
@@ -157,7 +157,7 @@ impl Crate {
         }
     }
 
-    /// Skips an item that is for tests only; the place after it.
+    /// Skips an item that is for tests only; returns the position after it.
     fn skip_item(&mut self, place: &Place<'_>, tokens: &[TokenTree], from: usize) -> usize {
         let mut at = from;
         let mut is_item = false;
@@ -181,7 +181,7 @@ impl Crate {
         at
     }
 
-    /// Notes the path, or the paths of a `use`, that begin at a place; the place of their last token.
+    /// Records the path, or the paths of a `use`, that start at a position; returns the position of their last token.
     fn path(
         &mut self,
         place: &Place<'_>,
@@ -204,13 +204,13 @@ impl Crate {
                     at += 3;
                 }
             }
-            // Of another crate.
+            // A path of another crate.
             _ => return from,
         }
         self.rest(place, tokens, at + 1, prefix, is_use, is_public)
     }
 
-    /// Records what follows the beginning of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
+    /// Records what follows the start of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
     fn rest(
         &mut self,
         place: &Place<'_>,
@@ -258,7 +258,7 @@ impl Crate {
         self.modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
     }
 
-    /// Where a path leads when re-exports are followed. A module is never taken for what has its name.
+    /// Resolves a path through re-exports. A module is never confused with another item of its name.
     fn resolved(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
         for _ in 0..MOST_EXPORTS {
@@ -273,7 +273,7 @@ impl Crate {
         path
     }
 
-    /// The paths that lead upwards, and modules without a place.
+    /// Returns the paths that lead upwards, and modules missing from the order.
     fn upward(&self, order: &[&str]) -> Vec<String> {
         let level = |module: &str| order.iter().position(|known| *known == module);
         let tops: BTreeSet<&String> = self.modules.keys().filter_map(|module| module.first()).collect();
@@ -296,7 +296,7 @@ impl Crate {
         problems
     }
 
-    /// The files that the largest circle of imports goes through.
+    /// Returns the files of the largest import cycle.
     fn largest_circle(&self) -> Vec<String> {
         let file_of = |path: &[String]| (0..=path.len()).rev().find_map(|len| self.modules.get(&path[..len]));
         let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -327,11 +327,11 @@ impl Crate {
     }
 }
 
-/// Words that begin an item, which ends with a brace or a semicolon: its commas do not end it.
+/// Keywords that start an item, which ends with a brace or a semicolon: its commas do not end it.
 const ITEMS: [&str; 11] =
     ["mod", "use", "fn", "impl", "struct", "enum", "const", "static", "type", "trait", "macro_rules"];
 
-/// The module that a file of `src/` holds.
+/// Returns the module that a file of `src/` holds.
 fn module_of(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs").replace('\\', "/");
     let mut parts: Vec<String> = path.split('/').map(str::to_owned).collect();
@@ -353,14 +353,14 @@ fn is_comma(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
 }
 
-/// Whether `::` and something more stand at a place.
+/// Returns true if `::` and another token follow at a position.
 fn is_path(tokens: &[TokenTree], at: usize) -> bool {
     let is_colon =
         |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
     is_colon(at) && is_colon(at + 1) && tokens.len() > at + 2
 }
 
-/// The name after `as`.
+/// Returns the name after `as`.
 fn renamed(tokens: &[TokenTree], at: usize) -> Option<String> {
     match (tokens.get(at)?, tokens.get(at + 1)?) {
         (TokenTree::Ident(word), TokenTree::Ident(name)) if word == "as" => Some(name.to_string()),
@@ -368,7 +368,7 @@ fn renamed(tokens: &[TokenTree], at: usize) -> Option<String> {
     }
 }
 
-/// Whether the brackets of an attribute say `cfg(test)` or `cfg(all(test, …))`.
+/// Returns true if the brackets of an attribute contain `cfg(test)` or `cfg(all(test, …))`.
 fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     let Some(TokenTree::Group(group)) = attribute else { return false };
     let text: String = group.stream().to_string().split_whitespace().collect();

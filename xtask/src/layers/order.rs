@@ -1,6 +1,6 @@
-//! The order of each crate's modules.
+//! Order of each crate's modules.
 
-/// A crate's folder and its top-level modules, the lowest first. Crates that are not here are not checked.
+/// Folders of crates, with their top-level modules, lowest first. Crates that are not listed are not checked.
 pub(super) const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/driver",
@@ -132,7 +132,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates whose modules have no order; only their circles are checked.
+/// Crates whose modules have no order; only their import cycles are checked.
 pub(super) const WITHOUT_ORDER: &[&str] = &[
     "builder",
     "compat/cuda_std",

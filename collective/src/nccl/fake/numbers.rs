@@ -1,10 +1,10 @@
-//! Elements of NCCL's types. The tests look at the results of `f32` only.
+//! Elements of NCCL's data types. The tests check results of `f32` only.
 
 use std::ffi::c_int;
 
 const F32: c_int = 7;
 
-/// The bytes of an element of NCCL's type.
+/// Returns the size in bytes of an NCCL data type.
 pub(super) fn element_bytes(data_type: c_int) -> usize {
     match data_type {
         0 | 1 | 10 | 11 => 1,
@@ -14,13 +14,13 @@ pub(super) fn element_bytes(data_type: c_int) -> usize {
     }
 }
 
-/// The elements, which are `f32`.
+/// Decodes `f32` elements.
 pub(super) fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f32> {
     assert_eq!(data_type, F32, "only f32 is calculated with");
     bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// What all ranks' elements become. Of another type than `f32` they are those of the first rank.
+/// Reduces the elements of all ranks. For types other than `f32`, returns the first rank's elements.
 pub(super) fn reduced(
     data_type: c_int,
     operator: c_int,

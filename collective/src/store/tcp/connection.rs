@@ -1,7 +1,6 @@
-//! One connection of a client: requests out, replies in.
+//! A client connection: requests out, replies in.
 //!
-//! Guarantees: no call takes longer than its deadline; a reply is not believed before its length is compared with its
-//! limit.
+//! Guarantees: no call exceeds its deadline. The length of a reply is checked against its limit before it is used.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,12 +10,12 @@ use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, TURNED_AWAY, length};
 use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 
-/// Bytes to and from a server, with deadlines.
+/// Byte stream to and from a server, with deadlines.
 pub trait Wire {
-    /// Sends all of them.
+    /// Sends all bytes.
     fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()>;
 
-    /// Fills all of them.
+    /// Fills the whole buffer.
     fn receive(&mut self, bytes: &mut [u8], deadline: Instant) -> io::Result<()>;
 }
 
@@ -49,33 +48,33 @@ impl Wire for TcpStream {
     }
 }
 
-/// What is left until a deadline; an error when nothing is.
+/// Returns the time left until a deadline; fails if none is left.
 pub fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     match left.is_zero() {
         true => Err(io::ErrorKind::TimedOut.into()),
-        // The system rounds a shorter time to none, which stands for no limit.
+        // The system rounds shorter times to zero, which means no limit.
         false => Ok(left.max(Duration::from_millis(1))),
     }
 }
 
-/// Whether the deadline decides about going on.
+/// Returns true if the operation can be retried until the deadline.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Why a request has no reply.
+/// Reason why a request has no reply.
 #[derive(Debug)]
 pub enum Failure {
     /// The connection ended, or the deadline passed.
     Wire(io::Error),
-    /// The keys are not set by the deadline. The connection can be used further.
+    /// The keys were not set by the deadline. The connection stays usable.
     NotSet,
-    /// The other end sends what no store does.
+    /// The other end sent data that no store sends.
     Strange(&'static str),
     /// The other end does not know the token.
     WrongToken,
-    /// The server had no room for the connection, or no time. Another attempt may succeed.
+    /// The server had no room or no time for the connection. Another attempt may succeed.
     TurnedAway,
 }
 
@@ -85,18 +84,18 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A connection, after its greeting.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub struct Connection<W> {
     wire: W,
-    /// Whether the reply to the cancellation of a wait is still to come.
+    /// True if the reply to a canceled wait is still outstanding.
     is_canceling: bool,
 }
 
 type Reply<T> = Result<T, Failure>;
 
 impl<W: Wire> Connection<W> {
-    /// Greets the server, and proves the token if there is one.
+    /// Performs the handshake with the server, and proves the token if there is one.
     pub fn greet(wire: W, token: Option<&Token>, deadline: Instant) -> Reply<Self> {
         let mut connection = Self { wire, is_canceling: false };
         let mut out = Vec::new();
@@ -127,7 +126,7 @@ impl<W: Wire> Connection<W> {
         }
         out.clear();
         Request::Proof(&token.proof(End::Client, &ours, &theirs)).write(&mut out);
-        // The server knows the token, so it accepts this unless it has no room or no time.
+        // The server knows the token, so it accepts this proof unless it has no room or no time.
         self.wire.send(&out, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
         let mut answer = [0];
         self.wire.receive(&mut answer, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
@@ -138,7 +137,7 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Sends requests that have no reply, and a ping, and waits until the server has done all of them.
+    /// Sends requests that have no reply, followed by a ping, and waits until the server has processed all of them.
     fn ping(&mut self, mut out: Vec<u8>, deadline: Instant) -> Reply<()> {
         let number = std::process::id();
         Request::Ping(number).write(&mut out);
@@ -169,7 +168,7 @@ impl<W: Wire> Connection<W> {
         Ok(value)
     }
 
-    /// Reads what a canceled wait left behind.
+    /// Reads the outstanding replies of a canceled wait.
     fn settle(&mut self, deadline: Instant) -> Reply<()> {
         while self.is_canceling {
             match self.array(deadline)? {
@@ -181,7 +180,7 @@ impl<W: Wire> Connection<W> {
         Ok(())
     }
 
-    /// Sets a key, and returns when the server has done so.
+    /// Sets a key. Returns after the server has done so.
     pub fn set(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         let mut out = Vec::new();
@@ -197,7 +196,7 @@ impl<W: Wire> Connection<W> {
             Ok([ALL_SET]) => Ok(()),
             Ok(_) => Err(Failure::Strange("an answer to a wait that is none")),
             Err(Failure::Wire(error)) if error.kind() == io::ErrorKind::TimedOut => {
-                // One byte fits into any socket. The reply is read before the next request.
+                // One byte fits into any socket buffer. The reply is read before the next request.
                 self.send(&Request::CancelWait, Instant::now() + Duration::from_millis(100))?;
                 self.is_canceling = true;
                 Err(Failure::NotSet)
@@ -206,14 +205,14 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// The value of a key that is set.
+    /// Returns the value of a key that is set.
     pub fn get(&mut self, key: &[u8], deadline: Instant) -> Reply<Vec<u8>> {
         self.settle(deadline)?;
         self.send(&Request::Get { key }, deadline)?;
         self.value(deadline)
     }
 
-    /// Whether all of the keys are set.
+    /// Returns whether all of the keys are set.
     pub fn check(&mut self, keys: &[&[u8]], deadline: Instant) -> Reply<bool> {
         self.settle(deadline)?;
         self.send(&Request::Check { keys: keys.to_vec() }, deadline)?;
@@ -224,14 +223,14 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Adds to a number.
+    /// Adds to a number, and returns the sum.
     pub fn add(&mut self, key: &[u8], amount: i64, deadline: Instant) -> Reply<i64> {
         self.settle(deadline)?;
         self.send(&Request::Add { key, amount }, deadline)?;
         Ok(i64::from_le_bytes(self.array(deadline)?))
     }
 
-    /// Compares and sets; the server's answer.
+    /// Compares and sets a key, and returns the server's answer.
     pub fn compare_set(
         &mut self,
         key: &[u8],
@@ -244,14 +243,14 @@ impl<W: Wire> Connection<W> {
         self.value(deadline)
     }
 
-    /// Removes a key; whether it was set.
+    /// Removes a key. Returns whether it was set.
     pub fn delete(&mut self, key: &[u8], deadline: Instant) -> Reply<bool> {
         self.settle(deadline)?;
         self.send(&Request::Delete { key }, deadline)?;
         Ok(u64::from_le_bytes(self.array(deadline)?) > 0)
     }
 
-    /// Has the server append to a key when this connection ends; no more, with an empty key.
+    /// Makes the server append to a key when this connection ends. An empty key cancels this.
     pub fn will(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         self.send(&Request::Will { key, value }, deadline)?;
@@ -262,12 +261,12 @@ impl<W: Wire> Connection<W> {
     }
 }
 
-/// Why the other end has ended the connection, if that is the error.
+/// Returns `why` if the other end closed the connection, otherwise the error itself.
 fn ended(error: io::Error, why: Failure) -> Failure {
     if is_end(&error) { why } else { Failure::Wire(error) }
 }
 
-/// Whether the other end ended the connection.
+/// Returns whether the other end closed the connection.
 pub fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),

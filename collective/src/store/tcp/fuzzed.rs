@@ -1,4 +1,4 @@
-//! Properties that must hold for any bytes on the wire: for the fuzz targets, and the tests that replay their corpora.
+//! Properties that hold for any bytes on the wire: for the fuzz targets, and for the tests that replay their corpora.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::connection::{Connection, Wire};
 use super::hub::Hub;
 use super::protocol::{MAGIC, Parsed, Request, parse};
 
-/// Bytes of two clients, at a server: the first byte says in which pieces they come.
+/// Feeds the bytes of two clients to a server. The first byte selects how they are split into pieces.
 pub fn server(bytes: &[u8]) {
     let Some((&seed, bytes)) = bytes.split_first() else { return };
     if let Ok(Parsed::Request(request, length)) = parse(bytes) {
@@ -25,7 +25,7 @@ pub fn server(bytes: &[u8]) {
             assert!(hub.receive(client, &greeting).is_ok() && hub.is_open(client));
         }
     }
-    // The same bytes, whole and in pieces, have the same effect, up to the first that are refused.
+    // The same bytes, whole or in pieces, have the same effect, up to the first refused request.
     let at_once = whole.receive(1, bytes);
     let mut unfinished = Vec::new();
     let mut used = 0;
@@ -51,7 +51,7 @@ pub fn server(bytes: &[u8]) {
         Err(_) => assert!(refused),
     }
     assert_eq!(whole.replies(1).unwrap(), pieces.replies(1).unwrap());
-    // The other client, and one that sends no greeting, do not affect the others.
+    // The other client, and one that sends no handshake, do not affect the others.
     let _ = whole.receive(2, bytes);
     whole.enter(3);
     let _ = whole.receive(3, bytes);
@@ -60,7 +60,7 @@ pub fn server(bytes: &[u8]) {
     assert!(whole.replies(1).is_none());
 }
 
-/// Bytes of a server, at a client that does every operation.
+/// Feeds the bytes of a server to a client that runs every operation.
 pub fn client(bytes: &[u8]) {
     let wire = Recorded { bytes: bytes.to_vec(), at: 0 };
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -81,7 +81,7 @@ pub fn client(bytes: &[u8]) {
     }
 }
 
-/// A server that says what was recorded, but answers pings. It closes the connection at the end.
+/// A server that replays recorded bytes, but answers pings. It closes the connection at the end.
 struct Recorded {
     bytes: Vec<u8>,
     at: usize,

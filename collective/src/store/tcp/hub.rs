@@ -1,7 +1,7 @@
-//! What a server does, without its sockets: the values, who waits for what, and what each client gets.
+//! State of a server, without its sockets: the values, the waiting clients, and the replies.
 //!
-//! Guarantees: what a client does wrong concerns that client alone, and [`Hub::receive`] refuses it; before a client
-//! has proven the token it can send nothing but that; what clients can make the server hold is limited.
+//! Guarantees: an invalid request affects only its client, and [`Hub::receive`] refuses it. Until a client has proven
+//! the token, only the handshake is accepted. The memory that clients can make the server hold is limited.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,45 +13,45 @@ use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 use crate::store::values::Values;
 
-/// The number of a client's connection.
+/// Number of a client's connection.
 pub type Client = usize;
 
-/// The longest request of a client that may not use the store yet.
+/// Maximum size of a request, in bytes, from a client that may not use the store yet.
 const LONGEST_GREETING: usize = 64;
-/// What the store holds at the most, in bytes: values, and the keys that clients wait for or leave as wills.
+/// Maximum memory of the store, in bytes: values, and the keys that clients wait for or leave as wills.
 const MOST_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
-/// What the hub keeps for each awaited key, beyond twice its bytes.
+/// Overhead per awaited key, in bytes, in addition to twice its length.
 const AWAITED_KEY: usize = 64;
-/// The most keys, and the most values in queues.
+/// Maximum number of keys, and of values in queues.
 const MOST_VALUES: usize = 1 << 20;
-/// How many bytes of replies wait for a client at the most, and for all.
+/// Maximum bytes of unsent replies, per client and in total.
 const MOST_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 const MOST_REPLIES_OF_ALL: usize = 16 * MOST_REPLIES;
 
-/// The memory that a client's replies keep when all were sent.
+/// Buffer capacity that a client's replies keep after all were sent, in bytes.
 const KEPT: usize = 64 << 10;
 
-/// How far a client's bytes were used.
+/// Number of consumed and required bytes of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// The bytes that are done with.
+    /// Number of bytes that were consumed.
     pub used: usize,
-    /// How many of the rest there must be before it is worth calling again.
+    /// Number of remaining bytes that must be available before the next call is useful.
     pub needed: usize,
 }
 
-/// The state of a server.
+/// State of a server.
 #[derive(Debug, Default)]
 pub struct Hub {
     token: Option<Token>,
     values: Values,
     queues: Queues,
-    /// The clients that wait for each key. One that waits for a key twice is there twice.
+    /// Waiting clients per key. A client that waits for a key twice is listed twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
-    /// The bytes of awaited keys and wills.
+    /// Bytes of awaited keys and wills.
     promised: usize,
-    /// The bytes of all replies.
+    /// Bytes of all replies.
     replies: usize,
     /// Clients that may have new replies.
     answered: Vec<Client>,
@@ -60,78 +60,78 @@ pub struct Hub {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// The keys of its wait, and how many of them are not set yet.
+    /// Keys of its wait, and the number of those that are not set yet.
     awaited: Vec<Vec<u8>>,
     missing: usize,
-    /// What is appended to which key when it leaves.
+    /// Key and value to append when the client leaves.
     will: Option<(Vec<u8>, Vec<u8>)>,
     replies: Vec<u8>,
 }
 
-/// What a client may do.
+/// Operations that a client may use.
 #[derive(Debug)]
 enum Stage {
-    /// Validate.
+    /// Validation only.
     New,
-    /// Send a nonce.
+    /// Sending a nonce.
     Valid,
-    /// Prove that it knows the token, for these nonces: its own and the server's.
+    /// Proving the token, for these nonces: the client's and the server's.
     Challenged([u8; PROOF], [u8; PROOF]),
-    /// Use the store.
+    /// Using the store.
     Open,
 }
 
 impl Hub {
-    /// A store without values, whose clients must prove the token if there is one.
+    /// Creates an empty store. Its clients must prove the token if there is one.
     pub fn new(token: Option<Token>) -> Self {
         Self { token, ..Self::default() }
     }
 
-    /// A client came.
+    /// Adds a client.
     pub fn enter(&mut self, client: Client) {
         let state =
             State { stage: Stage::New, awaited: Vec::new(), missing: 0, will: None, replies: Vec::new() };
         self.clients.insert(client, state);
     }
 
-    /// A client left: its wait ends, its will is done.
+    /// Removes a client: its wait ends and its will is executed.
     pub fn leave(&mut self, client: Client) {
         self.cancel(client);
         let Some(state) = self.clients.remove(&client) else { return };
         self.replies -= state.replies.len();
         if let Some((key, value)) = state.will {
             self.promised -= key.len() + value.len();
-            // There is room: the will had it. A value that becomes too long has no one to hear of it.
+            // There is room, reserved by the will. If the value becomes too long, no client is left to be told.
             let _ = self.append(&key, &value);
         }
     }
 
-    /// Whether a client may use the store.
+    /// Returns whether a client may use the store.
     pub fn is_open(&self, client: Client) -> bool {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Open))
     }
 
-    /// Whether a client has asked for the server's proof, and not given its own yet.
+    /// Returns whether a client has requested the server's proof, but not sent its own yet.
     pub fn is_challenged(&self, client: Client) -> bool {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Challenged(..)))
     }
 
-    /// The most bytes of a client that are kept until its request is whole.
+    /// Returns the maximum number of bytes kept for a client until its request is complete.
     pub fn longest_request(&self, client: Client) -> usize {
         if self.is_open(client) { LONGEST_REQUEST } else { LONGEST_GREETING }
     }
 
-    /// The clients that may have replies that were not taken yet.
+    /// Takes the list of clients that may have unsent replies.
     pub fn take_answered(&mut self) -> Vec<Client> {
         std::mem::take(&mut self.answered)
     }
 
-    /// The replies that a client has not got yet.
+    /// Returns the unsent replies of a client.
     pub fn replies(&self, client: Client) -> Option<&[u8]> {
         self.clients.get(&client).map(|state| &*state.replies)
     }
 
-    /// The client has received this number of bytes of its replies.
+    /// Removes this number of bytes, which were sent, from a client's replies.
     pub fn sent(&mut self, client: Client, bytes: usize) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.replies.drain(..bytes);
@@ -141,10 +141,10 @@ impl Hub {
         }
     }
 
-    /// Does the requests at the beginning of a client's bytes.
+    /// Executes the requests at the start of a client's bytes.
     ///
     /// # Errors
-    /// Bytes that the client should not have sent: its connection is to be closed.
+    /// Invalid bytes: the caller must close the client's connection.
     pub fn receive(&mut self, client: Client, bytes: &[u8]) -> Result<Progress, Malformed> {
         let mut used = 0;
         loop {
@@ -185,7 +185,7 @@ impl Hub {
                 if was_set {
                     self.wake_all(key);
                 }
-                // PyTorch's servers answer with what was expected when the key is not set.
+                // PyTorch's servers answer with the expected value if the key is not set.
                 self.reply_value(client, value.as_deref().unwrap_or(expected))?;
             }
             Request::Get { key } => self.reply_get(client, &[key])?,
@@ -233,7 +233,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Does the requests with which a connection begins.
+    /// Executes the handshake requests of a connection.
     fn greet(&mut self, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
         let wrong = Malformed("a client that has not proven the token");
         let state = self.clients.get_mut(&client).ok_or(wrong)?;
@@ -276,7 +276,7 @@ impl Hub {
         }
     }
 
-    /// Replaces the will of a client: by none if the key is empty.
+    /// Replaces the will of a client. An empty key removes it.
     fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
         if let Some((key, value)) = state.will.take() {
@@ -343,14 +343,14 @@ impl Hub {
         }
     }
 
-    /// A key is set.
+    /// Wakes all clients that wait for a key, after it was set.
     fn wake_all(&mut self, key: &[u8]) {
         for client in self.waiting.remove(key).unwrap_or_default() {
             self.wake(client);
         }
     }
 
-    /// A queue has one value more, which one client can have.
+    /// Wakes one client that waits for a queue, after a value was pushed.
     fn wake_one(&mut self, key: &[u8]) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let client = waiting.remove(0);
@@ -400,7 +400,8 @@ impl Hub {
     }
 }
 
-/// What the hub keeps for keys that a client waits for: with the client, and with those that wait for the key.
+/// Returns the bytes that the hub keeps for the awaited keys of a client: with the client, and with the waiters of each
+/// key.
 fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
     keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
 }
@@ -440,7 +441,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// A hub with clients that may use the store.
+    /// Creates a hub with clients that may use the store.
     fn hub(clients: usize) -> Hub {
         let mut hub = Hub::new(None);
         for client in 0..clients {
@@ -458,7 +459,7 @@ mod tests {
         Ok(())
     }
 
-    /// The number of clients whose requests the hub takes, one of each, and how it refuses the next.
+    /// Returns the number of clients whose requests the hub accepts, one each, and the reason for refusing the next.
     fn taken(hub: &mut Hub, clients: usize, request: &Request<'_>) -> (usize, &'static str) {
         let refused = (0..clients).find_map(|client| Some((client, send(hub, client, request).err()?)));
         let (client, why) = refused.expect("a limit");
@@ -473,7 +474,7 @@ mod tests {
         send(&mut hub, 0, &Request::Set { key: b"key", value: &value }).expect("set");
         let (clients, why) = taken(&mut hub, 40, &Request::Get { key: b"key" });
         assert_eq!((clients, why), (31, "more replies than all clients read"));
-        // One client reads its replies: there is room for another's.
+        // One client reads its replies, which makes room for another's.
         let replies = hub.replies(3).expect("a client").len();
         hub.sent(3, replies);
         send(&mut hub, 35, &Request::Get { key: b"key" }).expect("room");
@@ -488,7 +489,7 @@ mod tests {
         let keys: Vec<&[u8]> = vec![&key; 10];
         let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
         assert_eq!((clients, why), (MOST_BYTES / (10 * 8064), "the store is full"));
-        // A client that waits no longer makes room, as does a key that is set.
+        // A client that stops waiting makes room, as does a key that is set.
         send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
         send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
         hub.leave(1);
@@ -506,7 +507,7 @@ mod tests {
         send(&mut hub, 0, &Request::Will { key: b"", value: b"" }).expect("revoked");
         send(&mut hub, 0, &will).expect("room");
         send(&mut hub, 0, &will).expect("one will replaces the other");
-        // What is left as a will has its room when it is done.
+        // A will has room reserved when it is executed.
         hub.leave(0);
         assert_eq!(hub.values.get(b"key").map(<[u8]>::len), Some(50_000));
         (1..40).for_each(|client| drop(send(&mut hub, client, &Request::Will { key: b"", value: b"" })));

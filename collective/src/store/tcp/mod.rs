@@ -1,5 +1,5 @@
-//! The store that several processes reach by TCP: a client and a server of PyTorch's `TCPStore` protocol. Either works
-//! with PyTorch's, of 2.4 or later.
+//! The store that several processes access over TCP: a client and a server of PyTorch's `TCPStore` protocol. Both
+//! interoperate with PyTorch 2.4 or later.
 
 mod connection;
 #[cfg(feature = "fuzzing")]
@@ -22,15 +22,15 @@ use super::{Store, Token, check};
 use crate::error::{Error, Result};
 use crate::keepalive;
 
-/// The pauses between attempts to connect.
+/// Pauses between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
 /// A client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it at the same time: each operation has a connection of its own, which is kept for the next one.
+/// Threads can use it concurrently: each operation has its own connection, which is kept for reuse.
 ///
-/// Between a server and clients with the same [`Token`], both prove that they know it. What follows is neither
-/// encrypted nor signed: the network must be trusted.
+/// A server and clients with the same [`Token`] prove to each other that they know it. The data that follows is neither
+/// encrypted nor authenticated: the network must be trusted.
 #[derive(Debug)]
 pub struct TcpStore {
     /// `HOST:PORT`
@@ -41,12 +41,12 @@ pub struct TcpStore {
 }
 
 impl TcpStore {
-    /// Connects to a server at `HOST:PORT`, an IPv6 address in brackets. Tries until the deadline, so that clients may
-    /// come before the server.
+    /// Connects to a server at `HOST:PORT`, with an IPv6 address in brackets. Retries until the deadline, so clients
+    /// may start before the server.
     ///
     /// # Errors
-    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] when it has no room, or wants a token; [`Error::NotAStore`]
-    /// when something else answers; [`Error::WrongToken`].
+    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] if the server has no room or requires a token;
+    /// [`Error::NotAStore`] if something else answers; [`Error::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
         let unreachable = |source: io::Error| Error::StoreUnreachable {
@@ -85,12 +85,12 @@ impl TcpStore {
         }
     }
 
-    /// Where the server is: `HOST:PORT`.
+    /// Returns the address of the server: `HOST:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// A new connection. Tries until the deadline while the server has no room for it.
+    /// Opens a connection. Retries until the deadline while the server has no room for it.
     fn open(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut pause = PAUSES[0];
         loop {
@@ -106,7 +106,7 @@ impl TcpStore {
     fn attempt(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, target) in self.targets.iter().enumerate() {
-            // The others have a turn as well.
+            // Leave time for the other targets.
             let others = u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
                 Ok(stream) => {
@@ -120,7 +120,7 @@ impl TcpStore {
         Err(last.into())
     }
 
-    /// Runs an operation on a connection that no other uses.
+    /// Runs an operation on a connection that no other operation uses.
     fn run<T>(
         &self,
         keys: &[&str],
@@ -154,7 +154,7 @@ impl TcpStore {
         }
     }
 
-    /// Has the server append to a key when this process ends, however that is, or drops what is returned.
+    /// Makes the server append to a key when this process ends for any reason, or when the returned value is dropped.
     pub(crate) fn leave_will(&self, key: &str, value: &[u8], deadline: Instant) -> Result<Will> {
         let outcome = self.open(deadline).and_then(|mut connection| {
             connection.will(&wire_key(key), value, deadline)?;
@@ -164,14 +164,14 @@ impl TcpStore {
     }
 }
 
-/// What the server does when this is dropped, or the process ends.
+/// An append that the server executes when this value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Will {
     connection: Connection<TcpStream>,
 }
 
 impl Will {
-    /// Replaces it: the server appends to this key instead, or does nothing with an empty one.
+    /// Replaces the will: the server appends to this key instead, or does nothing if the key is empty.
     pub fn replace(&mut self, key: &str, value: &[u8], deadline: Instant) -> io::Result<()> {
         let key = if key.is_empty() { Vec::new() } else { wire_key(key) };
         match self.connection.will(&key, value, deadline) {
@@ -223,7 +223,7 @@ impl Store for TcpStore {
         check(key, &[])?;
         let sum =
             self.run(&[key], "add", deadline, |connection, keys| connection.add(&keys[0], amount, deadline));
-        // Servers close the connection of a client that adds to what is no number.
+        // Servers close the connection of a client that adds to a non-numeric value.
         if matches!(sum, Err(Error::StoreClosed { .. })) && self.contains(&[key], deadline)? {
             let value = self.get(key, deadline)?;
             if number(&value).is_none() {
@@ -238,7 +238,7 @@ impl Store for TcpStore {
         let value = self.run(&[key], "compare and set", deadline, |connection, keys| {
             connection.compare_set(&keys[0], expected, desired, deadline)
         })?;
-        // Servers answer with what was expected when the key is not set.
+        // Servers answer with the expected value if the key is not set.
         let may_be_unset = !expected.is_empty() && value == expected;
         match may_be_unset && (expected != desired || !self.contains(&[key], deadline)?) {
             true => Ok(Vec::new()),
@@ -252,12 +252,12 @@ impl Store for TcpStore {
     }
 }
 
-/// A key as PyTorch's clients write it.
+/// Returns a key as PyTorch's clients encode it.
 fn wire_key(key: &str) -> Vec<u8> {
     [&[KEY_PREFIX], key.as_bytes()].concat()
 }
 
-/// The socket addresses of `HOST:PORT`, by the deadline: the resolver of the system knows none.
+/// Resolves `HOST:PORT` by the deadline, which the system's resolver does not support.
 pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let invalid = |why: &str| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is no HOST:PORT: {why}"))

@@ -1,41 +1,42 @@
-//! The wire protocol of PyTorch's `TCPStore`, and two requests of our own.
+//! The wire protocol of PyTorch's `TCPStore`, extended by a handshake and wills.
 //!
-//! A request is an operation code and its arguments; numbers are little-endian, text is its length in 64 bits and its
-//! bytes. Guarantees: no length is used before it is compared with its limit; an unfinished request allocates nothing.
+//! A request is an operation code and its arguments. Numbers are little-endian; text is its 64-bit length and its
+//! bytes. Guarantees: every length is checked against its limit before it is used, and an incomplete request allocates
+//! nothing.
 //!
 //! | code | request | reply |
 //! | --- | --- | --- |
 //! | 0 | validate: the number [`MAGIC`], first on each connection | none |
 //! | 1, 9, 11, 14 | set, append, set several, push on a queue | none |
-//! | 2 | compare and set: key, expected, desired | the value after that |
+//! | 2 | compare and set: key, expected, desired | the value afterwards |
 //! | 3, 10 | get, get several: keys that are set | the values |
 //! | 4 | add: key, number | the sum |
-//! | 5 | check: keys | 0 when all are set, else 1 |
-//! | 6, 12 | wait: keys; cancel the wait | 0 when all are set; 1 |
+//! | 5 | check: keys | 0 if all are set, otherwise 1 |
+//! | 6, 12 | wait: keys; cancel the wait | 0 once all are set; 1 |
 //! | 7 | the number of keys | that number |
 //! | 8 | delete: key | how many keys it removed |
 //! | 13 | ping: a number | that number |
-//! | 15, 16 | pop from a queue; its length | its length, then the value if there is one |
-//! | 160, 161 | ours, in turn: a nonce; a proof of the token | a nonce and a proof; 0 |
-//! | 162 | ours: key and value to append when this connection ends; none when the key is empty | 0 |
+//! | 15, 16 | pop from a queue; queue length | its length, then the value if there is one |
+//! | 160, 161 | extension, in this order: a nonce; a proof of the token | a nonce and a proof; 0 |
+//! | 162 | extension: key and value to append when this connection ends; none if the key is empty | 0 |
 
 use crate::store::token::PROOF;
 use crate::store::{LONGEST_KEY, LONGEST_VALUE};
 
-/// With which a connection begins.
+/// Magic number at the start of a connection.
 pub const MAGIC: u32 = 0x3C85_F7CE;
-/// What PyTorch's clients put before every key of a user.
+/// Prefix that PyTorch's clients add to every user key.
 pub const KEY_PREFIX: u8 = b'/';
-/// The most keys of one request.
+/// Maximum number of keys per request.
 pub const MOST_KEYS: usize = 16 << 10;
-/// The longest request, in bytes.
+/// Maximum size of a request, in bytes.
 pub const LONGEST_REQUEST: usize = 4 << 20;
-/// The answer to a wait: the keys are set.
+/// Reply to a wait: the keys are set.
 pub const ALL_SET: u8 = 0;
-/// The answer to the cancellation of a wait.
+/// Reply to the cancellation of a wait.
 pub const CANCELED: u8 = 1;
-/// The last byte on a connection that a server ends for lack of room or time, before the client could prove the token:
-/// the client may try again.
+/// Last byte on a connection that a server closes for lack of room or time before the client could prove the token. The
+/// client may retry.
 pub const TURNED_AWAY: u8 = 0xff;
 
 mod code {
@@ -86,20 +87,20 @@ pub enum Request<'a> {
     Will { key: &'a [u8], value: &'a [u8] },
 }
 
-/// What the bytes that came so far are.
+/// Result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// A request, and how many bytes it takes.
+    /// A request, and its length in bytes.
     Request(Request<'a>, usize),
-    /// The beginning of one, which cannot be longer than was read before it has this many bytes.
+    /// An incomplete request, and the number of bytes needed before parsing can continue.
     Unfinished(usize),
 }
 
-/// Bytes that no client sends: what is wrong with them.
+/// Invalid bytes, with the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// The request at the beginning of bytes.
+/// Parses the request at the start of the bytes.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.request() {
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> {
 
     fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.length(MOST_KEYS, "too many keys")?;
-        // Each has at least a length.
+        // Each item has at least a length field.
         let end = self.at + count * size_of::<u64>();
         if self.bytes.len() < end {
             return Err(Stop::Unfinished(end));
@@ -192,13 +193,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A length of the wire, if it is within a limit.
+/// Decodes a length, if it is within the limit.
 pub fn length(bytes: [u8; 8], limit: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes)).ok().filter(|length| *length <= limit)
 }
 
 impl Request<'_> {
-    /// Its bytes.
+    /// Encodes the request.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Validate(number) => write(out, code::VALIDATE, &[]).extend(number.to_le_bytes()),
@@ -246,7 +247,7 @@ fn write_several(out: &mut Vec<u8>, code: u8, keys: &[&[u8]]) {
     keys.iter().for_each(|key| write_text(out, key));
 }
 
-/// Text as it stands on the wire.
+/// Encodes text: length and bytes.
 pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend_from_slice(text);

@@ -1,8 +1,8 @@
 //! The server of a store: a thread that owns the sockets.
 //!
-//! Guarantees: it listens on the addresses that it is given, never on all of the machine; a connection that sends what
-//! it should not, stays in the middle of a request or does not read is closed, and the others go on; nothing waits for
-//! a connection; strangers, who have not proven the token, keep neither clients out nor the process from opening files.
+//! Guarantees: it listens only on the given addresses, never on all addresses of the machine. A connection that sends
+//! invalid data, stalls within a request or does not read is closed; the others continue. No operation blocks on a
+//! connection. Unauthenticated connections can neither keep clients out nor exhaust the process's file descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -19,44 +19,45 @@ use crate::error::{Error, Result};
 use crate::store::Token;
 use crate::{keepalive, machine};
 
-/// How long a client may take for its greeting.
+/// Time limit for a client's handshake.
 const GREETING: Duration = Duration::from_secs(2);
-/// How long a client may take for the rest of a request, and to read replies.
+/// Time limit for the rest of a request, and for reading replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The connections that may be in their greeting at once.
+/// Maximum number of connections in their handshake.
 const MOST_STRANGERS: usize = 128;
-/// The connections that are accepted before the others have their turn.
+/// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
-/// How long it does not accept after the system had no socket for a connection.
+/// Pause in accepting after the system had no socket for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Bytes that are read at once, and from one connection before the others have their turn.
+/// Bytes read at once, and maximum bytes read from one connection per turn.
 const CHUNK: usize = 64 << 10;
 const TURN: usize = 16 * CHUNK;
-/// What unfinished requests of all connections take at the most, in bytes.
+/// Maximum size of the incomplete requests of all connections, in bytes.
 const MOST_UNFINISHED: usize = 256 << 20;
 
-/// Listeners, then clients, come after it.
+/// Token of the stop event. Those of listeners and clients follow it.
 const STOP: mio::Token = mio::Token(0);
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Serves only clients with this token; without one, every client that can reach it, as PyTorch's servers do.
+    /// Token that clients must have. Without one, every client that can reach the server is served, as by PyTorch's
+    /// servers.
     pub token: Option<Token>,
-    /// Closes further connections. Three quarters of the file descriptors that the process may have (`ulimit -n`) are
-    /// the limit in any case.
+    /// Maximum number of connections; further ones are closed. In any case the limit is three quarters of the process's
+    /// file descriptors (`ulimit -n`).
     pub most_connections: usize,
 }
 
 impl Default for ServerOptions {
-    /// No token, 16384 connections.
+    /// Returns the defaults: no token, 16384 connections.
     fn default() -> Self {
         Self { token: None, most_connections: 16 << 10 }
     }
 }
 
-/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends it, and the connections with
-/// it.
+/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends the server and its
+/// connections.
 #[derive(Debug)]
 pub struct StoreServer {
     address: SocketAddr,
@@ -65,11 +66,11 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// Listens on an address of this machine; on a free port when the port is 0.
+    /// Listens on an address of this machine; port 0 selects a free port.
     ///
     /// # Errors
-    /// [`Error::Listen`]: the port is in use, the address is not one of this machine, or it stands for all of them,
-    /// from which networks could reach the store that are not meant to.
+    /// [`Error::Listen`]: the port is in use, the address does not belong to this machine, or it is a wildcard address.
+    /// Wildcards are refused because they would expose the store to unintended networks.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }
@@ -112,7 +113,7 @@ impl StoreServer {
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -123,7 +124,7 @@ impl Drop for StoreServer {
         if self.stop.wake().is_ok()
             && let Some(thread) = self.thread.take()
         {
-            // The thread waits for nothing but events; one that panicked has ended as well.
+            // The thread blocks only on events; a panicked thread has ended too.
             let _ = thread.join();
         }
     }
@@ -136,27 +137,27 @@ struct Serving {
     most_connections: usize,
     most_strangers: usize,
     connections: HashMap<Client, Connection>,
-    /// The clients that may not use the store yet, the first that came first.
+    /// Clients that may not use the store yet, oldest first.
     strangers: VecDeque<Client>,
     next: Client,
-    /// Connections with more to read than fit into their turn.
+    /// Connections with more data to read than fits into one turn.
     again: Vec<Client>,
-    /// When to accept again.
+    /// Time at which to accept again.
     accept_at: Option<Instant>,
-    /// The bytes of unfinished requests.
+    /// Bytes of incomplete requests.
     unfinished: usize,
 }
 
 struct Connection {
     stream: TcpStream,
     unfinished: Vec<u8>,
-    /// How many unfinished bytes there must be before they are looked at.
+    /// Number of pending bytes needed before they are parsed again.
     needed: usize,
-    /// Whether it may not use the store yet.
+    /// True if it may not use the store yet.
     is_stranger: bool,
-    /// Since when it owes a greeting or the rest of a request.
+    /// Time since which a handshake or the rest of a request is due.
     owes: Option<Instant>,
-    /// Since when it has not read.
+    /// Time since which the client has not read.
     stalls: Option<Instant>,
 }
 
@@ -198,7 +199,7 @@ impl Serving {
         }
         let first = self.connections.values().filter_map(Connection::end).min();
         let ends = first.into_iter().chain(self.accept_at).min();
-        // A millisecond more, so that it has passed by then.
+        // One millisecond more, so that the deadline has passed at the wake-up.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -242,16 +243,17 @@ impl Serving {
             let connection =
                 Connection { stream, unfinished, needed: 1, is_stranger: true, owes, stalls: None };
             self.connections.insert(client, connection);
-            // A client greets at once. It is heard before others come, who could take its place.
+            // A client sends its handshake at once. It is read before new connections are accepted, which could evict
+            // it.
             self.read(client);
             self.write(client);
         }
-        // There may be more.
+        // There may be more connections.
         self.accept_at = self.accept_at.or(Some(Instant::now()));
     }
 
-    /// Ends the connection of a stranger, so that there is room for another: of the one that came first of those that
-    /// have said the least. Whether there was one.
+    /// Evicts an unauthenticated connection to make room for another: the oldest of those furthest from authentication.
+    /// Returns whether there was one.
     fn turn_one_away(&mut self) -> bool {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);
@@ -260,7 +262,7 @@ impl Serving {
         true
     }
 
-    /// Ends the connection of a client, which may try again if it has not proven the token yet.
+    /// Closes a client's connection. The client may retry if it has not proven the token yet.
     fn turn_away(&mut self, client: Client, why: &str) {
         let Some(mut connection) = self.connections.remove(&client) else { return };
         if connection.is_stranger {
@@ -285,7 +287,7 @@ impl Serving {
         if connection.is_stranger && self.hub.is_open(client) {
             connection.is_stranger = false;
             self.strangers.retain(|stranger| *stranger != client);
-            // Without it replies come later, but they come.
+            // Without this option replies are delayed, but still arrive.
             let _ = connection.stream.set_nodelay(true);
             keepalive::watch(&connection.stream);
         }
@@ -321,7 +323,7 @@ impl Serving {
         }
     }
 
-    /// Closes what owes something for too long.
+    /// Closes connections whose time limits have passed.
     fn expire(&mut self) {
         let now = Instant::now();
         let late = |connection: &Connection| connection.end().is_some_and(|end| end <= now);
@@ -333,7 +335,7 @@ impl Serving {
     fn close(&mut self, client: Client, mut connection: Connection, why: &str) {
         tracing::debug!("a connection to the store is closed: {why}");
         self.unfinished -= connection.unfinished.len();
-        // It is closed in any case when it is dropped.
+        // Dropping the stream closes it in any case.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         if connection.is_stranger {
             self.strangers.retain(|stranger| *stranger != client);
@@ -343,29 +345,29 @@ impl Serving {
     }
 }
 
-/// Tells a client that it may try again. One that cannot be told sees that the connection ends.
+/// Tells a client that it may retry. If that fails, the client only sees the end of the connection.
 fn say_turned_away(stream: &mut TcpStream) {
     let _ = stream.write(&[TURNED_AWAY]);
 }
 
-/// How a connection's turn ended.
+/// Outcome of a connection's turn.
 enum Turn {
-    /// There is no more to read now.
+    /// There is no more data to read now.
     Over,
-    /// There may be.
+    /// There may be more data.
     More,
-    /// It is to be closed, for this reason.
+    /// The connection must be closed, for this reason.
     Closed(String),
 }
 
 impl Connection {
-    /// When it is closed, unless the client does what it owes.
+    /// Returns the time at which the connection is closed, unless the client makes the progress that is due.
     fn end(&self) -> Option<Instant> {
         let patience = if self.is_stranger { GREETING } else { PATIENCE };
         self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
-    /// Reads, and does what the client asks for.
+    /// Reads data, and executes the client's requests.
     fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {
@@ -388,7 +390,7 @@ impl Connection {
             self.needed = progress.needed;
             self.owes = match (hub.is_open(client), self.unfinished.is_empty()) {
                 (true, true) => None,
-                // A new request has the whole time; one that goes on, and a greeting, have what is left of it.
+                // A new request gets the full time limit; a continued request and a handshake get what remains of it.
                 (true, false) if progress.used > 0 || !was_open => Some(Instant::now()),
                 _ => self.owes.or(Some(Instant::now())),
             };

@@ -1,9 +1,10 @@
-//! Atomic operations with the ordering in the name as well: `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and the
-//! fences. Each is the function of [`super::mid`] with that ordering; `volatile` is relaxed.
+//! Atomic operations with the ordering in the name as well, such as
+//! `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and memory fences. Each calls the function of [`super::mid`]
+//! with that ordering; `volatile` means relaxed.
 //!
 //! # Safety
 //!
-//! Of every function: as in [`super::mid`].
+//! All functions have the safety conditions of [`super::mid`].
 #![allow(clippy::missing_safety_doc)]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -46,7 +47,7 @@ macro_rules! transfers {
         #[doc = concat!("A load, ", stringify!($word), ".")]
         #[inline(always)]
         pub unsafe fn $name(pointer: *const $t) -> $t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { mid::$mid(pointer.cast_mut(), $ordering) }
         }
     )* };
@@ -54,7 +55,7 @@ macro_rules! transfers {
         #[doc = concat!("A store, ", stringify!($word), ".")]
         #[inline(always)]
         pub unsafe fn $name(pointer: *mut $t, value: $t) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { mid::$mid(pointer, $ordering, value) };
         }
     )* };
@@ -79,7 +80,7 @@ macro_rules! operations {
         #[doc = concat!("Atomic `", stringify!($op), "`, ", stringify!($word), "; gives the value before.")]
         #[inline(always)]
         pub unsafe fn [<atomic_fetch_ $op _ $word _ $t _ $scope>](pointer: *mut $t, value: $t) -> $t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { mid::[<atomic_fetch_ $op _ $t _ $scope>](pointer, $ordering, value) }
         }
     } };

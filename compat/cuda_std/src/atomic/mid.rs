@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //!
-//! Of every `unsafe` function: the pointer is aligned and valid for reads and writes, and every access that may happen at
-//! the same time as another is atomic, in a scope that contains both threads.
+//! For every `unsafe` function, the pointer is aligned and valid for reads and writes. Every access that can happen
+//! concurrently is atomic, in a scope that contains both threads.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,8 @@ use gpu_std::atomic::{Atomic, fence};
 
 macro_rules! fences {
     ($($name:ident: $scope:ident;)*) => { $(
-        /// Orders the calling thread's memory accesses as the threads of the scope see them; `Relaxed` does nothing.
+        /// Memory fence: orders the memory accesses of the calling thread for the threads of the scope. `Relaxed` does
+        /// nothing.
         #[inline(always)]
         pub fn $name(ordering: Ordering) {
             if ordering != Ordering::Relaxed {
@@ -27,42 +28,42 @@ fences! { block_thread_fence: Block; device_thread_fence: Device; system_thread_
 macro_rules! transfers {
     ($($t:ident $width:literal;)*) => { transfers! { @ $($t $width block Block; $t $width device Device; $t $width system System;)* } };
     (@ $($t:ident $width:literal $name:ident $scope:ident;)*) => { pastey::paste! { $(
-        /// The value.
+        /// Loads the value.
         ///
         /// # Panics
         ///
-        /// If the ordering is `Release` or `AcqRel`.
+        /// Panics if the ordering is `Release` or `AcqRel`.
         ///
         /// # Safety
         ///
-        /// As the [module](self) says.
+        /// See the [safety conditions of the module](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_load_ $width _ $name>](pointer: *mut $t, ordering: Ordering) -> $t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { Atomic::<$t, $scope>::from_ptr(pointer) }.load(ordering)
         }
 
-        /// Sets the value.
+        /// Stores a value.
         ///
         /// # Panics
         ///
-        /// If the ordering is `Acquire` or `AcqRel`.
+        /// Panics if the ordering is `Acquire` or `AcqRel`.
         ///
         /// # Safety
         ///
-        /// As the [module](self) says.
+        /// See the [safety conditions of the module](self).
         #[inline(always)]
         #[track_caller]
         pub unsafe fn [<atomic_store_ $width _ $name>](pointer: *mut $t, ordering: Ordering, value: $t) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { Atomic::<$t, $scope>::from_ptr(pointer) }.store(value, ordering);
         }
     )* } };
 }
 transfers! { u32 32; u64 64; }
 
-/// Each operation for each type in each scope. The closure is what it does to an atomic of that type.
+/// Defines each operation for each type in each scope. The closure implements the operation on an atomic of that type.
 macro_rules! operations {
     ($($op:ident($($t:ident)*) = |$atomic:ident, $value:ident, $order:ident| $result:expr;)*) => { $(
         $(operations! { @scope $op $t block Block |$atomic, $value, $order| $result }
@@ -75,10 +76,10 @@ macro_rules! operations {
             ///
             /// # Safety
             ///
-            /// As the [module](self) says.
+            /// See the [safety conditions of the module](self).
             #[inline(always)]
             pub unsafe fn [<atomic_fetch_ $op _ $t _ $name>](pointer: *mut $t, $order: Ordering, $value: $t) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let $atomic = unsafe { Atomic::<$t, $scope>::from_ptr(pointer) };
                 $result
             }
@@ -97,7 +98,7 @@ operations! {
     xor(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_xor(value, order);
 }
 
-/// The bitwise operations of floats, which are those of their bits.
+/// Defines the bitwise operations of floats, which operate on their bits.
 macro_rules! bitwise {
     ($($op:ident)*) => { $(
         bitwise! { @ $op f32 u32 block device system }
@@ -108,10 +109,10 @@ macro_rules! bitwise {
         ///
         /// # Safety
         ///
-        /// As the [module](self) says.
+        /// See the [safety conditions of the module](self).
         #[inline(always)]
         pub unsafe fn [<atomic_fetch_ $op _ $t _ $scope>](pointer: *mut $t, ordering: Ordering, value: $t) -> $t {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let bits = unsafe { [<atomic_fetch_ $op _ $bits _ $scope>](pointer.cast(), ordering, value.to_bits()) };
             $t::from_bits(bits)
         }

@@ -1,6 +1,7 @@
-//! Atomic floats in three scopes. New code: `gpu_std::atomic::Atomic<T, Scope>`, which has all numbers and operations.
+//! Atomic floats in three scopes. New code should use `gpu_std::atomic::Atomic<T, Scope>`, which has all numeric types
+//! and operations.
 //!
-//! [`mid`] has the same operations as functions on pointers, and those of integers.
+//! [`mid`] has the same operations as functions on pointers, also for integers.
 
 pub mod intrinsics;
 pub mod mid;
@@ -18,57 +19,57 @@ macro_rules! floats {
         pub struct $name(Atomic<$t, $scope>);
 
         impl $name {
-            /// With this value.
+            /// Makes an atomic with this value.
             pub const fn new(value: $t) -> Self {
                 Self(Atomic::new(value))
             }
 
-            /// The value.
+            /// Returns the value.
             pub fn into_inner(self) -> $t {
-                // SAFETY: nothing else has the value any more.
+                // SAFETY: `self` is owned, so nothing else accesses the value.
                 unsafe { self.0.as_ptr().read() }
             }
 
-            /// Adds, and gives the value before.
+            /// Adds `value` and returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_add(&self, value: $t, order: Ordering) -> $t {
                 self.0.fetch_add(value, order)
             }
 
-            /// Subtracts, and gives the value before.
+            /// Subtracts `value` and returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_sub(&self, value: $t, order: Ordering) -> $t {
                 self.0.fetch_add(-value, order)
             }
 
-            /// Keeps the bits that are also set in `value`, and gives the value before.
+            /// Bitwise AND of the bits with those of `value`; returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_and(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_and(value.to_bits(), order))
             }
 
-            /// Sets the bits of `value`, and gives the value before.
+            /// Bitwise OR of the bits with those of `value`; returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_or(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_or(value.to_bits(), order))
             }
 
-            /// Flips the bits of `value`, and gives the value before.
+            /// Bitwise XOR of the bits with those of `value`; returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_xor(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_xor(value.to_bits(), order))
             }
 
-            /// The value.
+            /// Loads the value.
             ///
             /// # Panics
             ///
-            /// If `order` is `Release` or `AcqRel`.
+            /// Panics if `order` is `Release` or `AcqRel`.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             #[track_caller]
@@ -76,11 +77,11 @@ macro_rules! floats {
                 self.0.load(order)
             }
 
-            /// Sets the value.
+            /// Stores a value.
             ///
             /// # Panics
             ///
-            /// If `order` is `Acquire` or `AcqRel`.
+            /// Panics if `order` is `Acquire` or `AcqRel`.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             #[track_caller]
@@ -88,7 +89,7 @@ macro_rules! floats {
                 self.0.store(value, order);
             }
 
-            /// The bits as an integer.
+            /// Views the bits as an atomic integer.
             #[inline(always)]
             fn bits(&self) -> &Atomic<$bits, $scope> {
                 // SAFETY: the types have the same layout and scope, and all access through references is atomic.
@@ -99,16 +100,16 @@ macro_rules! floats {
 }
 
 floats! {
-    /// An `f32` that the threads of the device change together.
+    /// An atomic `f32` with device scope.
     AtomicF32: f32 as u32 in Device;
-    /// An `f64` that the threads of the device change together.
+    /// An atomic `f64` with device scope.
     AtomicF64: f64 as u64 in Device;
-    /// An `f32` that the threads of a block change together.
+    /// An atomic `f32` with block scope.
     BlockAtomicF32: f32 as u32 in Block, unsafe;
-    /// An `f64` that the threads of a block change together.
+    /// An atomic `f64` with block scope.
     BlockAtomicF64: f64 as u64 in Block, unsafe;
-    /// An `f32` that all devices and the host change together.
+    /// An atomic `f32` with system scope: all devices and the host.
     SystemAtomicF32: f32 as u32 in System;
-    /// An `f64` that all devices and the host change together.
+    /// An atomic `f64` with system scope: all devices and the host.
     SystemAtomicF64: f64 as u64 in System;
 }

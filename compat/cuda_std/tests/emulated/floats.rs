@@ -1,4 +1,4 @@
-//! Functions of floats, against known values.
+//! Float functions, compared with known values.
 
 use cuda_std::{FloatExt, GpuFloat};
 

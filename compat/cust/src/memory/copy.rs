@@ -1,4 +1,4 @@
-//! Copies between host and device, by pointer.
+//! Copies between host and device by pointer.
 
 use std::ffi::c_void;
 
@@ -8,67 +8,67 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Memory that can be copied from and to an `O`; the copy is done when the call returns.
+/// Memory that can be copied from and to an `O`, synchronously: the copy is done when the call returns.
 ///
-/// A copy is ordered behind the work of streams made without `NON_BLOCKING`. Wait for other streams first.
+/// A copy is ordered after the work of streams made without `NON_BLOCKING`. Wait for other streams first.
 pub trait CopyDestination<O: ?Sized> {
-    /// Copies `source` here.
+    /// Copies `source` to this memory.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; whatever the driver reports.
+    /// A fault of earlier work; errors of the driver.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     fn copy_from(&mut self, source: &O) -> CudaResult<()>;
 
-    /// Copies this to `dest`.
+    /// Copies this memory to `dest`.
     ///
     /// # Errors
     ///
-    /// As [`Self::copy_from`].
+    /// The errors of [`Self::copy_from`].
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     fn copy_to(&self, dest: &mut O) -> CudaResult<()>;
 }
 
-/// Memory that can be copied from and to an `O` in a stream; the call returns at once.
+/// Memory that can be copied from and to an `O` in a stream, asynchronously: the call returns immediately.
 pub trait AsyncCopyDestination<O: ?Sized> {
-    /// Enqueues a copy of `source` here.
+    /// Enqueues a copy of `source` to this memory.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     ///
     /// # Safety
     ///
-    /// Until the copy is done, both memories stay, and nothing else writes either or reads this.
+    /// Until the copy is done, both memories stay valid. Nothing else writes either of them or reads this memory.
     unsafe fn async_copy_from(&mut self, source: &O, stream: &Stream) -> CudaResult<()>;
 
-    /// Enqueues a copy of this to `dest`.
+    /// Enqueues a copy of this memory to `dest`.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// Panics if the lengths differ.
     ///
     /// # Safety
     ///
-    /// As for [`Self::async_copy_from`].
+    /// The conditions of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 
-/// One copy, or setting bytes.
+/// A copy, or a memset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Transfer {
     ToDevice { from: *const c_void, to: u64 },
@@ -78,11 +78,11 @@ pub(crate) enum Transfer {
 }
 
 impl Transfer {
-    /// Does it, behind earlier work of blocking streams.
+    /// Performs the transfer, after earlier work of blocking streams.
     ///
     /// # Safety
     ///
-    /// Both memories have `bytes` bytes, and nothing else accesses them meanwhile but reads of the source.
+    /// Both memories have `bytes` bytes. Meanwhile, nothing else accesses them, except that the source may be read.
     pub unsafe fn run(self, bytes: usize) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -90,28 +90,28 @@ impl Transfer {
         let device = context::current()?;
         wait_for_blocking(&device)?;
         let stream = device.default_stream();
-        // SAFETY: the caller's promise; the memory is not accessed after the wait.
+        // SAFETY: guaranteed by the caller; the memory is not accessed after the wait.
         unsafe { self.enqueue_on(&device, stream.handle(), bytes)? };
         Ok(stream.synchronize()?)
     }
 
-    /// Enqueues it.
+    /// Enqueues the transfer.
     ///
     /// # Safety
     ///
-    /// As for [`Self::run`], until the stream has done it.
+    /// The conditions of [`Self::run`], until the stream has done the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
         }
         let stream = stream.runtime();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue_on(stream.device(), stream.handle(), bytes) }
     }
 
     /// # Safety
     ///
-    /// As for [`Self::enqueue`]; the stream is of the device.
+    /// The conditions of [`Self::enqueue`]; the stream belongs to the device.
     pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,
@@ -119,7 +119,7 @@ impl Transfer {
         bytes: usize,
     ) -> CudaResult<()> {
         device.check()?;
-        // SAFETY: the context and the stream are of a device that lives; the memory is the caller's promise.
+        // SAFETY: the context and the stream belong to a live device; the caller guarantees valid memory.
         unsafe {
             let (driver, context) = device.driver();
             match self {

@@ -16,62 +16,62 @@ pub struct DeviceBox<T> {
     pointer: DevicePointer<T>,
 }
 
-// SAFETY: it owns its value.
+// SAFETY: the box owns its value.
 unsafe impl<T: Send> Send for DeviceBox<T> {}
-// SAFETY: a shared reference reads it only.
+// SAFETY: a shared reference only reads it.
 unsafe impl<T: Sync> Sync for DeviceBox<T> {}
 
 impl<T: DeviceCopy> DeviceBox<T> {
-    /// A copy of a value.
+    /// Copies a value to the device.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     pub fn new(value: &T) -> CudaResult<Self> {
-        // SAFETY: it is written at once.
+        // SAFETY: the memory is written immediately.
         let mut boxed = unsafe { Self::uninitialized()? };
         boxed.copy_from(value)?;
         Ok(boxed)
     }
 
-    /// A copy of a value, which the stream makes. The value may change when this returns.
+    /// Copies a value to the device in a stream. The value may change when this returns.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// Other streams use it behind the copy.
+    /// Other streams use the box only after the copy.
     pub unsafe fn new_async(value: &T, stream: &Stream) -> CudaResult<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mut boxed = unsafe { Self::uninitialized_async(stream)? };
-        // The value may be a temporary of the caller, which a copy that does not wait would outlive.
+        // A copy that does not wait could outlive the value, which may be a temporary of the caller.
         // SAFETY: the value is borrowed until the wait has ended.
         unsafe { boxed.async_copy_from(value, stream)? };
         stream.synchronize()?;
         Ok(boxed)
     }
 
-    /// The value, copied to the host.
+    /// Copies the value to the host.
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_to`].
+    /// The errors of [`CopyDestination::copy_to`].
     pub fn as_host_value(&self) -> CudaResult<T> {
         let mut value = MaybeUninit::uninit();
-        // SAFETY: there is room for it; when the copy is done it is initialised.
+        // SAFETY: there is room for the value, which is initialized when the copy is done.
         unsafe {
             self.to_host(value.as_mut_ptr()).run(size_of::<T>())?;
             Ok(value.assume_init())
         }
     }
 
-    /// A value of zeros.
+    /// Allocates a value of zeros.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     pub fn zeroed() -> CudaResult<Self>
     where
         T: Zeroable,
@@ -81,95 +81,97 @@ impl<T: DeviceCopy> DeviceBox<T> {
 }
 
 impl<T> DeviceBox<T> {
-    /// Memory for a value.
+    /// Allocates memory for a value.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc(1)? },
         };
         Ok(Self { pointer })
     }
 
-    /// Memory for a value, which work of a stream can use at once.
+    /// Allocates memory for a value; work of a stream can use it immediately.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// As for [`Self::uninitialized`]; other streams use it behind the work that `stream` has now.
+    /// The conditions of [`Self::uninitialized`]. Other streams use the memory only after the work enqueued in `stream`
+    /// so far.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc_async(stream, 1)? },
         };
         Ok(Self { pointer })
     }
 
-    /// The box of memory from [`cuda_malloc`].
+    /// Takes ownership of memory from [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there, or is null, and nothing else frees it.
+    /// `pointer` came from [`cuda_malloc`] or is null, and nothing else frees it.
     pub unsafe fn from_device(pointer: DevicePointer<T>) -> Self {
         Self { pointer }
     }
 
-    /// The box of the address of memory from [`cuda_malloc`].
+    /// Takes ownership of memory from [`cuda_malloc`], given by its address.
     ///
     /// # Safety
     ///
-    /// As for [`Self::from_device`].
+    /// The conditions of [`Self::from_device`].
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
     }
 
-    /// The address of the memory, to be freed by [`cuda_free`].
+    /// Releases the memory and returns its address, to be freed with [`cuda_free`].
     pub fn into_device(boxed: DeviceBox<T>) -> DevicePointer<T> {
         ManuallyDrop::new(boxed).pointer
     }
 
-    /// The address.
+    /// Device address.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         self.pointer
     }
 
-    /// Frees it behind the work of a stream.
+    /// Frees the memory after the work enqueued in a stream so far.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let pointer = Self::into_device(self);
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the box is gone; a launch's promise is that its memory stays until the kernel is done.
+        // SAFETY: the box no longer exists; whoever launched a kernel guarantees that the memory stays valid until it
+        // is done.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
-    /// Drops it.
+    /// Drops the box and reports errors.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; the memory is free, and the box that comes back is empty.
+    /// A fault of earlier work. The memory is freed even then, and the returned box is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the box is gone.
+        // SAFETY: the box no longer exists.
         unsafe { cuda_free(pointer) }.map_err(|error| (error, DeviceBox { pointer: DevicePointer::null() }))
     }
 
@@ -189,8 +191,8 @@ impl<T> DeviceBox<T> {
 impl<T> Drop for DeviceBox<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error is of earlier work, and is reported by other calls too.
-            // SAFETY: nothing has it any more.
+            // An error belongs to earlier work, and other calls report it too.
+            // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }
@@ -210,7 +212,7 @@ impl<T> fmt::Pointer for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
-        // SAFETY: both are one value, borrowed until it is done.
+        // SAFETY: both are one value, borrowed until the copy is done.
         unsafe { self.to_device(source).run(size_of::<T>()) }
     }
 
@@ -222,7 +224,7 @@ impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
     fn copy_from(&mut self, source: &DeviceBox<T>) -> CudaResult<()> {
-        // SAFETY: both are one value, borrowed until it is done.
+        // SAFETY: both are one value, borrowed until the copy is done.
         unsafe { Self::between(source, self).run(size_of::<T>()) }
     }
 
@@ -234,24 +236,24 @@ impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
 
 impl<T: DeviceCopy> AsyncCopyDestination<T> for DeviceBox<T> {
     unsafe fn async_copy_from(&mut self, source: &T, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.to_device(source).enqueue(size_of::<T>(), stream) }
     }
 
     unsafe fn async_copy_to(&self, dest: &mut T, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.to_host(dest).enqueue(size_of::<T>(), stream) }
     }
 }
 
 impl<T: DeviceCopy> AsyncCopyDestination<DeviceBox<T>> for DeviceBox<T> {
     unsafe fn async_copy_from(&mut self, source: &DeviceBox<T>, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::between(source, self).enqueue(size_of::<T>(), stream) }
     }
 
     unsafe fn async_copy_to(&self, dest: &mut DeviceBox<T>, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::between(self, dest).enqueue(size_of::<T>(), stream) }
     }
 }

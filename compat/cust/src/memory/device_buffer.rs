@@ -1,4 +1,4 @@
-//! [`DeviceBuffer`]: elements on the device that it owns.
+//! [`DeviceBuffer`]: an owned array in device memory.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 use crate::stream::Stream;
 
-/// Elements on the device. Dropping it waits for all work on the device.
+/// An owned array in device memory. Dropping it waits for all work on the device.
 ///
 /// ```
 /// # use cust::memory::*;
@@ -32,77 +32,78 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     len: usize,
 }
 
-// SAFETY: it owns its elements.
+// SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for DeviceBuffer<T> {}
-// SAFETY: a shared reference reads them only.
+// SAFETY: a shared reference only reads them.
 unsafe impl<T: DeviceCopy + Sync> Sync for DeviceBuffer<T> {}
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Memory for `len` elements.
+    /// Allocates memory for `len` elements.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc(len)? },
         };
         Ok(Self { pointer, len })
     }
 
-    /// Memory for `len` elements, which work of a stream can use at once.
+    /// Allocates memory for `len` elements; work of a stream can use it immediately.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// As for [`Self::uninitialized`]; other streams use it behind the work that `stream` has now.
+    /// The conditions of [`Self::uninitialized`]. Other streams use the memory only after the work enqueued in `stream`
+    /// so far.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc_async(stream, len)? },
         };
         Ok(Self { pointer, len })
     }
 
-    /// `len` elements of zeros.
+    /// Allocates `len` elements of zeros.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
     {
-        // SAFETY: it is written at once.
+        // SAFETY: the memory is written immediately.
         let mut buffer = unsafe { Self::uninitialized(len)? };
         buffer.set_zero()?;
         Ok(buffer)
     }
 
-    /// `len` elements of zeros, which the stream sets.
+    /// Allocates `len` elements, which the stream sets to zero.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// It is not read before the stream has set it.
+    /// The buffer is not read before the stream has set it.
     pub unsafe fn zeroed_async(len: usize, stream: &Stream) -> CudaResult<Self>
     where
         T: Zeroable,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut buffer = Self::uninitialized_async(len, stream)?;
             buffer.set_zero_async(stream)?;
@@ -110,29 +111,29 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// A copy of elements of the host.
+    /// Copies elements from the host.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
-        // SAFETY: it is written at once.
+        // SAFETY: the memory is written immediately.
         let mut buffer = unsafe { Self::uninitialized(elements.len())? };
         copy_in(&mut buffer, elements)?;
         Ok(buffer)
     }
 
-    /// A copy of elements of the host, which the stream makes.
+    /// Copies elements from the host in a stream.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc`].
+    /// The errors of [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// The elements stay as they are, and the buffer is not used by other streams, until the copy is done.
+    /// Until the copy is done, the elements do not change and other streams do not use the buffer.
     pub unsafe fn from_slice_async(elements: &[T], stream: &Stream) -> CudaResult<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let buffer = Self::uninitialized_async(elements.len(), stream)?;
             let transfer = super::copy::Transfer::ToDevice {
@@ -144,26 +145,26 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// The buffer of memory from [`cuda_malloc`].
+    /// Takes ownership of memory from [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there with `len` elements, or `len` is 0, and nothing else frees it.
+    /// `pointer` came from [`cuda_malloc`] with `len` elements, or `len` is 0. Nothing else frees it.
     pub unsafe fn from_raw_parts(pointer: DevicePointer<T>, len: usize) -> Self {
         Self { pointer, len }
     }
 
-    /// Address and length of the memory, to be freed by [`cuda_free`].
+    /// Releases the memory and returns its address and length, to be freed with [`cuda_free`].
     pub fn into_raw_parts(self) -> (DevicePointer<T>, usize) {
         let buffer = ManuallyDrop::new(self);
         (buffer.pointer, buffer.len)
     }
 
-    /// The same bytes as another type.
+    /// Reinterprets the same bytes as another type.
     ///
     /// # Panics
     ///
-    /// If they are no whole number of `U`.
+    /// Panics if the bytes are not a whole number of `U`.
     #[track_caller]
     pub fn cast<U: DeviceCopy + bytemuck::Pod>(self) -> DeviceBuffer<U>
     where
@@ -176,37 +177,38 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }
 
-    /// Frees it behind the work of a stream.
+    /// Frees the memory after the work enqueued in a stream so far.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
         if pointer.is_null() {
             return Ok(());
         }
-        // Work of other streams may use it too: the stream frees it behind what they have now.
-        // SAFETY: the buffer is gone; a launch's promise is that its memory stays until the kernel is done.
+        // Work of other streams may also use the memory: the stream frees it after their work enqueued so far.
+        // SAFETY: the buffer no longer exists; whoever launched a kernel guarantees that the memory stays valid until
+        // it is done.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
-    /// Drops it.
+    /// Drops the buffer and reports errors.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; the memory is free, and the buffer that comes back is empty.
+    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the buffer is gone.
+        // SAFETY: the buffer no longer exists.
         unsafe { cuda_free(pointer) }
             .map_err(|error| (error, DeviceBuffer { pointer: DevicePointer::null(), len: 0 }))
     }
 
-    /// The elements.
+    /// Elements as a device slice.
     pub fn as_slice(&self) -> &DeviceSlice<T> {
         self
     }
@@ -221,7 +223,7 @@ fn copy_in<T: DeviceCopy>(buffer: &mut DeviceSlice<T>, elements: &[T]) -> CudaRe
         from: elements.as_ptr().cast(),
         to: buffer.as_device_ptr().as_raw(),
     };
-    // SAFETY: both have as many elements, and are borrowed until it is done.
+    // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
     unsafe { transfer.run(size_of_val(elements)) }
 }
 
@@ -229,14 +231,14 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     type Target = DeviceSlice<T>;
 
     fn deref(&self) -> &DeviceSlice<T> {
-        // SAFETY: its memory, borrowed as long.
+        // SAFETY: it is the memory of the buffer, borrowed for as long.
         unsafe { DeviceSlice::from_raw_parts(self.pointer, self.len) }
     }
 }
 
 impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
     fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
-        // SAFETY: its memory, borrowed as long.
+        // SAFETY: it is the memory of the buffer, borrowed for as long.
         unsafe { DeviceSlice::from_raw_parts_mut(self.pointer, self.len) }
     }
 }
@@ -244,8 +246,8 @@ impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
 impl<T: DeviceCopy> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error is of earlier work, and is reported by other calls too.
-            // SAFETY: nothing has it any more.
+            // An error belongs to earlier work, and other calls report it too.
+            // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }
@@ -278,13 +280,13 @@ where
 {
     #[track_caller]
     unsafe fn async_copy_from(&mut self, source: &O, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (**self).async_copy_from(source, stream) }
     }
 
     #[track_caller]
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (**self).async_copy_to(dest, stream) }
     }
 }

@@ -1,4 +1,4 @@
-//! [`DeviceSlice`]: elements on the device.
+//! [`DeviceSlice`]: a slice of device memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,57 +12,57 @@ use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
 
-/// Elements on the device, behind a reference as a slice is.
+/// A slice of device memory, used by reference as slices are.
 ///
-/// A reference to it is the device's address and the number of elements. It stands for zero bytes of the host's memory, so
-/// it is valid wherever the address leads.
+/// A reference to it holds the device address and the number of elements. It refers to zero bytes of host memory, so it
+/// is valid for any device address.
 #[repr(transparent)]
 pub struct DeviceSlice<T> {
     of: PhantomData<T>,
     places: [()],
 }
 
-/// The address of slices without memory.
+/// Address of empty slices without memory.
 const EMPTY: u64 = 256;
 
 impl<T> DeviceSlice<T> {
-    /// The slice at an address.
+    /// Makes a slice from an address.
     ///
     /// # Safety
     ///
-    /// For `'a` there are `len` elements, which this may read.
+    /// During `'a` there are `len` elements at the address, which this slice may read.
     pub unsafe fn from_raw_parts<'a>(pointer: DevicePointer<T>, len: usize) -> &'a DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
             std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<()>(address as usize), len);
-        // SAFETY: it has no bytes, and any address but null is aligned for them.
+        // SAFETY: the slice has no host bytes, and any address but null is aligned for it.
         unsafe { &*(places as *const DeviceSlice<T>) }
     }
 
-    /// The slice at an address.
+    /// Makes a mutable slice from an address.
     ///
     /// # Safety
     ///
-    /// For `'a` there are `len` elements, which nothing else accesses.
+    /// During `'a` there are `len` elements at the address, which nothing else accesses.
     pub unsafe fn from_raw_parts_mut<'a>(pointer: DevicePointer<T>, len: usize) -> &'a mut DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
             std::ptr::slice_from_raw_parts_mut(std::ptr::without_provenance_mut::<()>(address as usize), len);
-        // SAFETY: it has no bytes, and any address but null is aligned for them.
+        // SAFETY: the slice has no host bytes, and any address but null is aligned for it.
         unsafe { &mut *(places as *mut DeviceSlice<T>) }
     }
 
-    /// The number of elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The address of the first.
+    /// Device address of the first element.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         DevicePointer::from_raw(self.places.as_ptr().addr() as u64)
     }
@@ -75,25 +75,25 @@ impl<T> DeviceSlice<T> {
         self.as_device_ptr().as_raw()
     }
 
-    /// The first `middle` elements, and the others.
+    /// Splits into the first `middle` elements and the rest.
     ///
     /// # Panics
     ///
-    /// If `middle` is beyond the end.
+    /// Panics if `middle` is beyond the end.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (&DeviceSlice<T>, &DeviceSlice<T>) {
         (&self[..middle], &self[middle..])
     }
 
-    /// The first `middle` elements, and the others.
+    /// Splits into the first `middle` elements and the rest.
     ///
     /// # Panics
     ///
-    /// If `middle` is beyond the end.
+    /// Panics if `middle` is beyond the end.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
         let (first, second) = (self.part(0..middle), self.part(middle..self.len()));
-        // SAFETY: the parts are of this slice and do not overlap.
+        // SAFETY: both parts belong to this slice and do not overlap.
         unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
     }
 
@@ -107,15 +107,15 @@ impl<T> DeviceSlice<T> {
 }
 
 impl<T: DeviceCopy> DeviceSlice<T> {
-    /// The elements, copied to the host.
+    /// Copies the elements to the host.
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_to`].
+    /// The errors of [`CopyDestination::copy_to`].
     pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
         let mut host: Vec<T> = Vec::with_capacity(self.len());
         let to = host.as_mut_ptr();
-        // SAFETY: the vector has room for them; when the copy is done they are initialised.
+        // SAFETY: the vector has room for the elements, which are initialized when the copy is done.
         unsafe {
             Transfer::ToHost { from: self.address(), to: to.cast() }.run(self.bytes())?;
             host.set_len(self.len());
@@ -127,12 +127,12 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_from`].
+    /// The errors of [`CopyDestination::copy_from`].
     pub fn set_zero(&mut self) -> CudaResult<()>
     where
         T: Zeroable,
     {
-        // SAFETY: zeros are a value, and this is the only access.
+        // SAFETY: zeros are a valid value, and this is the only access.
         unsafe { Transfer::Set { value: 0, to: self.address() }.run(self.bytes()) }
     }
 
@@ -140,16 +140,16 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// As for [`AsyncCopyDestination::async_copy_from`].
+    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Transfer::Set { value: 0, to: self.address() }.enqueue(self.bytes(), stream) }
     }
 
@@ -157,12 +157,12 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_from`].
+    /// The errors of [`CopyDestination::copy_from`].
     pub fn set_8(&mut self, value: u8) -> CudaResult<()>
     where
         T: bytemuck::Pod,
     {
-        // SAFETY: any bytes are a value, and this is the only access.
+        // SAFETY: any bytes are a valid value, and this is the only access.
         unsafe { Transfer::Set { value, to: self.address() }.run(self.bytes()) }
     }
 
@@ -170,16 +170,16 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports.
+    /// Errors of the driver.
     ///
     /// # Safety
     ///
-    /// As for [`AsyncCopyDestination::async_copy_from`].
+    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Transfer::Set { value, to: self.address() }.enqueue(self.bytes(), stream) }
     }
 }
@@ -191,15 +191,15 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// As [`CopyDestination::copy_from`].
+            /// The errors of [`CopyDestination::copy_from`].
             ///
             /// # Panics
             ///
-            /// If the memory is no whole number of them, or not aligned to them.
+            /// Panics if the memory is not a whole number of these values, or not aligned to them.
             #[track_caller]
             pub fn $set(&mut self, value: $word) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
-                // SAFETY: any bytes are a value, and this is the only access.
+                // SAFETY: any bytes are a valid value, and this is the only access.
                 unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
             }
 
@@ -207,19 +207,19 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// Whatever the driver reports.
+            /// Errors of the driver.
             ///
             /// # Panics
             ///
-            /// If the memory is no whole number of them, or not aligned to them.
+            /// Panics if the memory is not a whole number of these values, or not aligned to them.
             ///
             /// # Safety
             ///
-            /// As for [`AsyncCopyDestination::async_copy_from`].
+            /// The conditions of [`AsyncCopyDestination::async_copy_from`].
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { fill::fill_async(self.address(), self.bytes(), &value.to_ne_bytes(), stream) }
             }
         )* }
@@ -257,7 +257,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: a part of this slice, borrowed as long.
+                // SAFETY: a part of this slice, borrowed for as long.
                 unsafe { DeviceSlice::from_raw_parts(pointer, len) }
             }
         }
@@ -268,7 +268,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: a part of this slice, borrowed as long.
+                // SAFETY: a part of this slice, borrowed for as long.
                 unsafe { DeviceSlice::from_raw_parts_mut(pointer, len) }
             }
         }
@@ -297,7 +297,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have as many elements, and are borrowed until it is done.
+        // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
         unsafe { transfer.run(self.bytes()) }
     }
 
@@ -306,7 +306,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have as many elements, and are borrowed until it is done.
+        // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
         unsafe { transfer.run(self.bytes()) }
     }
 }
@@ -317,7 +317,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have as many elements; the rest is the caller's promise.
+        // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 
@@ -326,7 +326,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have as many elements; the rest is the caller's promise.
+        // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 }
@@ -338,8 +338,8 @@ macro_rules! between_devices {
             fn copy_from(&mut self, source: &$other) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have as many elements, are borrowed until it is done, and do not overlap, since one is
-                // borrowed mutably.
+                // SAFETY: both have the same number of elements, are borrowed until the copy is done, and do not
+                // overlap, since one is borrowed mutably.
                 unsafe { transfer.run(self.bytes()) }
             }
 
@@ -357,7 +357,7 @@ macro_rules! between_devices {
             unsafe fn async_copy_from(&mut self, source: &$other, stream: &Stream) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have as many elements; the rest is the caller's promise.
+                // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
                 unsafe { transfer.enqueue(self.bytes(), stream) }
             }
 

@@ -6,7 +6,7 @@ use super::{CopyDestination, DeviceBox, DevicePointer};
 use crate::DeviceCopy;
 use crate::error::CudaResult;
 
-/// A value on the host, and memory for it on the device. The two are copied when that is asked for.
+/// A value on the host, with memory for it on the device. They are copied only on request.
 ///
 /// ```
 /// # use cust::memory::DeviceVariable;
@@ -28,11 +28,11 @@ pub struct DeviceVariable<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> DeviceVariable<T> {
-    /// A value, copied to the device.
+    /// Copies a value to the device.
     ///
     /// # Errors
     ///
-    /// As [`DeviceBox::new`].
+    /// The errors of [`DeviceBox::new`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { device: DeviceBox::new(&value)?, host: value })
     }
@@ -41,7 +41,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_from`].
+    /// The errors of [`CopyDestination::copy_from`].
     pub fn copy_htod(&mut self) -> CudaResult<()> {
         self.device.copy_from(&self.host)
     }
@@ -50,12 +50,12 @@ impl<T: DeviceCopy> DeviceVariable<T> {
     ///
     /// # Errors
     ///
-    /// As [`CopyDestination::copy_to`].
+    /// The errors of [`CopyDestination::copy_to`].
     pub fn copy_dtoh(&mut self) -> CudaResult<()> {
         self.device.copy_to(&mut self.host)
     }
 
-    /// The address on the device.
+    /// Device address.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         self.device.as_device_ptr()
     }

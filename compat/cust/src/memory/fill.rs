@@ -1,4 +1,5 @@
-//! Setting device memory to numbers of 16 and 32 bits: a first part comes from the host and is then doubled on the device.
+//! Fills device memory with 16-bit and 32-bit values: a first part is copied from the host and then doubled on the
+//! device.
 
 use std::sync::Arc;
 
@@ -7,14 +8,14 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Bytes of the part that comes from the host, at most.
+/// Maximum bytes of the part that is copied from the host.
 const FIRST: usize = 64 << 10;
 
-/// Sets `bytes` bytes at `to` to repetitions of `pattern`, behind earlier work of blocking streams.
+/// Fills `bytes` bytes at `to` with repetitions of `pattern`, after earlier work of blocking streams.
 ///
 /// # Safety
 ///
-/// The memory has `bytes` bytes, a multiple of the pattern's, and nothing else accesses it meanwhile.
+/// The memory has `bytes` bytes, a multiple of the pattern's size, and nothing else accesses it meanwhile.
 pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
@@ -23,7 +24,7 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
     wait_for_blocking(&device)?;
     let stream = device.default_stream();
     let first = first(bytes, pattern);
-    // SAFETY: the caller's promise; the first part stays until the wait has ended.
+    // SAFETY: guaranteed by the caller; the first part stays valid until the wait has ended.
     unsafe { enqueue(to, bytes, &first, &stream)? };
     Ok(stream.synchronize()?)
 }
@@ -32,13 +33,14 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
 ///
 /// # Safety
 ///
-/// As for [`fill`], until the stream has done it.
+/// The conditions of [`fill`], until the stream has done the work.
 pub(super) unsafe fn fill_async(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
     }
     let (first, stream) = (Arc::new(first(bytes, pattern)), stream.runtime());
-    // SAFETY: the caller's promise; the first part stays until the stream has reached the host function, or until the wait.
+    // SAFETY: guaranteed by the caller; the first part stays valid until the stream has reached the host function, or
+    // until the wait.
     let enqueued = unsafe { enqueue(to, bytes, &first, stream) };
     let kept = Arc::clone(&first);
     if let Err(error) = stream.host_function(move || drop(kept)) {
@@ -54,11 +56,11 @@ fn first(bytes: usize, pattern: &[u8]) -> Vec<u8> {
 
 /// # Safety
 ///
-/// As for [`fill_async`]; `first` stays until the stream has done it.
+/// The conditions of [`fill_async`]; `first` stays valid until the stream has done the work.
 unsafe fn enqueue(to: u64, bytes: usize, first: &[u8], stream: &warpsmith_runtime::Stream) -> CudaResult<()> {
     let (device, handle) = (stream.device(), stream.handle());
     let upload = Transfer::ToDevice { from: first.as_ptr().cast(), to };
-    // SAFETY: the caller's promise; each copy reads what the copies before it wrote.
+    // SAFETY: guaranteed by the caller; each copy reads what earlier copies wrote.
     unsafe {
         upload.enqueue_on(device, handle, first.len())?;
         let mut done = first.len();

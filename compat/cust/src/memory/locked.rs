@@ -1,4 +1,4 @@
-//! [`LockedBuffer`] and [`LockedBox`]: page-locked memory of the host.
+//! [`LockedBuffer`] and [`LockedBox`]: page-locked host memory.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -11,28 +11,28 @@ use super::{cuda_free_locked, cuda_malloc_locked};
 use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 
-/// Elements in page-locked memory of the host. Dropping it waits for all work on the device.
+/// Elements in page-locked host memory. Dropping it waits for all work on the device.
 pub struct LockedBuffer<T: DeviceCopy> {
     pointer: *mut T,
     len: usize,
 }
 
-/// A value in page-locked memory of the host.
+/// A value in page-locked host memory.
 pub struct LockedBox<T: DeviceCopy> {
     value: LockedBuffer<T>,
 }
 
-// SAFETY: it owns its elements.
+// SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for LockedBuffer<T> {}
-// SAFETY: a shared reference reads them only.
+// SAFETY: a shared reference only reads them.
 unsafe impl<T: DeviceCopy + Sync> Sync for LockedBuffer<T> {}
 
 impl<T: DeviceCopy> LockedBuffer<T> {
-    /// `len` copies of a value.
+    /// Allocates `len` copies of a value.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
         unsafe {
@@ -42,29 +42,29 @@ impl<T: DeviceCopy> LockedBuffer<T> {
         }
     }
 
-    /// Memory for `len` elements.
+    /// Allocates memory for `len` elements.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => std::ptr::NonNull::dangling().as_ptr(),
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc_locked(len)? },
         };
         Ok(Self { pointer, len })
     }
 
-    /// A copy of elements.
+    /// Copies elements into page-locked memory.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
         unsafe {
@@ -74,11 +74,11 @@ impl<T: DeviceCopy> LockedBuffer<T> {
         }
     }
 
-    /// `len` elements of zeros.
+    /// Allocates `len` elements of zeros.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -86,37 +86,38 @@ impl<T: DeviceCopy> LockedBuffer<T> {
         Self::new(&T::zeroed(), len)
     }
 
-    /// The buffer of memory from [`cuda_malloc_locked`].
+    /// Takes ownership of memory from [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there with `len` elements, which are initialised, or they have no bytes; nothing else frees it.
+    /// `pointer` came from [`cuda_malloc_locked`] with `len` initialized elements, or the elements have no bytes.
+    /// Nothing else frees it.
     pub unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> LockedBuffer<T> {
         Self { pointer, len }
     }
 
-    /// Drops it.
+    /// Drops the buffer and reports errors.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; the memory is free, and the buffer that comes back is empty.
+    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {
             0 => Ok(()),
-            // SAFETY: nothing has it any more.
+            // SAFETY: nothing else uses the memory.
             _ => unsafe { cuda_free_locked(buffer.pointer) }.map_err(|error| {
                 (error, LockedBuffer { pointer: std::ptr::NonNull::dangling().as_ptr(), len: 0 })
             }),
         }
     }
 
-    /// The elements.
+    /// Elements as a slice.
     pub fn as_slice(&self) -> &[T] {
         self
     }
 
-    /// The elements.
+    /// Elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self
     }
@@ -126,7 +127,8 @@ impl<T: DeviceCopy> Deref for LockedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: its elements, borrowed as long; copies in streams do not write them meanwhile, by their promise.
+        // SAFETY: the elements of the buffer, borrowed for as long; callers of stream copies guarantee not to write
+        // them meanwhile.
         unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
     }
 }
@@ -153,8 +155,8 @@ impl<T: DeviceCopy> AsMut<[T]> for LockedBuffer<T> {
 impl<T: DeviceCopy> Drop for LockedBuffer<T> {
     fn drop(&mut self) {
         if self.len * size_of::<T>() > 0 {
-            // An error is of earlier work, and is reported by other calls too.
-            // SAFETY: nothing has it any more.
+            // An error belongs to earlier work, and other calls report it too.
+            // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free_locked(self.pointer) };
         }
     }
@@ -167,45 +169,45 @@ impl<T: DeviceCopy + fmt::Debug> fmt::Debug for LockedBuffer<T> {
 }
 
 impl<T: DeviceCopy> LockedBox<T> {
-    /// A copy of a value.
+    /// Copies a value into page-locked memory.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     pub fn new(value: &T) -> CudaResult<Self> {
         Ok(Self { value: LockedBuffer::new(value, 1)? })
     }
 
-    /// Memory for a value.
+    /// Allocates memory for a value.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_locked`].
+    /// The errors of [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(Self { value: unsafe { LockedBuffer::uninitialized(1)? } })
     }
 
-    /// The box of memory from [`Self::into_raw`] or [`cuda_malloc_locked`].
+    /// Takes ownership of memory from [`Self::into_raw`] or [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there, its value is initialised, and nothing else frees it.
+    /// `pointer` came from one of these functions, its value is initialized, and nothing else frees it.
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self { value: unsafe { LockedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// The address of the memory, to be freed by [`cuda_free_locked`].
+    /// Releases the memory and returns its address, to be freed with [`cuda_free_locked`].
     pub fn into_raw(self) -> *mut T {
         ManuallyDrop::new(self.value).pointer
     }
 
-    /// The address.
+    /// Host address.
     pub fn as_raw(&self) -> *mut T {
         self.value.pointer
     }

@@ -1,6 +1,6 @@
-//! Allocating and freeing by pointer: what the buffers and boxes are made of.
+//! Allocating and freeing by pointer: the basis of the buffers and boxes.
 //!
-//! Each allocation is a buffer of the runtime, kept in a table by its address until it is freed.
+//! Each allocation is a runtime buffer, kept in a table by its address until it is freed.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ fn locked<V>(table: &Table<V>) -> MutexGuard<'_, HashMap<u64, V>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The size of `count` values.
+/// Size of `count` values in bytes.
 pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     let limit = isize::MAX as usize;
     count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= limit).ok_or_else(|| {
@@ -33,7 +33,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     })
 }
 
-/// The size of `count` values, which takes memory.
+/// Size of `count` values in bytes, which must not be 0.
 fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     match size_of_values::<T>(count)? {
         0 => Err(explained(CudaError::InvalidMemoryAllocation, "nothing can be allocated for 0 bytes")),
@@ -41,30 +41,30 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     }
 }
 
-/// Allocates device memory for `count` values, uninitialised.
+/// Allocates uninitialized device memory for `count` values.
 ///
 /// # Errors
 ///
-/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] for no bytes and too many;
+/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] for zero or too many bytes;
 /// [`CudaError::InvalidContext`] without a context.
 ///
 /// # Safety
 ///
-/// It is freed by [`cuda_free`], and written before it is read.
+/// The memory is freed with [`cuda_free`], and written before it is read.
 pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
     let device = context::current()?;
     allocate(&device.default_stream(), count)
 }
 
-/// Allocates device memory that work of a stream can use at once.
+/// Allocates device memory that work of a stream can use immediately.
 ///
 /// # Errors
 ///
-/// As [`cuda_malloc`].
+/// The errors of [`cuda_malloc`].
 ///
 /// # Safety
 ///
-/// As for [`cuda_malloc`]; other streams use it behind the work that `stream` has now.
+/// The conditions of [`cuda_malloc`]. Other streams use the memory only after the work enqueued in `stream` so far.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
 }
@@ -86,11 +86,11 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for another pointer; a fault of earlier work, after which the memory is free too.
+/// [`CudaError::InvalidValue`] for any other pointer. A fault of earlier work; the memory is freed even then.
 ///
 /// # Safety
 ///
-/// Nothing uses it any more but work that is enqueued.
+/// Nothing uses the memory except work that is already enqueued.
 pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     let waited = buffer.device().synchronize();
@@ -98,42 +98,42 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     Ok(waited?)
 }
 
-/// Frees device memory behind the work of a stream.
+/// Frees device memory after the work enqueued in a stream so far.
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for another pointer; whatever the driver reports.
+/// [`CudaError::InvalidValue`] for any other pointer; errors of the driver.
 ///
 /// # Safety
 ///
-/// Nothing uses it any more but work that `stream` has now.
+/// Nothing uses the memory except work that is already enqueued in `stream`.
 pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     Ok(buffer.record_stream(stream.runtime())?)
 }
 
-/// Allocates page-locked memory for `count` values, which host and device reach by the same address.
+/// Allocates page-locked memory for `count` values, which host and device access by the same address.
 ///
 /// # Errors
 ///
-/// As [`cuda_malloc`].
+/// The errors of [`cuda_malloc`].
 ///
 /// # Safety
 ///
-/// It is freed by [`cuda_free_unified`], and written before it is read.
+/// The memory is freed with [`cuda_free_unified`], and written before it is read.
 pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<T>> {
     let pointer = pinned::<T>(count)?;
     let device = context::current()?;
-    // SAFETY: a query.
+    // SAFETY: it is only a query.
     let reached = unsafe {
         let (driver, context) = device.driver();
         driver.host_address(context, pointer.cast())
     };
     match reached {
-        // SAFETY: it is memory of both.
+        // SAFETY: host and device can access the memory.
         Ok(address) if address.0 == pointer.addr() as u64 => Ok(unsafe { UnifiedPointer::wrap(pointer) }),
         other => {
-            // SAFETY: it was just allocated.
+            // SAFETY: the memory was just allocated.
             unsafe { cuda_free_locked(pointer)? };
             match other {
                 Err(error) => Err(error.into()),
@@ -150,25 +150,25 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 ///
 /// # Errors
 ///
-/// As [`cuda_free`].
+/// The errors of [`cuda_free`].
 ///
 /// # Safety
 ///
-/// As for [`cuda_free`].
+/// The conditions of [`cuda_free`].
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
 }
 
-/// Allocates page-locked memory of the host for `count` values, uninitialised.
+/// Allocates uninitialized page-locked host memory for `count` values.
 ///
 /// # Errors
 ///
-/// As [`cuda_malloc`].
+/// The errors of [`cuda_malloc`].
 ///
 /// # Safety
 ///
-/// It is freed by [`cuda_free_locked`], and written before it is read.
+/// The memory is freed with [`cuda_free_locked`], and written before it is read.
 pub unsafe fn cuda_malloc_locked<T>(count: usize) -> CudaResult<*mut T> {
     pinned(count)
 }
@@ -177,7 +177,7 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
     let bytes = some_bytes::<T>(count)?;
     let device = context::current()?;
     device.check()?;
-    // SAFETY: the context is of a device that lives.
+    // SAFETY: the context belongs to a live device.
     let pointer: *mut c_void = unsafe {
         let (driver, context) = device.driver();
         driver.pinned_allocate(context, bytes)?
@@ -190,16 +190,16 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 ///
 /// # Errors
 ///
-/// As [`cuda_free`].
+/// The errors of [`cuda_free`].
 ///
 /// # Safety
 ///
-/// As for [`cuda_free`].
+/// The conditions of [`cuda_free`].
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();
-    // SAFETY: the pointer came from this driver and context, and no work is left that could use it: either it is done, or the
-    // device is lost and does none.
+    // SAFETY: the pointer came from this driver and context, and no remaining work can use it: either it is done, or
+    // the device is lost and does none.
     let freed = unsafe {
         let (driver, context) = device.driver();
         driver.pinned_free(context, pointer.cast())

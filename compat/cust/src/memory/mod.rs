@@ -1,18 +1,18 @@
-//! Memory: on the device, page-locked on the host, and of both.
+//! Device memory, page-locked host memory, and memory shared by both.
 //!
-//! | type | where | whose |
+//! | type | location | access |
 //! | --- | --- | --- |
 //! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies to and from it |
-//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate: what a kernel reads often belongs on the device |
+//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate: keep data that kernels read often on the device |
 //! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
-//! The device's memory comes from the runtime's caching allocator. Freeing any of it waits for all work on the device first,
-//! because a kernel may still use it by a pointer; `drop_async` waits in a stream instead.
+//! Device memory comes from the runtime's caching allocator. Freeing it first waits for all work on the device, because
+//! a kernel may still use it through a pointer; `drop_async` waits in a stream instead.
 //!
 //! # Safety of kernels
 //!
-//! Safe code reads and writes device memory by copies only, which wait. Between a launch and the wait for it, memory that
-//! the kernel writes must not be accessed; a launch is `unsafe` for that reason.
+//! Safe code accesses device memory only by copies, which wait. Memory that a kernel writes must not be accessed
+//! between the launch and the wait for it; a launch is `unsafe` for that reason.
 
 mod copy;
 mod device_box;
@@ -48,19 +48,19 @@ use std::ffi::c_void;
 use crate::context;
 use crate::error::CudaResult;
 
-/// Memory that a kernel can use: one value.
+/// Memory of one value that a kernel can use.
 pub trait GpuBox<T: DeviceCopy> {
-    /// Its address.
+    /// Device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
 }
 
-/// Memory that a kernel can use: elements.
+/// Memory of several elements that a kernel can use.
 pub trait GpuBuffer<T: DeviceCopy> {
-    /// Its address.
+    /// Device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
-    /// The number of elements.
+    /// Number of elements.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -98,11 +98,11 @@ impl<T: DeviceCopy> GpuBuffer<T> for UnifiedBuffer<T> {
     }
 }
 
-/// Memory on the device.
+/// Device memory.
 pub trait DeviceMemory {
-    /// Its address as a number.
+    /// Device address as a number.
     fn as_raw_ptr(&self) -> u64;
-    /// Its size.
+    /// Size in bytes.
     fn size_in_bytes(&self) -> usize;
 }
 
@@ -150,13 +150,13 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
 ///
 /// # Errors
 ///
-/// As [`CopyDestination::copy_from`].
+/// The errors of [`CopyDestination::copy_from`].
 ///
 /// # Safety
 ///
-/// Both memories have `size` bytes, and nothing else accesses them meanwhile but reads of `source`.
+/// Both memories have `size` bytes. Meanwhile, nothing else accesses them, except that `source` may be read.
 pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaResult<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToDevice { from: source, to }.run(size) }
 }
 
@@ -164,17 +164,17 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Errors
 ///
-/// As [`CopyDestination::copy_to`].
+/// The errors of [`CopyDestination::copy_to`].
 ///
 /// # Safety
 ///
-/// As for [`memcpy_htod`].
+/// The conditions of [`memcpy_htod`].
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }
 }
 
-/// Free and total bytes of the device's memory.
+/// Free and total bytes of device memory.
 ///
 /// # Errors
 ///

@@ -7,20 +7,20 @@ use std::marker::PhantomData;
 
 use crate::DeviceCopy;
 
-/// An address on the device. The host cannot use it.
+/// A device address. The host cannot dereference it.
 #[repr(transparent)]
 pub struct DevicePointer<T: ?Sized> {
     address: u64,
     of: PhantomData<*mut T>,
 }
 
-/// An address that host and device share.
+/// An address that is valid on host and device.
 #[repr(transparent)]
 pub struct UnifiedPointer<T: ?Sized>(*mut T);
 
-// SAFETY: it is a number to the device.
+// SAFETY: on the device it is only a number.
 unsafe impl<T: ?Sized> DeviceCopy for DevicePointer<T> {}
-// SAFETY: the device reaches the memory by this address.
+// SAFETY: the device can access the memory by this address.
 unsafe impl<T: DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
 // SAFETY: safe code cannot access the memory through it.
 unsafe impl<T: ?Sized> Send for DevicePointer<T> {}
@@ -89,60 +89,60 @@ traits! {
 }
 
 impl<T: ?Sized> DevicePointer<T> {
-    /// The pointer of an address, which may be any.
+    /// Makes a pointer from an address, which may be any number.
     pub fn from_raw(address: u64) -> Self {
         Self { address, of: PhantomData }
     }
 
-    /// The address.
+    /// Address as a number.
     pub fn as_raw(&self) -> u64 {
         self.address
     }
 
-    /// Whether it is 0.
+    /// Returns true if the address is 0.
     pub fn is_null(self) -> bool {
         self.address == 0
     }
 
-    /// The pointer to nothing.
+    /// Makes a null pointer.
     pub fn null() -> Self {
         Self::from_raw(0)
     }
 
-    /// The same address of another type.
+    /// Casts to a pointer of another type with the same address.
     pub fn cast<U>(self) -> DevicePointer<U> {
         DevicePointer::from_raw(self.address)
     }
 }
 
 impl<T> DevicePointer<T> {
-    /// As a pointer of the host, which it must not read.
+    /// Converts to a host pointer, which must not be read.
     pub fn as_ptr(&self) -> *const T {
         std::ptr::without_provenance(self.address as usize)
     }
 
-    /// As a pointer of the host, which it must not use.
+    /// Converts to a host pointer, which must not be used.
     pub fn as_mut_ptr(&self) -> *mut T {
         std::ptr::without_provenance_mut(self.address as usize)
     }
 
-    /// `count` elements further.
+    /// Pointer `count` elements further.
     pub fn wrapping_offset(self, count: isize) -> Self {
         let bytes = count.wrapping_mul(size_of::<T>() as isize);
         Self::from_raw(self.address.wrapping_add_signed(bytes as i64))
     }
 
-    /// `count` elements further.
+    /// Pointer `count` elements further.
     pub fn wrapping_add(self, count: usize) -> Self {
         self.wrapping_offset(count as isize)
     }
 
-    /// `count` elements back.
+    /// Pointer `count` elements back.
     pub fn wrapping_sub(self, count: usize) -> Self {
         self.wrapping_offset((count as isize).wrapping_neg())
     }
 
-    /// `count` elements further.
+    /// Pointer `count` elements further.
     ///
     /// # Safety
     ///
@@ -151,21 +151,21 @@ impl<T> DevicePointer<T> {
         self.wrapping_offset(count)
     }
 
-    /// `count` elements further.
+    /// Pointer `count` elements further.
     ///
     /// # Safety
     ///
-    /// As [`Self::offset`].
+    /// The conditions of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn add(self, count: usize) -> Self {
         self.wrapping_add(count)
     }
 
-    /// `count` elements back.
+    /// Pointer `count` elements back.
     ///
     /// # Safety
     ///
-    /// As [`Self::offset`].
+    /// The conditions of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn sub(self, count: usize) -> Self {
         self.wrapping_sub(count)
@@ -173,36 +173,36 @@ impl<T> DevicePointer<T> {
 }
 
 impl<T> UnifiedPointer<T> {
-    /// The pointer of an address.
+    /// Makes a unified pointer from an address.
     ///
     /// # Safety
     ///
-    /// It is of unified memory, or null.
+    /// The address is of unified memory, or null.
     pub unsafe fn wrap(pointer: *mut T) -> Self {
         Self(pointer)
     }
 
-    /// As a pointer of the host.
+    /// Converts to a host pointer.
     pub fn as_raw(&self) -> *const T {
         self.0
     }
 
-    /// As a pointer of the host.
+    /// Converts to a mutable host pointer.
     pub fn as_raw_mut(&mut self) -> *mut T {
         self.0
     }
 
-    /// As a pointer of the device.
+    /// Converts to a device pointer.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         DevicePointer::from_raw(self.0.addr() as u64)
     }
 
-    /// Whether it is null.
+    /// Returns true if the pointer is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The pointer to nothing.
+    /// Makes a null pointer.
     pub fn null() -> Self {
         Self(std::ptr::null_mut())
     }

@@ -1,4 +1,4 @@
-//! Rows that lie apart: memory for them, and copies.
+//! Pitched memory: allocation and 2-D copies.
 
 use warpsmith_runtime::DevicePtr;
 use warpsmith_runtime::driver::{Place, RowsCopy};
@@ -10,19 +10,19 @@ use crate::context;
 use crate::error::{CudaError, CudaResult, explained};
 use crate::stream::wait_for_blocking;
 
-/// Bytes to a multiple of which rows are rounded up: what the widest accesses of a warp need.
+/// Pitch granularity in bytes: the size of the widest access of a warp.
 const PITCH: usize = 512;
 
-/// Allocates device memory for `height` rows of `width` elements, uninitialised: its address, and the bytes from the start of
-/// one row to the next.
+/// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns its address, and the
+/// pitch in bytes.
 ///
 /// # Errors
 ///
-/// As [`cuda_malloc`].
+/// The errors of [`cuda_malloc`].
 ///
 /// # Safety
 ///
-/// It is freed by [`cuda_free`](super::cuda_free), and written before it is read.
+/// The memory is freed with [`cuda_free`](super::cuda_free), and written before it is read.
 pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
     width: usize,
     height: usize,
@@ -30,11 +30,11 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
     let row = size_of_values::<T>(width)?;
     let pitch = row.next_multiple_of(PITCH);
     let bytes = pitch.saturating_mul(height);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok((unsafe { cuda_malloc::<u8>(bytes)? }.cast(), pitch))
 }
 
-/// Copies `height` rows of `width` elements from the host. The pitches are bytes from the start of one row to the next.
+/// Copies `height` rows of `width` elements from the host. A pitch is the number of bytes from one row to the next.
 ///
 /// ```
 /// # use cust::memory::*;
@@ -55,11 +55,12 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for a pitch smaller than a row; as [`CopyDestination::copy_from`](super::CopyDestination).
+/// [`CudaError::InvalidValue`] for a pitch smaller than a row; the errors of
+/// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
 ///
-/// Both memories have the rows, and nothing else accesses them meanwhile but reads of the source.
+/// Both memories have the rows. Meanwhile, nothing else accesses them, except that the source may be read.
 pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
     to: DevicePointer<T>,
     to_pitch: usize,
@@ -71,7 +72,7 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
     let (dst, src) = (Place::Device(DevicePtr(to.as_raw())), Place::Host(from.cast_mut().cast()));
     let row_bytes = size_of_values::<T>(width)?;
     let copy = RowsCopy { dst, dst_pitch: to_pitch, src, src_pitch: from_pitch, row_bytes, rows: height };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(copy) }
 }
 
@@ -79,11 +80,11 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// As [`memcpy_2d_htod`].
+/// The errors of [`memcpy_2d_htod`].
 ///
 /// # Safety
 ///
-/// As for [`memcpy_2d_htod`].
+/// The conditions of [`memcpy_2d_htod`].
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -95,15 +96,15 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     let (dst, src) = (Place::Host(to.cast()), Place::Device(DevicePtr(from.as_raw())));
     let row_bytes = size_of_values::<T>(width)?;
     let copy = RowsCopy { dst, dst_pitch: to_pitch, src, src_pitch: from_pitch, row_bytes, rows: height };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(copy) }
 }
 
-/// Does a copy, behind earlier work of blocking streams.
+/// Performs a copy, after earlier work of blocking streams.
 ///
 /// # Safety
 ///
-/// As for [`memcpy_2d_htod`].
+/// The conditions of [`memcpy_2d_htod`].
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {
@@ -119,8 +120,8 @@ unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     wait_for_blocking(&device)?;
     device.check()?;
     let stream = device.default_stream();
-    // SAFETY: the context and the stream are of a device that lives; the memory is the caller's promise, and not accessed
-    // after the wait.
+    // SAFETY: the context and the stream belong to a live device; the caller guarantees valid memory, which is not
+    // accessed after the wait.
     unsafe {
         let (driver, context) = device.driver();
         driver.copy_rows(context, copy, stream.handle())?;

@@ -14,30 +14,30 @@ use super::{UnifiedPointer, cuda_free_unified, cuda_malloc_unified};
 use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 
-/// Elements that host and device share, in page-locked memory of the host. Dropping it waits for all work on the device.
+/// Elements shared by host and device, in page-locked host memory. Dropping it waits for all work on the device.
 ///
-/// The host must not access it while a kernel uses it: that is part of a launch's promise.
+/// The host must not access it while a kernel uses it: this is a safety condition of a launch.
 pub struct UnifiedBuffer<T: DeviceCopy> {
     pointer: UnifiedPointer<T>,
     len: usize,
 }
 
-/// A value that host and device share, in page-locked memory of the host.
+/// A value shared by host and device, in page-locked host memory.
 pub struct UnifiedBox<T: DeviceCopy> {
     value: UnifiedBuffer<T>,
 }
 
-// SAFETY: it owns its elements.
+// SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for UnifiedBuffer<T> {}
-// SAFETY: a shared reference reads them only.
+// SAFETY: a shared reference only reads them.
 unsafe impl<T: DeviceCopy + Sync> Sync for UnifiedBuffer<T> {}
 
 impl<T: DeviceCopy> UnifiedBuffer<T> {
-    /// `len` copies of a value.
+    /// Allocates `len` copies of a value.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     pub fn new(value: &T, len: usize) -> CudaResult<Self> {
         // SAFETY: every element is written.
         unsafe {
@@ -47,32 +47,32 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
         }
     }
 
-    /// Memory for `len` elements.
+    /// Allocates memory for `len` elements.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => {
-                // SAFETY: it is never used for bytes.
+                // SAFETY: the pointer is never used to access bytes.
                 unsafe { UnifiedPointer::wrap(std::ptr::NonNull::dangling().as_ptr()) }
             }
-            // SAFETY: the caller's promise; `drop` frees it.
+            // SAFETY: guaranteed by the caller; `drop` frees the memory.
             _ => unsafe { cuda_malloc_unified(len)? },
         };
         Ok(Self { pointer, len })
     }
 
-    /// `len` elements of zeros.
+    /// Allocates `len` elements of zeros.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     pub fn zeroed(len: usize) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -80,11 +80,11 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
         Self::new(&T::zeroed(), len)
     }
 
-    /// A copy of elements.
+    /// Copies elements into unified memory.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
         // SAFETY: the elements are written.
         unsafe {
@@ -95,35 +95,36 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
         }
     }
 
-    /// The buffer of memory from [`cuda_malloc_unified`].
+    /// Takes ownership of memory from [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there with `len` elements, which are initialised, or they have no bytes; nothing else frees it.
+    /// `pointer` came from [`cuda_malloc_unified`] with `len` initialized elements, or the elements have no bytes.
+    /// Nothing else frees it.
     pub unsafe fn from_raw_parts(pointer: UnifiedPointer<T>, len: usize) -> UnifiedBuffer<T> {
         Self { pointer, len }
     }
 
-    /// The address.
+    /// Unified address.
     pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
         self.pointer
     }
 
-    /// The elements.
+    /// Elements as a slice.
     pub fn as_slice(&self) -> &[T] {
         self
     }
 
-    /// The elements.
+    /// Elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self
     }
 
-    /// Drops it.
+    /// Drops the buffer and reports errors.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; the memory is free, and the buffer that comes back is empty.
+    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();
@@ -134,7 +135,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     fn free(&mut self) -> CudaResult<()> {
         match self.len * size_of::<T>() {
             0 => Ok(()),
-            // SAFETY: nothing has it any more.
+            // SAFETY: nothing else uses the memory.
             _ => unsafe { cuda_free_unified(self.pointer) },
         }
     }
@@ -144,7 +145,8 @@ impl<T: DeviceCopy> Deref for UnifiedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: its elements, borrowed as long; kernels do not write them meanwhile, by the promise of their launch.
+        // SAFETY: the elements of the buffer, borrowed for as long; launches guarantee that kernels do not write them
+        // meanwhile.
         unsafe { std::slice::from_raw_parts(self.pointer.as_raw(), self.len) }
     }
 }
@@ -170,7 +172,7 @@ impl<T: DeviceCopy> AsMut<[T]> for UnifiedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
     fn drop(&mut self) {
-        // An error is of earlier work, and is reported by other calls too.
+        // An error belongs to earlier work, and other calls report it too.
         let _ = self.free();
     }
 }
@@ -182,73 +184,73 @@ impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBuffer<T> {
 }
 
 impl<T: DeviceCopy> UnifiedBox<T> {
-    /// A copy of a value.
+    /// Copies a value into unified memory.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     pub fn new(value: T) -> CudaResult<Self> {
         Ok(Self { value: UnifiedBuffer::new(&value, 1)? })
     }
 
-    /// Memory for a value.
+    /// Allocates memory for a value.
     ///
     /// # Errors
     ///
-    /// As [`cuda_malloc_unified`].
+    /// The errors of [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
-    /// It is written before it is read.
+    /// The memory is written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(Self { value: unsafe { UnifiedBuffer::uninitialized(1)? } })
     }
 
-    /// The box of memory from [`Self::into_unified`] or [`cuda_malloc_unified`].
+    /// Takes ownership of memory from [`Self::into_unified`] or [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
-    /// `pointer` came from there, its value is initialised, and nothing else frees it.
+    /// `pointer` came from one of these functions, its value is initialized, and nothing else frees it.
     pub unsafe fn from_unified(pointer: UnifiedPointer<T>) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self { value: unsafe { UnifiedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// [`Self::from_unified`] of an address.
+    /// Calls [`Self::from_unified`] with a raw address.
     ///
     /// # Safety
     ///
-    /// As for [`Self::from_unified`].
+    /// The conditions of [`Self::from_unified`].
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
     }
 
-    /// The address of the memory, to be freed by [`cuda_free_unified`].
+    /// Releases the memory and returns its address, to be freed with [`cuda_free_unified`].
     pub fn into_unified(boxed: UnifiedBox<T>) -> UnifiedPointer<T> {
         ManuallyDrop::new(boxed.value).pointer
     }
 
-    /// The value, which stays for good.
+    /// Returns a reference to the value, which is never freed.
     pub fn leak<'a>(boxed: UnifiedBox<T>) -> &'a mut T
     where
         T: 'a,
     {
-        // SAFETY: the memory is never freed, and nothing else has it.
+        // SAFETY: the memory is never freed, and nothing else uses it.
         unsafe { &mut *Self::into_unified(boxed).as_mut_ptr() }
     }
 
-    /// The address.
+    /// Unified address.
     pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
         self.value.as_unified_ptr()
     }
 
-    /// Drops it.
+    /// Drops the box and reports errors.
     ///
     /// # Errors
     ///
-    /// As [`UnifiedBuffer::drop`].
+    /// The errors of [`UnifiedBuffer::drop`].
     pub fn drop(boxed: UnifiedBox<T>) -> CudaResult<()> {
         UnifiedBuffer::drop(boxed.value).map_err(|(error, _)| error)
     }

@@ -1,5 +1,5 @@
-//! Memory, streams, events and errors on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not
-//! set.
+//! Memory, streams, events and errors on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it
+//! is not set.
 
 #[path = "../../../../runtime/tests/common/under_test.rs"]
 #[allow(dead_code, reason = "each program uses some of it")]
@@ -79,7 +79,7 @@ fn empty_memory_is_allowed() {
     assert!(DeviceBuffer::drop(empty).is_ok());
 }
 
-/// A value with bytes of padding, and an enum.
+/// A value with padding bytes that is also an enum.
 #[derive(Debug, Clone, Copy, PartialEq, cust::DeviceCopy)]
 enum Kind {
     Plain,
@@ -99,7 +99,7 @@ fn boxes_hold_any_device_copy_type() {
     assert_eq!((host, one.as_host_value().unwrap()), (Kind::Scaled { by: 2.5, tag: 7 }, Kind::Plain));
     let pointer = DeviceBox::into_device(other);
     assert!(!pointer.is_null());
-    // SAFETY: the box gave it.
+    // SAFETY: the pointer came from the box.
     let again = unsafe { DeviceBox::from_device(pointer) };
     assert_eq!(DeviceBox::drop(again).map_err(|(error, _)| error), Ok(()));
     assert_eq!(DeviceBox::<u32>::zeroed().unwrap().as_host_value().unwrap(), 0);
@@ -117,7 +117,7 @@ fn host_memory_is_shared_and_page_locked() {
     *single += 1;
     assert_eq!((*single, single.as_unified_ptr().as_device_ptr().is_null()), (5, false));
     let (stream, mut locked) = (stream(), LockedBuffer::new(&0.5f32, 3).unwrap());
-    // SAFETY: nothing else uses either before the wait.
+    // SAFETY: nothing else uses either memory before the wait.
     unsafe {
         device.async_copy_from(&locked, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -133,7 +133,7 @@ fn streams_allocate_copy_and_free_in_order() {
     let _context = context();
     let stream = stream();
     let data: Vec<u32> = (0..10_000).collect();
-    // SAFETY: all use is in the stream, and `data` stays.
+    // SAFETY: all uses are in the stream, and `data` stays valid.
     unsafe {
         let from = DeviceBuffer::from_slice_async(&data, &stream).unwrap();
         let mut to = DeviceBuffer::<u32>::zeroed_async(data.len(), &stream).unwrap();
@@ -251,7 +251,7 @@ fn memory_is_set_to_words() {
         assert!(buffer.as_host_vec().unwrap().iter().all(|word| *word == 0xdead_beef), "{len}");
         buffer.set_16(0x1234).unwrap();
         assert!(buffer.as_host_vec().unwrap().iter().all(|word| *word == 0x1234_1234), "{len}");
-        // SAFETY: nothing else uses it before the wait.
+        // SAFETY: nothing else uses the buffer before the wait.
         unsafe {
             buffer.set_16_async(7, &stream).unwrap();
             buffer[len / 2..].set_32_async(9, &stream).unwrap();
@@ -274,7 +274,7 @@ fn rows_are_copied_with_their_pitch() {
     let _context = context();
     let from: Vec<u16> = (0..60).collect();
     let mut to = [0u16; 28];
-    // SAFETY: there are five rows of twelve numbers on the host, and four of seven in the target.
+    // SAFETY: there are five rows of twelve numbers on the host, and four rows of seven in the target.
     unsafe {
         let (rows, pitch) = cuda_malloc_pitched::<u16>(12, 5).unwrap();
         assert!(pitch >= 24 && pitch.is_multiple_of(256), "{pitch}");
@@ -305,14 +305,14 @@ fn host_memory_passes_through_pointers() {
     let _context = context();
     let boxed = LockedBox::new(&5u64).unwrap();
     let address = boxed.into_raw();
-    // SAFETY: the box gave it.
+    // SAFETY: the pointer came from the box.
     let boxed = unsafe { LockedBox::from_raw(address) };
     assert_eq!((*boxed, boxed.as_raw()), (5, address));
     let mut buffer = LockedBuffer::<u32>::zeroed(3).unwrap();
     buffer[1] = 7;
     let (pointer, len) = (buffer.as_mut_ptr(), buffer.len());
     std::mem::forget(buffer);
-    // SAFETY: the buffer is forgotten.
+    // SAFETY: the buffer was forgotten.
     let buffer = unsafe { LockedBuffer::from_raw_parts(pointer, len) };
     assert_eq!(buffer.as_slice(), [0, 7, 0]);
     LockedBuffer::drop(buffer).map_err(|(error, _)| error).unwrap();
@@ -320,7 +320,7 @@ fn host_memory_passes_through_pointers() {
     let (small, large) = (UnifiedBox::new(1.5f32).unwrap(), UnifiedBox::new(2.5f32).unwrap());
     assert!(small < large && small != large && large.to_string() == "2.5");
     let pointer = UnifiedBox::into_unified(small);
-    // SAFETY: the box gave it.
+    // SAFETY: the pointer came from the box.
     let small = unsafe { UnifiedBox::from_unified(pointer) };
     let leaked: &mut f32 = UnifiedBox::leak(small);
     *leaked += 1.0;

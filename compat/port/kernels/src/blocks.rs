@@ -1,4 +1,4 @@
-//! Threads that work together: shared and constant memory, warps, atomics.
+//! Cooperating threads: shared and constant memory, warps, atomics.
 
 use core::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ pub unsafe fn smooth(x: &[f32], y: *mut f32) {
     }
 }
 
-/// Adds up `x`.
+/// Sums `x`.
 #[kernel]
 pub unsafe fn sum(x: &[f32], total: &AtomicF32) {
     let partial = shared_array![f32; 32];
@@ -49,7 +49,7 @@ pub unsafe fn sum(x: &[f32], total: &AtomicF32) {
     }
 }
 
-/// What each lane of a warp gets from shuffles, votes and matches.
+/// Results of shuffles, votes and matches in each lane of a warp.
 #[kernel]
 pub unsafe fn lanes(out: *mut [u32; 8]) {
     let lane = warp::lane_id();
@@ -79,14 +79,14 @@ pub static mut CALLS: u32 = 5;
 #[address_space(constant)]
 static SCALE: [f32; 2] = [2.0, 0.5];
 
-/// `x[i]` times the scale of even or odd places, which the host can change.
+/// Multiplies `x[i]` by the scale of even or odd indices, which the host can change.
 #[kernel]
 pub unsafe fn scale(x: *mut f32) {
     let i = thread::index_1d() as usize;
     unsafe { *x.add(i) *= SCALE[i % 2] };
 }
 
-/// What thread `i` finds in constant memory at `i` modulo 5, and how often the counter was called before.
+/// Writes the element `i` modulo 5 of constant memory for thread `i`, and the previous value of the counter.
 #[kernel]
 pub unsafe fn statics(weights: *mut f32, calls: *mut u32) {
     let i = thread::index_1d() as usize;

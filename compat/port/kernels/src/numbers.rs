@@ -1,4 +1,4 @@
-//! Values: structs and enums, vectors, functions of floats, memory from the heap, text.
+//! Values: structs and enums, vectors, float functions, heap memory, text.
 
 use alloc::vec;
 use cuda_std::glam::{Mat3, Vec3};
@@ -6,28 +6,28 @@ use cuda_std::prelude::*;
 use cuda_std::{FloatExt, GpuFloat, misc, ptr};
 use cust_core::DeviceCopy;
 
-/// What a point does.
+/// Motion of a point.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub enum Motion {
-    /// It stays.
+    /// The point stays.
     Rest,
-    /// It turns.
+    /// The point turns.
     Turn(Mat3),
-    /// It moves by a step.
+    /// The point moves by a step.
     Step {
         /// The step.
         by: Vec3,
     },
 }
 
-/// Points with what they do.
+/// Motions of points.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub struct Scene {
-    /// What point `i` does, `i` modulo 3.
+    /// Motion of point `i`, at index `i` modulo 3.
     pub motions: [Motion; 3],
-    /// By how much all are scaled.
+    /// Common scale factor.
     pub scale: f32,
 }
 
@@ -45,7 +45,7 @@ pub unsafe fn advance(scene: &Scene, points: *mut Vec3, count: u32, shift: Vec3)
     }
 }
 
-/// A row of function values for each `x`.
+/// Computes a row of function values for each `x`.
 #[kernel]
 pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     let i = thread::index() as usize;
@@ -70,7 +70,7 @@ pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     }
 }
 
-/// `out[i]` is the sum of the digits of `i * 37`, by way of a vector on the device's heap.
+/// Computes the digit sum of `i * 37` in `out[i]`, using a vector on the device heap.
 #[kernel]
 pub unsafe fn digits(out: *mut u32, count: u32) {
     let i = thread::index_1d();
@@ -85,7 +85,7 @@ pub unsafe fn digits(out: *mut u32, count: u32) {
     }
 }
 
-/// Where pointers lead, and that time passes.
+/// Tests address spaces of pointers, and that clocks advance.
 #[kernel]
 pub unsafe fn places(out: *mut u32) {
     let shared = cuda_std::shared_array![u32; 1];

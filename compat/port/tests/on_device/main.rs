@@ -16,7 +16,7 @@ use glam::{Mat3, Vec3};
 use kernels as _;
 use rust_cuda_port::{Motion, PTX, Scene, smooth};
 
-/// Everything that a launch needs, on the device under test.
+/// Context, module and stream on the device under test.
 fn rig() -> (Context, Module, Stream) {
     let context = Context::from_runtime(&under_test::shared_device());
     let module = Module::from_ptx(PTX, &[]).unwrap();
@@ -142,13 +142,13 @@ fn functions_are_libdevices() {
     let x = [0.125f64, 0.75, 1.5, 3.0];
     let out = DeviceBuffer::from_slice(&[[0.0f64; 10]; 4]).unwrap();
     let x_gpu = x.as_dbuf().unwrap();
-    // SAFETY: the kernel takes a slice and a pointer to as many rows.
+    // SAFETY: the kernel takes a slice and a pointer to the same number of rows.
     unsafe {
         launch!(module.functions<<<1, 4, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), out.as_device_ptr()))
             .unwrap();
     }
     stream.synchronize().unwrap();
-    // erf, J₀ and the normal distribution, by their series.
+    // Reference values of erf, J₀ and the normal distribution, from their series.
     let known = [
         [0.140_316_204_801_333_8, 0.996_097_563_041_985_2, 0.549_738_224_830_112_9],
         [0.711_155_633_653_515_1, 0.864_242_275_166_648_6, 0.773_372_647_623_131_7],
@@ -225,7 +225,7 @@ fn wrong_launches_are_errors() {
     assert_eq!(module.get_function("smoth").unwrap_err(), CudaError::NotFound);
     assert!(explanation().unwrap().contains("smoth"));
     let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
-    // SAFETY: neither is launched.
+    // SAFETY: neither kernel is launched.
     unsafe {
         let error = launch!(module.digits<<<1, 2048, 0, stream>>>(out.as_device_ptr(), 1u32)).unwrap_err();
         assert_eq!(error, CudaError::LaunchOutOfResources, "{error}");
@@ -249,7 +249,7 @@ fn a_kernel_prints_to_standard_output() {
 
 #[test]
 fn a_panic_in_a_kernel_is_explained() {
-    // It ends the device for the process.
+    // The failure ends the device for the process.
     only_alone!();
     let (_context, module, stream) = rig();
     // SAFETY: the kernel takes a number.

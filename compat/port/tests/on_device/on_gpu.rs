@@ -1,4 +1,4 @@
-//! What only a GPU has: a PTX compiler, and address spaces.
+//! GPU-only features: the PTX compiler and address spaces.
 
 use cust::context::Context;
 use cust::error::{CudaError, explanation};

@@ -222,7 +222,7 @@ pub fn options(w: &mut Writer) {
     w.need("trait CollectSum { fn collect_sum(self) -> u64; } impl<I: Iterator<Item = Result<u8, Problem>>> CollectSum for I { fn collect_sum(self) -> u64 { self.map(|x| x.map(|x| x as u64)).sum::<Result<u64, Problem>>().unwrap_or(4) } }");
 }
 
-/// Iterators of a kernel's own, returned and walked from both ends.
+/// User-defined iterators, returned and walked from both ends.
 pub fn own_iterators(w: &mut Writer) {
     let of = w.narrow();
     let t = of.name;

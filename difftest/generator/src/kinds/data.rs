@@ -1,4 +1,4 @@
-//! Types of a kernel's own.
+//! User-defined types in kernels.
 
 use super::Writer;
 use crate::expressions::{INTS, observe};
@@ -123,7 +123,7 @@ pub fn drops(w: &mut Writer) {
     w.observe("log.get()", of.name);
 }
 
-/// Patterns: of tuples, slices, ranges and text, with guards and bindings.
+/// Patterns over tuples, slices, ranges and text, with guards and bindings.
 pub fn patterns(w: &mut Writer) {
     let of = w.narrow();
     let t = of.name;

@@ -39,7 +39,7 @@ pub fn local_atomics(w: &mut Writer) {
     w.may("s.add(a.into_inner() as u64);");
 }
 
-/// Updates in device memory that all threads make, in any order: only their outcome is compared.
+/// Updates of device memory by all threads in any order: only their outcome is compared.
 pub fn global_atomics(w: &mut Writer) {
     for _ in 0..w.within(2, 4) {
         let (at, value) = (w.word(), w.word());
@@ -60,7 +60,7 @@ pub fn global_atomics(w: &mut Writer) {
     w.may(format!("s.add(c.w({at}));"));
 }
 
-/// Interior mutability, swaps and uninitialised memory.
+/// Interior mutability, swaps and uninitialized memory.
 pub fn cells(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;
@@ -85,7 +85,7 @@ pub fn cells(w: &mut Writer) {
     w.may("s.add(once.get().map_or(4, |x| *x as u64));");
 }
 
-/// Numbers as bytes of both orders, unaligned reads and writes.
+/// Numbers as bytes in both byte orders, unaligned reads and writes.
 pub fn bytes(w: &mut Writer) {
     let (p, q) = (w.scope.any_int(), w.scope.any_int());
     let (t, u) = (p.name, q.name);
@@ -111,12 +111,12 @@ pub fn bytes(w: &mut Writer) {
     w.may("s.add(b.iter().fold(0, |h, x| mix(h, *x as u64)));");
 }
 
-/// The method that turns a number into the order.
+/// Method that converts a number to the byte order.
 fn w_order(order: &str) -> &str {
     if order == "be" { "to_be" } else { "to_le" }
 }
 
-/// Raw pointers: arithmetic, copies that overlap, swaps, lists linked by pointers.
+/// Raw pointers: arithmetic, overlapping copies, swaps, lists linked by pointers.
 pub fn pointers(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;

@@ -1,4 +1,5 @@
-//! The kinds of steps. Each is a function that writes statements; what it declares is needed, what it changes or observes is not.
+//! Kinds of steps. Each is a function that writes statements. Declarations are needed; statements that change or
+//! observe a value are not.
 
 mod control;
 mod data;
@@ -11,24 +12,24 @@ use crate::expressions::{Int, Scope, observe};
 use crate::kernel::{Line, Step};
 use crate::random::Random;
 
-/// A step while it is written.
+/// Writer of a step.
 struct Writer<'a> {
     scope: Scope<'a>,
     lines: Vec<Line>,
 }
 
 impl Writer<'_> {
-    /// A statement that others need.
+    /// Writes a statement that others need.
     fn need(&mut self, text: impl Into<String>) {
         self.lines.push(Line { text: text.into(), is_needed: true });
     }
 
-    /// A statement that can be left out.
+    /// Writes a statement that can be left out.
     fn may(&mut self, text: impl Into<String>) {
         self.lines.push(Line { text: text.into(), is_needed: false });
     }
 
-    /// Takes a value into the hash.
+    /// Adds a value to the hash.
     fn observe(&mut self, value: &str, of: &str) {
         self.may(observe(value, of));
     }
@@ -41,7 +42,7 @@ impl Writer<'_> {
         self.scope.word()
     }
 
-    /// A number below `end`.
+    /// Random number below `end`.
     fn below(&mut self, end: usize) -> usize {
         self.random().below(end)
     }
@@ -54,7 +55,7 @@ impl Writer<'_> {
         self.random().pick(of)
     }
 
-    /// An integer type of at most 64 bits.
+    /// Random integer type of at most 64 bits.
     fn narrow(&mut self) -> Int {
         loop {
             let of = self.scope.any_int();
@@ -64,7 +65,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `[…; len]` of input, as an expression.
+    /// Array `[…; len]` of input, as an expression.
     fn array(&mut self, of: Int, len: usize) -> String {
         let (word, mask) = (self.word(), self.pick(&["", "", " & 7", " & 63", " % 11"]));
         let high = if of.bits == 128 {
@@ -79,10 +80,10 @@ impl Writer<'_> {
     }
 }
 
-/// What writes a step, and how often it is chosen.
+/// Kind of a step: name, relative frequency, and writer function.
 type Kind = (&'static str, usize, fn(&mut Writer));
 
-/// All kinds but those of teams.
+/// All kinds except team operations.
 const KINDS: &[Kind] = &[
     ("integers", 6, numbers::integers),
     ("integers of several widths", 4, numbers::mixed),
@@ -122,7 +123,7 @@ const KINDS: &[Kind] = &[
     ("bytes of numbers", 2, memory::bytes),
 ];
 
-/// Operations of teams for any block, and those that need whole warps.
+/// Team operations for any block size; the list below needs whole warps.
 const ANY_BLOCK: &[&str] = &[
     "shuffle",
     "gather",
@@ -152,10 +153,10 @@ const ANY_BLOCK: &[&str] = &[
 ];
 const WHOLE_WARPS: &[&str] = &["shuffle_types", "reduce_first", "tiles"];
 
-/// A step of any kind, for blocks of this many threads.
+/// Random step of any kind, for blocks of this many threads.
 pub fn step(random: &mut Random, threads: u32) -> Step {
     let total: usize = KINDS.iter().map(|kind| kind.1).sum();
-    // One in six is of a team.
+    // One in six is a team operation.
     if random.once_in(6) {
         let operations =
             if threads.is_multiple_of(32) { [ANY_BLOCK, WHOLE_WARPS].concat() } else { ANY_BLOCK.to_vec() };
@@ -183,7 +184,7 @@ fn write(random: &mut Random, writes: fn(&mut Writer)) -> Vec<Line> {
     writer.lines
 }
 
-/// The names of all kinds.
+/// Names of all kinds.
 #[cfg(test)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.0).chain(ANY_BLOCK.iter().chain(WHOLE_WARPS).copied())

@@ -1,4 +1,4 @@
-//! Integers, floats, and what is between them.
+//! Integers, floats, and conversions between them.
 
 use super::Writer;
 use crate::expressions::INTS;
@@ -50,7 +50,7 @@ pub fn mixed(w: &mut Writer) {
     }
 }
 
-/// `checked_…` and `overflowing_…`, each with what it says.
+/// `checked_…` and `overflowing_…` operations, each with its result.
 pub fn checked(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;
@@ -163,7 +163,7 @@ pub fn halves(w: &mut Writer) {
     }
 }
 
-/// Floats to integers of all widths, and back.
+/// Conversions from floats to integers of all widths, and back.
 pub fn casts(w: &mut Writer) {
     for i in 0..2 {
         let (of, word) = (w.pick(&["f32", "f64"]), w.word());

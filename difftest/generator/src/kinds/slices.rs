@@ -3,7 +3,7 @@
 use super::Writer;
 use crate::expressions::{INTS, observe};
 
-/// Sorts of all forms, of up to 64 elements of any width.
+/// Sorts of all kinds, of up to 64 elements of any width.
 pub fn sorts(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;
@@ -32,7 +32,7 @@ pub fn sorts(w: &mut Writer) {
     w.may(format!("for x in a {{ {} }}", observe("x", t)));
 }
 
-/// Operations that change a slice.
+/// In-place slice operations.
 pub fn slices(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;
@@ -90,7 +90,7 @@ pub fn searches(w: &mut Writer) {
     w.may(format!("for x in a.iter().step_by(3) {{ {} }}", observe("*x", t)));
 }
 
-/// Parts of slices.
+/// Subslices.
 pub fn chunks(w: &mut Writer) {
     let of = w.narrow();
     let t = of.name;
@@ -119,7 +119,7 @@ pub fn chunks(w: &mut Writer) {
     }
 }
 
-/// Two dimensions.
+/// Two-dimensional arrays.
 pub fn matrices(w: &mut Writer) {
     let of = if w.below(4) == 0 { INTS[8] } else { w.narrow() };
     let t = of.name;

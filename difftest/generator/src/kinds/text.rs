@@ -2,7 +2,7 @@
 
 use super::Writer;
 
-/// `core::fmt`.
+/// Formatting with `core::fmt`.
 pub fn formatted(w: &mut Writer) {
     let of = w.scope.any_int();
     let (x, word) = (w.scope.input(of), w.word());
@@ -33,7 +33,7 @@ pub fn formatted(w: &mut Writer) {
     w.may("s.add(text.as_str().bytes().filter(|b| *b == b'1').count() as u64);");
 }
 
-/// `str::parse`.
+/// Parsing with `str::parse`.
 pub fn parsed(w: &mut Writer) {
     let of = w.scope.any_int();
     let t = of.name;
@@ -63,7 +63,7 @@ pub fn parsed(w: &mut Writer) {
     }
 }
 
-/// Characters, and bytes that may be none.
+/// Characters, and possibly invalid bytes.
 pub fn utf8(w: &mut Writer) {
     let (len, word, mask) = (w.within(1, 12), w.word(), w.pick(&["", " & 0x7f", " & 0x3f"]));
     w.need(format!(
@@ -85,7 +85,7 @@ pub fn utf8(w: &mut Writer) {
     w.may("for x in bytes { s.add(x as u64); }");
 }
 
-/// Bytes of ASCII and methods of `str`.
+/// ASCII bytes and methods of `str`.
 pub fn bytes(w: &mut Writer) {
     let word = w.word();
     let alphabet = w.pick(&["abc ,ABC\\n01", "0123456789--", "xyzzyxyxyx, "]);

@@ -1,11 +1,11 @@
-//! The launches of these kernels, and what they must write.
+//! Launches of these kernels, and their expected output.
 
 use difftest_runner::{Case, DeviceBuffer, Error, Launch, Session, SharedLen, data};
 use difftest_support::*;
 
 use super::*;
 
-/// A buffer of words that a kernel must overwrite.
+/// Creates a buffer of words that a kernel must overwrite.
 fn out(session: &Session, len: usize) -> Result<DeviceBuffer<u64>, Error> {
     DeviceBuffer::from_host(session.stream(), &vec![0xBAD; len])
 }
@@ -94,7 +94,7 @@ fn run_running(session: &Session) -> Result<Vec<u64>, Error> {
     result.to_host()
 }
 
-/// Width and height of the image that is transposed.
+/// Width and height of the transposed image.
 const SIDES: [usize; 2] = [40, 12];
 
 fn transpose_model() -> Vec<u64> {
@@ -361,7 +361,7 @@ fn run_rows(session: &Session) -> Result<Vec<u64>, Error> {
     rows.to_host()
 }
 
-/// The kernels as cases.
+/// Test cases of the kernels.
 pub fn cases() -> Vec<Case> {
     macro_rules! case {
         ($name:literal, $expected:expr, $run:expr) => {

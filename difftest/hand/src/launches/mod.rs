@@ -1,5 +1,5 @@
-//! What kernels take and how they are launched: shared arrays of all kinds, planes, views, atomics of all scopes, barriers behind
-//! `dyn`, many and large parameters, grids that wait.
+//! Kernels that test parameters and launches: shared arrays of all kinds, planes, views, atomics of all scopes,
+//! barriers through `dyn`, many and large parameters, grids that wait.
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
@@ -10,7 +10,7 @@ use gpu_std::atomic::scope;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use self::host::cases;
 
-/// The sum of each element and its neighbours up to `reach` away, through a shared array whose length comes with the launch.
+/// Sum of each element and its neighbors up to `reach` away, through dynamic shared memory.
 #[kernel]
 pub fn window_sums(reach: u32, data: &[u64], mut tile: Shared<[u64]>, mut out: DisjointMut<u64>) {
     let first = block::linear_index() * block::threads() as usize;
@@ -24,7 +24,7 @@ pub fn window_sums(reach: u32, data: &[u64], mut tile: Shared<[u64]>, mut out: D
     }
 }
 
-/// Running sums in two buffers by turns.
+/// Running sums in two alternating buffers.
 #[kernel]
 pub fn running_sums(data: &[u64], mut sums: DoubleBuffer<[u64]>, mut out: DisjointMut<u64>) {
     let len = sums.len();
@@ -41,7 +41,7 @@ pub fn running_sums(data: &[u64], mut sums: DoubleBuffer<[u64]>, mut out: Disjoi
     }
 }
 
-/// A transpose through padded tiles.
+/// Transpose through padded tiles.
 #[kernel(block(32, 8))]
 pub fn transpose(
     image: Slice2<u64>,
@@ -53,7 +53,7 @@ pub fn transpose(
     out.write_tile(|[row, column]| tile[column][row]);
 }
 
-/// A product of matrices by tiles of both.
+/// Tiled matrix product.
 #[kernel(block(16, 16))]
 pub fn product(
     a: Slice2<u64>,
@@ -85,7 +85,7 @@ pub fn product(
     }
 }
 
-/// Counts in shared memory, then in the device's.
+/// Counts in shared memory, then in device memory.
 #[kernel]
 pub fn count(data: &[u64], mut counts: Shared<[Atomic<u32, scope::Block>; 16]>, totals: &[Atomic<u64>]) {
     let counted = counts.zeroed();
@@ -99,7 +99,7 @@ pub fn count(data: &[u64], mut counts: Shared<[Atomic<u32, scope::Block>; 16]>, 
     });
 }
 
-/// What a block does between barriers, behind a pointer.
+/// Work of a block between barriers, called through a pointer.
 trait Phase {
     fn run(&self, value: u64) -> u64;
 }
@@ -209,7 +209,7 @@ pub fn many_parameters(
     }
 }
 
-/// A kibibyte by value.
+/// A value of 1 KiB, passed by value.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub struct Large {
@@ -233,7 +233,7 @@ impl Large {
     }
 }
 
-/// Each thread reads parts of it.
+/// Each thread reads parts of the value.
 #[kernel]
 pub fn large_value(large: Large, mut out: DisjointMut<u64>) {
     let place = thread::unique_index();
@@ -242,7 +242,7 @@ pub fn large_value(large: Large, mut out: DisjointMut<u64>) {
     }
 }
 
-/// A value for each block, of a struct of several words.
+/// Writes one value per block, a struct of several words.
 #[kernel]
 pub fn per_block(data: &[u64], mut out: DisjointMut<[u64; 3], PerBlock>) {
     let value = data.get(thread::unique_index().get()).copied().unwrap_or(0);
@@ -262,7 +262,7 @@ pub fn planes(mut out: DisjointMut3<u64>) {
     }
 }
 
-/// Threads that leave before the others read what is theirs.
+/// Threads that return before the others read their elements.
 #[kernel]
 pub fn early_return(threads: u32, mut out: DisjointMut<u64>) {
     let shared = shared_array![u64; 256];
@@ -272,7 +272,7 @@ pub fn early_return(threads: u32, mut out: DisjointMut<u64>) {
     }
     let mut sum = 0;
     for round in 0..5 {
-        // SAFETY: a block has 256 threads, each writes its own element, and barriers divide writes from reads.
+        // SAFETY: a block has 256 threads, each writes its own element, and barriers separate writes from reads.
         unsafe {
             shared.add(own).write(mix(own as u64, round));
             block::sync_threads();
@@ -285,7 +285,7 @@ pub fn early_return(threads: u32, mut out: DisjointMut<u64>) {
     }
 }
 
-/// Forty kibibytes on the stack of a thread.
+/// Kernel with 40 KiB of stack per thread.
 #[kernel(stack = 49152)]
 pub fn large_stack(data: &[u64], mut out: DisjointMut<u64>) {
     let place = thread::unique_index();
@@ -300,7 +300,7 @@ pub fn large_stack(data: &[u64], mut out: DisjointMut<u64>) {
     }
 }
 
-/// Rounds in which every thread takes the value of the next block's.
+/// Rounds in which every thread takes the value of the next block's thread.
 #[kernel(cooperative)]
 pub fn grid_rounds(rounds: u32, values: &[Atomic<u64>], mut out: DisjointMut<u64>) {
     let place = thread::unique_index();
@@ -318,7 +318,7 @@ pub fn grid_rounds(rounds: u32, values: &[Atomic<u64>], mut out: DisjointMut<u64
     }
 }
 
-/// A lock that one thread of each block takes.
+/// Counter under a lock that one thread of each block takes.
 #[kernel]
 pub fn locked_counter(rounds: u32, state: &[Atomic<u64>]) {
     if thread::linear_in_block() != 0 {
@@ -347,7 +347,7 @@ pub fn extremes(data: &[u64], ints: &[Atomic<i64>], words: &[Atomic<i32>], float
     }
 }
 
-/// Each thread's elements in stripes.
+/// Striped elements per thread.
 #[kernel]
 pub fn striped(data: &[u64], mut out: DisjointMut<u64, Striped<4>>) {
     let place = thread::unique_index();
@@ -358,7 +358,7 @@ pub fn striped(data: &[u64], mut out: DisjointMut<u64, Striped<4>>) {
     }
 }
 
-/// Rows of a plane, one a thread, and their sums.
+/// Sorts rows of a plane, one per thread, and sums them.
 #[kernel]
 pub fn sorted_rows(mut rows: DisjointMut2<u64, Rows>) {
     if let Some(row) = rows.get_mut(thread::unique_index()) {

@@ -1,4 +1,4 @@
-//! Cases that end in every way, for the tests of the processes that run them.
+//! Cases with every possible outcome, for the tests of the processes that run them.
 
 use std::process::ExitCode;
 use std::time::Duration;

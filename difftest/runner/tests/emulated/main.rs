@@ -1,4 +1,4 @@
-//! Random kernels as plain Rust and on the emulated device.
+//! Tests of random kernels as plain Rust and on the emulated device.
 
 #[allow(warnings, arithmetic_overflow, unconditional_panic, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod kernels {

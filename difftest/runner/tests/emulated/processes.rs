@@ -1,4 +1,4 @@
-//! Cases that differ, fail, hang or end their process leave the others alone.
+//! Tests that cases which differ, fail, hang or end their process do not affect the others.
 
 use std::process::{Command, Output};
 

@@ -1,17 +1,17 @@
-//! Operations of a block: reductions, scans, and shared arrays between barriers.
+//! Block operations: reductions, scans, and shared arrays between barriers.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 use super::{THREADS, compose};
 
-/// All values in the order of the threads.
+/// Reduction of all values in thread order.
 #[inline(always)]
 pub fn block_reduce(v: u64, n: u32) -> u64 {
     block::reduce(v.rotate_left(n), compose)
 }
 
-/// The least and the greatest, in a struct of 16 bytes.
+/// Minimum and maximum, in a struct of 16 bytes.
 #[inline(always)]
 pub fn block_extremes(v: u64, n: u32) -> u64 {
     let v = v.rotate_left(n);
@@ -19,25 +19,25 @@ pub fn block_extremes(v: u64, n: u32) -> u64 {
     least ^ greatest.rotate_left(1)
 }
 
-/// The scan up to the own value.
+/// Inclusive scan.
 #[inline(always)]
 pub fn block_scan(v: u64, n: u32) -> u64 {
     block::inclusive_scan(v.rotate_left(n), compose)
 }
 
-/// The scan below the own value.
+/// Exclusive scan.
 #[inline(always)]
 pub fn block_exclusive_scan(v: u64, n: u32) -> u64 {
     block::exclusive_scan(v, u64::from(n) | 3 << 32, compose)
 }
 
-/// The value of thread `n`, of that many as there are.
+/// Value of thread `n`, modulo the number of threads.
 #[inline(always)]
 pub fn broadcast(v: u64, n: u32) -> u64 {
     block::broadcast(v, n % block::threads())
 }
 
-/// How many values have a bit, and whether all or any have.
+/// Number of values that have a bit, and whether all or any have it.
 #[inline(always)]
 pub fn count(v: u64, n: u32) -> u64 {
     let has = v >> (n % 64) & 1 == 1;
@@ -46,12 +46,13 @@ pub fn count(v: u64, n: u32) -> u64 {
         | u64::from(block::sync_threads_or(has))
 }
 
-/// The value of the thread at three times the own index and `n`.
+/// Value of the thread at three times the own index plus `n`.
 #[inline(always)]
 pub fn exchange(v: u64, n: u32) -> u64 {
     let shared = shared_array![u64; THREADS];
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
-    // SAFETY: a block has at most `THREADS` threads, each writes its own element, and barriers divide writes from reads.
+    // SAFETY: a block has at most `THREADS` threads, each writes its own element, and barriers separate writes from
+    // reads.
     unsafe {
         shared.add(own).write(v);
         block::sync_threads();
@@ -61,7 +62,7 @@ pub fn exchange(v: u64, n: u32) -> u64 {
     }
 }
 
-/// Steps in which every value is combined with its neighbour's, in bytes and in words.
+/// Steps that combine every value with its neighbor's, in bytes and in words.
 #[inline(always)]
 pub fn stencil(v: u64, n: u32) -> u64 {
     let words = shared_array![u32; THREADS];
@@ -83,14 +84,15 @@ pub fn stencil(v: u64, n: u32) -> u64 {
     u64::from(x)
 }
 
-/// Counts by value in shared memory, and what a bin's own operation makes of all values.
+/// Counts by value in shared memory, and the result of applying each bin's operation to all values.
 #[inline(always)]
 pub fn histogram(v: u64, n: u32) -> u64 {
     const BINS: usize = 8;
     let counts = shared_array![u32; BINS];
     let sums = shared_array![u64; 3];
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
-    // SAFETY: before the barrier each element is one thread's; after it all access is atomic until the next.
+    // SAFETY: before the barrier each element belongs to one thread; after it all access is atomic until the next
+    // barrier.
     unsafe {
         for bin in (own..BINS).step_by(threads) {
             counts.add(bin).write(0);
@@ -104,7 +106,7 @@ pub fn histogram(v: u64, n: u32) -> u64 {
         Atomic::<u64, scope::Block>::from_ptr(sums).fetch_xor(v, Ordering::Relaxed);
         Atomic::<u64, scope::Block>::from_ptr(sums.add(1)).fetch_max(v, Ordering::AcqRel);
         let third = Atomic::<u64, scope::Block>::from_ptr(sums.add(2));
-        // Adds by compare-exchange.
+        // Addition by compare-exchange.
         let mut seen = third.load(Ordering::Relaxed);
         while let Err(other) =
             third.compare_exchange(seen, seen.wrapping_add(v), Ordering::Relaxed, Ordering::Relaxed)
@@ -121,7 +123,7 @@ pub fn histogram(v: u64, n: u32) -> u64 {
     }
 }
 
-/// The values in order, the own by its place: a bitonic sort of as many as a power of two that holds them.
+/// Sorted values; each thread gets the one at its index. A bitonic sort of the next power of two elements.
 #[inline(always)]
 pub fn sort(v: u64, n: u32) -> u64 {
     let shared = shared_array![u64; THREADS];
@@ -130,7 +132,7 @@ pub fn sort(v: u64, n: u32) -> u64 {
     let v = v.rotate_left(n);
     let mut i = own;
     while i < len {
-        // SAFETY: `len` is at most `THREADS`, and each element is one thread's until the barrier.
+        // SAFETY: `len` is at most `THREADS`, and each element belongs to one thread until the barrier.
         unsafe { shared.add(i).write(if i == own { v } else { u64::MAX }) };
         i += threads;
     }
@@ -143,7 +145,7 @@ pub fn sort(v: u64, n: u32) -> u64 {
             while i < len {
                 let other = i ^ distance;
                 if other > i {
-                    // SAFETY: of each pair one thread has the lower index, and no element is in two pairs.
+                    // SAFETY: one thread of each pair has the lower index, and no element is in two pairs.
                     unsafe {
                         let (a, b) = (shared.add(i).read(), shared.add(other).read());
                         if (a > b) == (i & size == 0) {

@@ -1,5 +1,5 @@
-//! Operations of warps and blocks that take a value of each thread and give one to each: `(value, n)`. All threads of a block
-//! call them, of any block of at most 256 threads; those that say *whole warps* need a multiple of 32.
+//! Warp and block operations that take one value from each thread and give one to each: `(value, n)`. All threads of a
+//! block call them, with any block of at most 256 threads. Operations marked *whole warps* need a multiple of 32.
 //!
 //! On the host, [`model`] has each of them as a plain function of the values of a block.
 
@@ -11,10 +11,10 @@ mod warps;
 pub use self::blocks::*;
 pub use self::warps::*;
 
-/// The most threads of a block.
+/// Maximum threads per block.
 pub const THREADS: usize = 256;
 
-/// An operation that is associative but not commutative: the composition of `x -> a * x + b`, `a` in the upper half.
+/// An associative but non-commutative operation: the composition of `x -> a * x + b`, with `a` in the upper half.
 #[inline(always)]
 pub fn compose(f: u64, g: u64) -> u64 {
     let (a, b, c, d) = ((f >> 32) as u32, f as u32, (g >> 32) as u32, g as u32);

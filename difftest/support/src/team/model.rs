@@ -1,4 +1,4 @@
-//! The operations of teams as plain functions of the values of a block, one after the other.
+//! Team operations as plain functions of the values of a block, computed sequentially.
 
 use super::compose;
 
@@ -7,7 +7,7 @@ fn by_warp(v: &[u64], f: impl Fn(&[u64]) -> Vec<u64>) -> Vec<u64> {
     v.chunks(32).flat_map(f).collect()
 }
 
-/// A value for each of `v`, from its index.
+/// Computes a value for each element of `v`, from its index.
 fn each(v: &[u64], f: impl Fn(usize) -> u64) -> Vec<u64> {
     (0..v.len()).map(f).collect()
 }

@@ -1,11 +1,11 @@
-//! Operations within a warp. The last warp of a block may have fewer than 32 lanes.
+//! Warp operations. The last warp of a block may have fewer than 32 lanes.
 
 use gpu_std::prelude::*;
 use gpu_std::warp::FULL_MASK;
 
 use super::compose;
 
-/// Lanes of the calling thread's warp.
+/// Number of lanes of the calling thread's warp.
 #[inline(always)]
 fn lanes() -> u32 {
     (block::threads() - thread::linear_in_block() / 32 * 32).min(32)
@@ -16,25 +16,25 @@ fn mask() -> u32 {
     u32::MAX >> (32 - lanes())
 }
 
-/// The value of lane `n`, of that many as there are.
+/// Value of lane `n`, modulo the number of lanes.
 #[inline(always)]
 pub fn shuffle(v: u64, n: u32) -> u64 {
     warp::shuffle(mask(), v, n % lanes())
 }
 
-/// The value of a lane that each lane chooses by its own value.
+/// Value of the lane that each lane selects by its own value.
 #[inline(always)]
 pub fn gather(v: u64, n: u32) -> u64 {
     warp::shuffle(mask(), v, (v as u32 ^ n) % lanes())
 }
 
-/// The value of the lane `n` below, or the own.
+/// Value of the lane `n` below, otherwise the own value.
 #[inline(always)]
 pub fn shuffle_up(v: u64, n: u32) -> u64 {
     warp::shuffle_up(mask(), v, n % 32)
 }
 
-/// The value of the lane `n` above, or the own.
+/// Value of the lane `n` above, otherwise the own value.
 #[inline(always)]
 pub fn shuffle_down(v: u64, n: u32) -> u64 {
     let (lane, n) = (warp::lane_id(), n % 32);
@@ -42,7 +42,7 @@ pub fn shuffle_down(v: u64, n: u32) -> u64 {
     if lane + n < lanes() { above } else { v }
 }
 
-/// The value of the lane whose number differs in the bits of `n`, or the own.
+/// Value of the lane whose number differs in the bits of `n`, otherwise the own value.
 #[inline(always)]
 pub fn shuffle_xor(v: u64, n: u32) -> u64 {
     let (lane, n) = (warp::lane_id(), n % 32);
@@ -50,7 +50,7 @@ pub fn shuffle_xor(v: u64, n: u32) -> u64 {
     if lane ^ n < lanes() { other } else { v }
 }
 
-/// Exchanges three bytes, a narrow type and a wide one, with the neighbour. Whole warps.
+/// Exchange of three bytes, a narrow type and a wide one, with the neighbor. Whole warps.
 #[inline(always)]
 pub fn shuffle_types(v: u64, n: u32) -> u64 {
     let n = (n % 32) | 1;
@@ -68,27 +68,27 @@ pub fn shuffle_types(v: u64, n: u32) -> u64 {
         ^ e.rotate_left(33)
 }
 
-/// The lanes whose value has bit `n`.
+/// Mask of the lanes whose value has bit `n`.
 #[inline(always)]
 pub fn ballot(v: u64, n: u32) -> u64 {
     u64::from(warp::ballot(mask(), v >> (n % 64) & 1 == 1))
 }
 
-/// Whether all and whether any values have one of two bits.
+/// Returns whether all values have one of two bits, and whether any value has neither.
 #[inline(always)]
 pub fn all_any(v: u64, n: u32) -> u64 {
     let some = v >> (n % 62) & 3 != 0;
     u64::from(warp::all(mask(), some)) << 1 | u64::from(warp::any(mask(), !some))
 }
 
-/// The lanes that have the same `n % 3 + 1` low bits.
+/// Mask of the lanes that have the same `n % 3 + 1` low bits.
 #[inline(always)]
 pub fn match_any(v: u64, n: u32) -> u64 {
     let low = v & ((2 << (n % 3)) - 1);
     u64::from(warp::match_any(mask(), low)) << 32 | u64::from(warp::match_any(mask(), low as u32))
 }
 
-/// The lanes that have the same three low bits, found bit by bit, and whether all have the same two upper ones.
+/// Mask of the lanes that have the same three low bits, found bit by bit, and whether all have the same two upper ones.
 #[inline(always)]
 pub fn match_bits(v: u64, n: u32) -> u64 {
     u64::from(warp::match_bits::<3>(mask(), v as u32 ^ n)) << 32
@@ -111,31 +111,31 @@ pub fn reduce_numbers(v: u64, n: u32) -> u64 {
     }
 }
 
-/// The exclusive or of all values.
+/// Exclusive or of all values.
 #[inline(always)]
 pub fn reduce_xor(v: u64, n: u32) -> u64 {
     warp::reduce(mask(), v.rotate_left(n), |a, b| a ^ b)
 }
 
-/// The values of the first lanes, in their order. Whole warps.
+/// Reduction of the values of the first lanes, in order. Whole warps.
 #[inline(always)]
 pub fn reduce_first(v: u64, n: u32) -> u64 {
     warp::reduce_first(n % 32 + 1, v, compose)
 }
 
-/// The scan of an operation that is not commutative.
+/// Inclusive scan with a non-commutative operation.
 #[inline(always)]
 pub fn warp_scan(v: u64, n: u32) -> u64 {
     warp::inclusive_scan(mask(), v.rotate_left(n), compose)
 }
 
-/// The scan of the values below.
+/// Exclusive scan.
 #[inline(always)]
 pub fn warp_exclusive_scan(v: u64, n: u32) -> u64 {
     warp::exclusive_scan(mask(), v, u64::from(n) | 1 << 32, compose)
 }
 
-/// The lanes part by a bit of their values, and each part combines its own.
+/// Lanes diverge by a bit of their values, and each group combines its own values.
 #[inline(always)]
 pub fn diverged(v: u64, n: u32) -> u64 {
     let is_set = v >> (n % 64) & 1 == 1;

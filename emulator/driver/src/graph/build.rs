@@ -1,4 +1,4 @@
-//! Adding work to a graph: it is checked as on a stream, and its arguments are copied.
+//! Adding work to a graph: the work is checked as on a stream, and its arguments are copied.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -22,12 +22,12 @@ fn invalid(call: Call, text: impl Into<String>) -> DriverError {
 }
 
 impl EmulatedDriver {
-    /// The driver's graphs. Nothing of the program's is called or dropped while they are locked.
+    /// Graphs of the driver. No code of the program is called or dropped while they are locked.
     pub(super) fn store(&self) -> std::sync::MutexGuard<'_, Store> {
         self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the memory of a range is.
+    /// Location of a range's memory.
     pub(in super::super) fn home(&self, range: &Range<u64>) -> Home {
         let (ptr, bytes) = (DevicePtr(range.start), (range.end - range.start) as usize);
         let holder =
@@ -53,12 +53,12 @@ impl EmulatedDriver {
         Step::Work(Arc::new(Piece { context: Arc::downgrade(context), name, action, touched, homes }))
     }
 
-    /// A function on the host.
+    /// Step for a host function.
     pub(super) fn host_step(&self, call: Call, context: &Arc<EmulatedContext>, action: Action) -> PlanStep {
         self.piece(call, context, action, Touched::new())
     }
 
-    /// The operation of a node to add.
+    /// Step for a node to add.
     ///
     /// # Safety
     /// As for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
@@ -101,7 +101,7 @@ impl EmulatedDriver {
         Ok(self.piece(call, context, action, touched))
     }
 
-    /// The address of one side of a copy, or of a fill.
+    /// Address of one side of a copy, or of a fill.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
             return Err(invalid(call, "zero bytes are nothing to copy or to set"));
@@ -112,7 +112,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Makes work of a stream that is being captured a node.
+    /// Adds work of a capturing stream to the graph as a node.
     pub(in super::super) fn capture(
         &self,
         call: Call,
@@ -123,7 +123,7 @@ impl EmulatedDriver {
     ) -> Result<()> {
         let refuse = |why| {
             let refused = self.captures.refuse(call, stream.0, why);
-            // The capture can have ended meanwhile, in another thread.
+            // Another thread may have ended the capture meanwhile.
             refused
                 .and_then(|()| Err(driver_error(call.name(), code::ILLEGAL_STATE, "the capture has ended")))
         };
@@ -153,7 +153,7 @@ impl EmulatedDriver {
         self.captures.add(call, stream.0, node, step)
     }
 
-    /// The ranges of a copy that are memory of the host.
+    /// Ranges of a copy that are host memory.
     fn host_side(&self, call: Call, action: &Action) -> Vec<Range<u64>> {
         let range = |start: u64, bytes: usize| start..start + bytes as u64;
         match (action, call) {
@@ -165,6 +165,6 @@ impl EmulatedDriver {
     }
 }
 
-/// Why the driver's own pool has nothing to do with captures.
+/// Reason why the driver's own pool cannot be used in captures.
 pub(in super::super) const NO_POOL: &str =
     "the driver's own pool neither gives nor takes memory in a capture; use it before, or a pool for graphs";

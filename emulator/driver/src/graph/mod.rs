@@ -1,17 +1,17 @@
 //! Graphs: [`GraphDriver`] for [`EmulatedDriver`].
 //!
-//! As with CUDA, graphs with conditional nodes cannot be copied or be children of others, a condition belongs to
-//! one conditional node, and bodies of conditional nodes call no host functions. Launching an executable that names
-//! memory which was freed since is refused. Two nodes that nothing orders and that touch the same memory are a race,
-//! which is reported at the first launch, if the driver was built to look for races.
+//! As with CUDA, graphs with conditional nodes cannot be copied or be children of others. A condition belongs to one
+//! conditional node, and bodies of conditional nodes call no host functions. Launching an executable that names freed
+//! memory is refused. Unordered nodes that touch the same memory, at least one by a write, are a race. It is reported
+//! at the first launch, if the driver checks for races.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `plan` | what graphs consist of |
-//! | `store` | the graphs, by their handles |
-//! | `build` | how work becomes part of one |
-//! | `run` | executables and their launches |
-//! | `update` | changing what an executable does |
+//! | `plan` | nodes, operations and dependencies |
+//! | `store` | graphs, by handle |
+//! | `build` | adding work to a graph |
+//! | `run` | executable graphs and their launches |
+//! | `update` | updating executable graphs |
 //! | `races` | races within a graph |
 
 mod build;
@@ -41,7 +41,8 @@ use warpsmith_driver::{
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork, StreamHandle,
 };
 
-// SAFETY: plans own what their work names, nodes run in an order of their edges, and a launch is one task of its stream.
+// SAFETY: plans own what their work names, nodes run in an order of their edges, and a launch is one task of its
+// stream.
 unsafe impl GraphDriver for EmulatedDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         let _called = self.called_aside(Call::CaptureBegin);
@@ -54,7 +55,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle> {
         let _called = self.called_aside(Call::CaptureEnd);
         let call = Call::CaptureEnd;
-        // The capture ends whatever else is to happen.
+        // The capture ends in every case.
         let ordered = self.control.enter_to_wait(call)?;
         let context = self.contexts.get(call, context.0)?;
         let (graph, plan) = self.captures.end(stream.0)?;
@@ -95,7 +96,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     unsafe fn graph_destroy(&self, _context: Context, graph: GraphHandle) {
-        // There is no way to report that it failed. A host function can destroy nothing.
+        // A failure cannot be reported. A host function can destroy nothing.
         if self.control.enter_to_wait(Call::GraphDestroy).is_ok() {
             self.store().destroy(graph);
         }
@@ -178,7 +179,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     unsafe fn graph_exec_destroy(&self, _context: Context, exec: GraphExecHandle) {
-        // As for graphs.
+        // A failure cannot be reported, as for graphs.
         if self.control.enter_to_wait(Call::GraphExecDestroy).is_ok() {
             self.executables.remove(exec.0);
         }
@@ -288,7 +289,7 @@ unsafe impl GraphDriver for EmulatedDriver {
 }
 
 impl EmulatedDriver {
-    /// Refuses a launch whose work names memory that was freed since.
+    /// Refuses a launch whose work names memory that has been freed.
     fn check_memory(&self, call: Call, plan: &Plan) -> Result<()> {
         let mut freed = None;
         plan.pieces(&mut |piece| {
@@ -307,7 +308,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
 
-    /// Makes work of a stream count as work that may name any device's memory.
+    /// Marks work of a stream as work that may name any device's memory.
     fn visit_all(&self, queue: &Queue) {
         if self.devices.len() > 1 {
             let others = self.contexts.all().into_iter().filter(|other| !Arc::ptr_eq(other, queue.context()));
@@ -316,7 +317,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Fails where a body of a conditional node calls a function on the host.
+/// Fails if a body of a conditional node calls a host function.
 fn check_bodies(call: Call, plan: &Plan) -> Result<()> {
     let calls = |step: &PlanStep| {
         let Step::Work(piece) = step else { return false };

@@ -1,7 +1,7 @@
 //! Graphs as nodes with operations and dependencies.
 //!
-//! Nodes are kept in the order in which they were added, and come only after earlier ones: that order is one in which
-//! they can run. A [`Plan`] owns all that it does, graphs within it too.
+//! Nodes are kept in insertion order and depend only on earlier ones, so they can run in that order. A [`Plan`] owns
+//! all its work, including child graphs.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -12,11 +12,11 @@ use super::super::context::EmulatedContext;
 use super::super::touched::{Access, Touched};
 use warpsmith_driver::{ConditionHandle, ConditionalKind};
 
-/// A number that kernels set and conditional nodes read. Its handle is its address.
+/// A conditional value that kernels set and conditional nodes read. Its handle is its address.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Condition {
     pub(super) value: Arc<AtomicU32>,
-    /// Its value at the start of each launch, if that does not depend on the last.
+    /// Value at the start of each launch; `None` if the value of the last launch is kept.
     pub(super) initial: Option<u32>,
 }
 
@@ -26,12 +26,12 @@ impl Condition {
     }
 }
 
-/// Where memory that a piece of work names was when the piece was made.
+/// Location of the memory that a piece of work names, at the time the piece was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Home {
     Device(u32),
     PageLocked,
-    /// Memory of the program, or what this driver does not know.
+    /// Host memory, or memory unknown to this driver.
     Elsewhere,
 }
 
@@ -45,15 +45,15 @@ impl Home {
 #[derive(Debug)]
 pub(in super::super) struct Piece {
     pub(in super::super) context: Weak<EmulatedContext>,
-    /// The driver call or the kernel.
+    /// Name of the driver call or the kernel.
     pub(in super::super) name: &'static str,
     pub(in super::super) action: Action,
     pub(in super::super) touched: Touched,
-    /// Of each range that is touched.
+    /// Memory location of each touched range.
     pub(in super::super) homes: Vec<Home>,
 }
 
-/// The operation of a node. Graphs within are named by their handles in graphs that can change, and owned in plans.
+/// Operation of a node. Child graphs are named by handle in mutable graphs, and owned in plans.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Step<G> {
     Empty,
@@ -67,12 +67,12 @@ impl<G> Step<G> {
         matches!(self, Self::Work(piece) if matches!(piece.action, Action::Launch(_)))
     }
 
-    /// Whether it is a launch that may start before the one before it is done.
+    /// Returns true for a programmatic dependent launch.
     pub(in super::super) fn is_dependent(&self) -> bool {
         matches!(self, Self::Work(piece) if matches!(&piece.action, Action::Launch(call) if call.config().dependent))
     }
 
-    /// Its kind, in a word.
+    /// Kind of the operation, in a word.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Empty => "an empty node",
@@ -90,28 +90,28 @@ impl<G> Step<G> {
     }
 }
 
-/// The operation of a node of a plan.
+/// Operation of a plan's node.
 pub(in super::super) type PlanStep = Step<Arc<Plan>>;
 
-/// That a node comes after an earlier one.
+/// Dependency on an earlier node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct After {
-    /// The earlier one's place.
+    /// Index of the earlier node.
     pub(in super::super) node: usize,
-    /// See [`Edge::early`](warpsmith_driver::Edge::early).
+    /// True for a programmatic dependency; see [`Edge::early`](warpsmith_driver::Edge::early).
     pub(in super::super) early: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(in super::super) struct Node<G> {
     pub(in super::super) handle: u64,
-    /// The node of another graph that it was copied from.
+    /// Node of the original graph, if this is a copy.
     pub(in super::super) copy_of: Option<u64>,
     pub(in super::super) after: Vec<After>,
     pub(in super::super) step: Step<G>,
 }
 
-/// A graph that does not change.
+/// An immutable graph.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Plan {
     pub(in super::super) nodes: Vec<Node<Arc<Plan>>>,
@@ -119,14 +119,14 @@ pub(in super::super) struct Plan {
 }
 
 impl Plan {
-    /// All work, in an order in which it can run, of every body too.
+    /// Visits all work in an order in which it can run, including the work of every body.
     pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
         for node in &self.nodes {
             node.step.pieces(visit);
         }
     }
 
-    /// The conditions of the graph and of those within.
+    /// Conditions of the graph and of nested graphs.
     pub(super) fn all_conditions(&self) -> Vec<Condition> {
         let mut all = self.conditions.clone();
         for node in &self.nodes {
@@ -141,7 +141,7 @@ impl Plan {
         all
     }
 
-    /// Whether a node of the graph or of one within is so.
+    /// Returns true if a node of the graph or of a nested graph satisfies the predicate.
     pub(super) fn any(&self, is: &impl Fn(&PlanStep) -> bool) -> bool {
         self.nodes.iter().any(|node| {
             is(&node.step)
@@ -159,7 +159,7 @@ impl Plan {
 }
 
 impl PlanStep {
-    /// All work of a node.
+    /// Visits all work of a node.
     pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
         match self {
             Self::Empty => {}
@@ -169,7 +169,7 @@ impl PlanStep {
         }
     }
 
-    /// The memory that a node touches, in few ranges.
+    /// Memory that a node touches, in few ranges.
     pub(super) fn touched(&self) -> Touched {
         let mut all = Touched::new();
         self.pieces(&mut |piece| all.extend(piece.touched.iter().cloned()));
@@ -177,7 +177,7 @@ impl PlanStep {
     }
 }
 
-/// The same bytes in as few ranges as there can be, those that are only read first.
+/// Merges accesses into the minimum number of ranges, read-only ones first.
 pub(super) fn union(mut all: Touched) -> Touched {
     all.retain(|access| !access.range.is_empty());
     all.sort_by_key(|access| (access.write, access.range.start));

@@ -1,8 +1,8 @@
-//! Executables: what is launched, and its run.
+//! Executable graphs and their launches.
 //!
-//! A launch owns the plan that the executable had when it was enqueued, so that updating or destroying the executable
-//! changes nothing about it. Launches of one executable run one after the other, also on different streams, and one
-//! that is skipped, because its context was stopped, waits for the one before it too.
+//! A launch owns the plan that the executable had at enqueue time, so updating or destroying the executable does not
+//! affect it. Launches of one executable run one after the other, also on different streams. A launch that is skipped
+//! because its context was stopped also waits for the one before it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use super::plan::{Condition, Plan, Step, union};
 use super::races;
 use warpsmith_driver::{ConditionalKind, FaultKind};
 
-/// Rounds of a loop after which it counts as endless.
+/// Number of loop iterations after which a loop counts as endless.
 const MOST_ROUNDS: u32 = 1 << 24;
 
-/// A plan, and what every launch of it needs.
+/// A plan, with the data that every launch of it needs.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     conditions: Vec<Condition>,
     touched: Touched,
-    /// Whether its races have been reported.
+    /// True after its races have been reported.
     told: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl Program {
         Arc::new(Self { plan: Arc::new(plan), conditions, touched, told: AtomicBool::new(false) })
     }
 
-    /// The races between its nodes, on the first call.
+    /// Races between its nodes; empty after the first call.
     pub(super) fn races(&self) -> Vec<String> {
         if self.told.swap(true, Ordering::Relaxed) { Vec::new() } else { races::within(&self.plan) }
     }
@@ -48,11 +48,11 @@ impl Program {
 #[derive(Debug)]
 struct State {
     program: Arc<Program>,
-    /// The end of the last launch.
+    /// End of the last launch.
     last: Option<Arc<Mark>>,
 }
 
-/// An executable.
+/// An executable graph.
 #[derive(Debug)]
 pub(in super::super) struct Executable(Mutex<State>);
 
@@ -69,14 +69,15 @@ impl Executable {
         Arc::clone(&self.state().program)
     }
 
-    /// Does something else from now on.
+    /// Replaces the plan of subsequent launches.
     pub(super) fn set_plan(&self, plan: Plan) {
         let program = Program::new(plan);
         let old = std::mem::replace(&mut self.state().program, program);
         drop(old);
     }
 
-    /// Makes a launch and enqueues it by `push`, after those before. `number` is the executable's in records.
+    /// Creates a launch and enqueues it with `push`, after earlier launches. `number` is the executable's ID in
+    /// records.
     pub(super) fn launch<E>(
         &self,
         number: u32,
@@ -91,11 +92,11 @@ impl Executable {
     }
 }
 
-/// The end of a launch, which comes even if that does not run.
+/// End of a launch, signaled even if the launch does not run.
 #[derive(Debug)]
 struct Turn {
     done: Arc<Mark>,
-    /// When it ran to its end.
+    /// Simulated time at which the launch ended.
     simulated_us: f64,
 }
 
@@ -105,34 +106,34 @@ impl Drop for Turn {
     }
 }
 
-/// A launch that is enqueued.
+/// An enqueued launch.
 #[derive(Debug)]
 pub(in super::super) struct GraphRun {
     program: Arc<Program>,
-    /// The end of the launch before.
+    /// End of the preceding launch.
     before: Option<Arc<Mark>>,
     turn: Turn,
-    /// The executable's in records.
+    /// ID of the executable in records.
     number: u32,
 }
 
 impl GraphRun {
-    /// The end of the launch before, which it waits for.
+    /// End of the preceding launch, which this launch waits for.
     pub(in super::super) fn before(&self) -> Option<&Arc<Mark>> {
         self.before.as_ref()
     }
 
-    /// Its own end.
+    /// End of this launch.
     pub(in super::super) fn done(&self) -> &Arc<Mark> {
         &self.turn.done
     }
 
-    /// All memory that it may touch.
+    /// All memory that the launch may touch.
     pub(super) fn touched(&self) -> Touched {
         self.program.touched.clone()
     }
 
-    /// Runs all nodes, on a stream of this context.
+    /// Runs all nodes on a stream of this context.
     pub(in super::super) fn run(mut self, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>) {
         if let Some(before) = &self.before {
             timeline.wait_until(before.wait().simulated_us);
@@ -142,13 +143,13 @@ impl GraphRun {
                 condition.value.store(initial, Ordering::Release);
             }
         }
-        // A context that was stopped ends the run, which is all there is to say about it.
+        // A stopped context ends the run; there is nothing else to report.
         let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }
 }
 
-/// Runs a graph on a stream of a context. Breaks when a context is stopped.
+/// Runs a graph on a stream of a context. Breaks if a context is stopped.
 fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>) -> ControlFlow<()> {
     for node in &plan.nodes {
         if context.is_poisoned() {
@@ -160,8 +161,8 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>
                 let Some(own) = piece.context.upgrade().filter(|own| !own.is_poisoned()) else {
                     return ControlFlow::Break(());
                 };
-                // SAFETY: the launch promised that what its work names is valid until it has run, and that the two
-                // sides of a copy do not overlap.
+                // SAFETY: the launch promised that memory named by its work is valid until the work has run, and that
+                // the two sides of a copy do not overlap.
                 unsafe { timeline.run(&piece.action, &own, ran.at_node(node.handle)) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());
@@ -176,7 +177,7 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>
     ControlFlow::Continue(())
 }
 
-/// Runs the bodies of a conditional node as the condition says.
+/// Runs the bodies of a conditional node according to the condition.
 fn choose(
     condition: &Condition,
     kind: ConditionalKind,

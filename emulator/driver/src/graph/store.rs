@@ -1,6 +1,6 @@
-//! The graphs of a driver, by their handles: they can be added to, copied and inspected.
+//! Graphs of a driver, by handle: they can be extended, copied and inspected.
 //!
-//! No handle is reused. Graphs within a graph (children, bodies) have handles of their own and are destroyed with it.
+//! No handle is reused. Nested graphs (children, bodies) have their own handles and are destroyed with the outer graph.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::plan::{After, Condition, Node, Plan, PlanStep, Step};
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{ConditionHandle, ConditionalKind, Edge, GraphHandle, NodeHandle, NodeInfo};
 
-/// A graph that can change.
+/// A mutable graph.
 #[derive(Debug, Default)]
 struct Stored {
     nodes: Vec<Node<GraphHandle>>,
     conditions: Vec<Condition>,
-    /// The graph that it is a part of.
+    /// Graph that contains this one.
     owner: Option<GraphHandle>,
 }
 
-/// See the [module's documentation](self).
+/// Graphs by handle. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(in super::super) struct Store {
     last_handle: u64,
     graphs: HashMap<GraphHandle, Stored>,
-    /// Every node's graph and place there.
+    /// Graph and index of every node.
     nodes: HashMap<NodeHandle, (GraphHandle, usize)>,
 }
 
@@ -58,14 +58,14 @@ impl Store {
         found.ok_or_else(|| invalid(call, format!("node {} is unknown, or its graph was destroyed", node.0)))
     }
 
-    /// Makes an empty graph, which may be a part of another.
+    /// Creates an empty graph, optionally owned by another.
     pub(super) fn create(&mut self, owner: Option<GraphHandle>) -> GraphHandle {
         let graph = GraphHandle(self.handle());
         self.graphs.insert(graph, Stored { owner, ..Stored::default() });
         graph
     }
 
-    /// Destroys a graph that is no part of another, with all that is within it.
+    /// Destroys a graph that no other graph owns, with all nested graphs.
     pub(super) fn destroy(&mut self, graph: GraphHandle) {
         if self.graphs.get(&graph).is_some_and(|stored| stored.owner.is_none()) {
             self.remove(graph);
@@ -84,7 +84,7 @@ impl Store {
         }
     }
 
-    /// The graph as it is now, with all that is within it.
+    /// Snapshot of the graph, with all nested graphs.
     pub(super) fn plan(&self, call: Call, graph: GraphHandle) -> Result<Plan> {
         let stored = self.graph(call, graph)?;
         let nodes = stored.nodes.iter().map(|node| {
@@ -106,17 +106,17 @@ impl Store {
         Ok(Plan { nodes: nodes.collect::<Result<_>>()?, conditions: stored.conditions.clone() })
     }
 
-    /// The handle of a graph that a capture makes.
+    /// Reserves the handle of the graph that a capture creates.
     pub(super) fn reserve_graph(&mut self) -> GraphHandle {
         GraphHandle(self.handle())
     }
 
-    /// The handle of a node that a capture adds.
+    /// Reserves the handle of a node that a capture adds.
     pub(super) fn reserve_node(&mut self) -> NodeHandle {
         NodeHandle(self.handle())
     }
 
-    /// Makes a graph of what was captured, under the handles that were reserved. Captures have no graphs within.
+    /// Inserts a captured graph under the reserved handles. Captures have no nested graphs.
     pub(super) fn insert_captured(&mut self, graph: GraphHandle, plan: Plan) {
         let Plan { nodes, conditions } = plan;
         let nodes = nodes.into_iter().enumerate();
@@ -129,7 +129,7 @@ impl Store {
         self.graphs.insert(graph, Stored { nodes, conditions, owner: None });
     }
 
-    /// Makes a graph of a plan.
+    /// Inserts a graph built from a plan.
     pub(super) fn insert(&mut self, plan: &Plan, owner: Option<GraphHandle>) -> GraphHandle {
         let graph = self.create(owner);
         let nodes = plan.nodes.iter().enumerate();
@@ -158,7 +158,7 @@ impl Store {
         }
     }
 
-    /// The places of nodes of a graph, each of which is named once.
+    /// Dependencies on nodes of a graph; each node may be named only once.
     fn places(&self, call: Call, graph: GraphHandle, nodes: &[NodeHandle]) -> Result<Vec<After>> {
         let mut places = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -178,7 +178,7 @@ impl Store {
         Ok(places)
     }
 
-    /// Adds a node to a graph, after others.
+    /// Adds a node to a graph, with dependencies.
     pub(super) fn add(
         &mut self,
         call: Call,
@@ -207,7 +207,7 @@ impl Store {
         Ok(handle)
     }
 
-    /// A condition of a graph or of one that it is a part of, which no conditional node has yet.
+    /// Condition of a graph or of one that contains it, not yet used by a conditional node.
     fn condition(&self, call: Call, graph: GraphHandle, wanted: ConditionHandle) -> Result<Condition> {
         let mut at = Some(graph);
         while let Some(graph) = at {
@@ -251,14 +251,14 @@ impl Store {
         }
     }
 
-    /// Copies a graph, which has no conditional node.
+    /// Copies a graph that has no conditional node.
     pub(super) fn clone_graph(&mut self, call: Call, graph: GraphHandle) -> Result<GraphHandle> {
         let plan = self.plan(call, graph)?;
         refuse_conditional(call, &plan, "cannot be copied")?;
         Ok(self.insert(&plan, None))
     }
 
-    /// The node of a copy that was made of another.
+    /// Node of a clone that corresponds to `node`.
     pub(super) fn in_clone(&self, call: Call, node: NodeHandle, clone: GraphHandle) -> Result<NodeHandle> {
         let copy = self.graph(call, clone)?.nodes.iter().find(|copy| copy.copy_of == Some(node.0));
         let missing = || invalid(call, format!("graph {} has no copy of node {}", clone.0, node.0));
@@ -290,7 +290,7 @@ impl Store {
     }
 }
 
-/// Fails where a graph has a conditional node, which may not be there.
+/// Fails if a graph contains a conditional node where none is allowed.
 pub(super) fn refuse_conditional(call: Call, plan: &Plan, what: &str) -> Result<()> {
     if !plan.has_conditional() {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Changing what an executable does: which changes there can be, and the plan afterwards.
+//! Updating executable graphs: the permitted changes, and the resulting plan.
 //!
-//! Nodes of an executable keep the names they had in the graph that it was made of.
+//! Nodes of an executable keep the names they had in the original graph.
 
 use std::sync::{Arc, Weak};
 
@@ -9,15 +9,15 @@ use super::plan::{Piece, Plan, PlanStep, Step};
 use warpsmith_driver::NodeHandle;
 use warpsmith_driver::error::Result;
 
-/// Why an executable cannot do what a graph says.
+/// Reason why an executable cannot be updated from a graph.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// The node of the new graph.
+    /// Node of the new graph.
     pub(super) node: Option<NodeHandle>,
     pub(super) reason: String,
 }
 
-/// The difference that keeps an executable of the first from being updated to the second.
+/// First difference that prevents an update from `old` to `new`.
 pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     let (before, after) = (old.nodes.len(), new.nodes.len());
     if before != after {
@@ -36,7 +36,7 @@ pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     })
 }
 
-/// The difference that keeps a node from being updated. Without a node where that is the node itself.
+/// Difference that prevents updating a node. Its node is `None` where it concerns the node itself.
 pub(super) fn step_difference(old: &PlanStep, new: &PlanStep) -> Option<Difference> {
     let reason = |reason: String| Some(Difference { node: None, reason });
     if old.kind() != new.kind() {
@@ -69,7 +69,7 @@ fn piece_difference(old: &Piece, new: &Piece) -> Option<&'static str> {
     None
 }
 
-/// The new plan with the names of the old, from which it does not differ.
+/// The new plan with the node names of the old one, from which it does not differ.
 pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     for (old, new) in old.nodes.iter().zip(&mut new.nodes) {
         new.handle = old.handle;
@@ -86,7 +86,7 @@ pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     new
 }
 
-/// The plan with one node, of it or of a graph within, changed. `None` if there is no such node.
+/// Copy of the plan with one node changed, in it or in a nested graph. `None` if there is no such node.
 pub(super) fn with_node(
     plan: &Plan,
     node: NodeHandle,

@@ -1,4 +1,4 @@
-//! The bounds and the life of buffers, by element, wherever they lie.
+//! Tests of bounds and lifetimes of buffers, by element, in any kind of memory.
 
 use gpu_std::prelude::*;
 use warpsmith_runtime::check::{Finding, FindingKind};
@@ -21,7 +21,7 @@ unsafe fn read_at(data: *mut u32, index: usize, out: *mut u32) {
 fn write(stream: &Stream, out: &DeviceBuffer<u32>, index: usize) -> Vec<Finding> {
     let checked = stream.device().checked().unwrap();
     let args = (out.as_device_ptr(), index);
-    // SAFETY: what is not in the buffer is in memory of its device.
+    // SAFETY: elements outside the buffer are in memory of its device.
     unsafe { kernel::<write_at>(stream.device()).launch_unsafe(stream, Launch::grid_block(1, 1), args) }
         .unwrap();
     checked.findings().unwrap()

@@ -1,4 +1,4 @@
-//! Findings are errors of the thread that enqueued the launch; the device goes on.
+//! Tests that findings are errors of the thread that enqueued the launch, and that the device continues.
 
 use std::sync::mpsc;
 
@@ -25,7 +25,7 @@ fn panics(out: &[u32]) {
 }
 
 fn launch_crowd(stream: &Stream, out: &mut DeviceBuffer<u32>) -> Result<()> {
-    // SAFETY: `out` has an element; what the threads write to it is any number.
+    // SAFETY: `out` has one element; the threads write any number to it.
     unsafe { kernel::<crowd>(stream.device()).launch_unsafe(stream, Launch::grid_block(1, 32), (out,)) }
 }
 

@@ -1,5 +1,5 @@
-//! What a program sees of a check of its kernels, with the memory and the streams of the runtime, in a program that
-//! `warpsmith check` builds: `cargo xtask check-kernels`. Without it there is nothing here.
+//! Tests of the kernel check as a program sees it, with the runtime's memory and streams, in a program that `warpsmith
+//! check` builds (`cargo xtask check-kernels`). Otherwise this test is empty.
 #![cfg(warpsmith_check)]
 
 mod buffers;
@@ -18,12 +18,12 @@ static IMAGE: GpuImage = GpuImage::without_code(
     "the tests are of the emulated device",
 );
 
-/// A device of the test's own.
+/// Creates a device for one test.
 fn device() -> Device {
     Device::with_driver(EmulatedDriver::builder().memory(1 << 30).build(), 0).unwrap()
 }
 
-/// The same, whose freed buffers are kept and cut into others.
+/// Creates a device that caches freed buffers and splits them into new ones.
 fn caching_device() -> Device {
     let device = device();
     let options = AllocatorOptions { caching: true, ..device.memory().options() };

@@ -1,4 +1,4 @@
-//! Findings name the parameter and the element, whatever the parameter is.
+//! Tests that findings name the parameter and the element, for every kind of parameter.
 
 use gpu_std::prelude::*;
 use warpsmith_runtime::check::FindingKind;
@@ -39,7 +39,7 @@ unsafe fn read_table(table: Table, out: *mut u32) {
     unsafe { out.write((table.address as *mut u32).add(7).read()) };
 }
 
-/// The text of the one finding, a read of what nothing wrote.
+/// Text of the only finding, a read of uninitialized memory.
 fn found(launch: impl FnOnce(&Stream, &DeviceBuffer<u32>, &mut DeviceBuffer<u32>) -> Result<()>) -> String {
     let device = device();
     let stream = device.default_stream();

@@ -1,4 +1,4 @@
-//! Races between launches on streams that nothing orders.
+//! Tests of races between launches on unordered streams.
 
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
@@ -7,13 +7,13 @@ use warpsmith_runtime::{DeviceBuffer, DevicePtr, Launch, Result, Stream};
 
 use crate::{device, kernel, kinds};
 
-/// Writes 64 elements from `first` on.
+/// Writes 64 elements, starting at `first`.
 #[kernel]
 unsafe fn writes(out: *mut u32, first: usize) {
     unsafe { out.add(first + thread::unique_index().get()).write(1) };
 }
 
-/// Reads 64 elements from `first` on.
+/// Reads 64 elements, starting at `first`.
 #[kernel]
 unsafe fn reads(data: *mut u32, first: usize, out: *mut u32) {
     let own = thread::unique_index().get();
@@ -32,7 +32,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Both buffers are on the first stream, which is done.
+    /// Creates both buffers on the first stream, whose work has finished.
     fn new() -> Self {
         let device = device();
         let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -44,7 +44,7 @@ impl Rig {
     fn write(&self, stream: usize, first: usize) -> Result<()> {
         let args = (self.data.as_device_ptr(), first);
         let stream = &self.streams[stream];
-        // SAFETY: the buffer has the elements; what races between streams write is any number.
+        // SAFETY: the buffer has the elements; racing streams write any number.
         unsafe { kernel::<writes>(stream.device()).launch_unsafe(stream, Launch::grid_block(2, 32), args) }
     }
 

@@ -1,4 +1,4 @@
-//! Records of what emulated devices did: what is recorded, when, and what ties it together.
+//! Tests of the activity records of emulated devices: their contents, times and correlation.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use warpsmith_runtime::driver::activity::{
 use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Graph, Launch, Stream};
 
-/// Keeps records as text, apart from their times.
+/// Keeps records as text, separate from their times.
 #[derive(Default)]
 struct Records(Mutex<Vec<(u64, u64, String)>>);
 
@@ -142,7 +142,7 @@ fn calls_are_inside_the_innermost_part() {
     assert_eq!(inside, ["1 is inside 8", "2 is inside 7"]);
 }
 
-/// A kernel takes 5 us, a byte a thousandth.
+/// A kernel takes 5 us, a byte 0.001 us.
 fn simulated() -> Arc<EmulatedDriver> {
     let model = |work: &SimulatedWork<'_>| match work {
         SimulatedWork::Kernel { .. } => 5.0,
@@ -151,7 +151,7 @@ fn simulated() -> Arc<EmulatedDriver> {
     EmulatedDriver::builder().memory(1 << 30).simulated_time(model).build()
 }
 
-/// Two streams, a wait between them, a wait of the host, and a graph.
+/// Program with two streams, a wait between them, a host wait, and a graph.
 fn program() -> Vec<(u64, u64, String)> {
     let driver = simulated();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
@@ -180,7 +180,7 @@ fn simulated_time_makes_equal_records() {
         found.map(|(start, end, _)| (*start, *end)).collect()
     };
     assert_eq!(of(&format!("{:?} 1000", ActivityTransfer::HostToDevice)), [(0, 1000)]);
-    // The host waited for the copy of ordinary memory before it enqueued this.
+    // The host waited for the copy of pageable memory before it enqueued this.
     assert_eq!(of("Memset 1000"), [(1000, 2000)]);
     assert_eq!(of("kernel of 2 blocks"), [(2000, 7000)]);
     assert_eq!(of("kernel of 3 blocks"), [(7000, 12000), (12000, 17000)]);

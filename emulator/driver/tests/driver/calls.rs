@@ -1,7 +1,8 @@
-//! Streams' priorities and identities, host functions, events of other devices and processes, on the emulated driver.
+//! Tests of stream priorities and IDs, host functions, and events of other devices and processes, on the emulated
+//! driver.
 //!
-//! Safety, everywhere here: the emulated driver checks device memory and refuses what is wrong; host memory of copies
-//! is alive until the stream was waited for.
+//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Host memory
+//! of copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::Arc;

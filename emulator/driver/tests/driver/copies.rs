@@ -1,7 +1,7 @@
-//! Copies between devices and of rows, and peer access, on the emulated driver.
+//! Tests of peer copies, pitched copies and peer access on the emulated driver.
 //!
-//! Safety, everywhere here: the emulated driver checks device memory and refuses what is wrong; host memory of copies
-//! is alive until the stream was waited for.
+//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Host memory
+//! of copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn a_peer_copy_names_memory_of_both() {
     let unknown = unsafe { driver.copy_peer(first.context, (Context(77), there), src, 6, first.stream) };
     refused(unknown, INVALID_VALUE, "context 77");
 
-    // Neither side can go while the copy waits.
+    // Neither side can be freed while the copy waits.
     let hold = driver.hold();
     first.copy_peer((&second, there), (&first, here), 6).unwrap();
     refused(first.free(here), INVALID_VALUE, "still used");
@@ -56,7 +56,7 @@ fn a_free_during_a_peer_copy_stops_it() {
     let (proceed, may_proceed) = channel();
     first.call(move || receive(&may_proceed)).unwrap();
     first.copy_peer((&first, here), (&second, pooled), 6).unwrap();
-    // This call may already report it.
+    // This call may already report the error.
     let _ = unsafe { second.driver.stream_free(second.context, pooled, second.stream) };
     second.wait().unwrap_err();
     proceed.send(()).unwrap();
@@ -82,7 +82,7 @@ fn mapped_memory_is_copied_without_peer_access() {
     second.wait().unwrap();
 }
 
-/// Rows of 3 bytes: 5 apart on the device, 4 apart on the host.
+/// Rows of 3 bytes, with a pitch of 5 on the device and 4 on the host.
 fn three_rows(dst: Place, dst_pitch: usize, src: Place, src_pitch: usize) -> RowsCopy {
     RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes: 3, rows: 3 }
 }

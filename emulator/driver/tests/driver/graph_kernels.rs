@@ -1,6 +1,7 @@
-//! Kernels in graphs on the emulated driver: conditions that they set, launches that ask for more than a plain one.
+//! Tests of kernels in graphs on the emulated driver: conditions set by kernels, and launches with attributes.
 //!
-//! Safety, everywhere here: the kernels' arguments are what they take, and memory lives as long as the driver.
+//! Safety, everywhere in this file: the arguments match the kernels' parameters, and memory lives as long as the
+//! driver.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::ffi::c_void;
@@ -35,13 +36,13 @@ const fn kernel(
     spec
 }
 
-/// Takes one from `counters[1]`, adds one to `counters[0]`, and sets a condition to `counters[1]`.
+/// Decrements `counters[1]`, increments `counters[0]`, and sets a condition to `counters[1]`.
 static COUNT_DOWN: KernelSpec =
     kernel("count_down", &[param(ParamKind::Value, 8), param(ParamKind::SliceMut, 4)], count_down);
 /// Sets a condition to the first element.
 static SET_FROM: KernelSpec =
     kernel("set_from", &[param(ParamKind::Value, 8), param(ParamKind::Slice, 4)], set_from);
-/// Adds one to the first element, if there is one; else panics.
+/// Increments the first element; panics if there is none.
 static ADD_ONE: KernelSpec = kernel("add_one", &[param(ParamKind::SliceMut, 4)], add_one);
 
 unsafe fn set_condition(args: *const *const c_void, value: u32) {
@@ -73,7 +74,7 @@ unsafe fn add_one(args: *const *const c_void) {
     }
 }
 
-/// The calls of graphs that the tests make.
+/// Graph calls that the tests make.
 impl Rig {
     fn numbers(&self, numbers: &[u32]) -> DevicePtr {
         self.block(&numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<_>>())
@@ -165,7 +166,7 @@ fn a_loop_runs_until_a_kernel_ends_it() {
     let (_, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
     rig.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
     let exec = rig.instantiate(graph);
-    // The condition and the bodies belong to the executable too.
+    // The executable also owns the condition and the bodies.
     unsafe { rig.driver.graph_destroy(rig.context, graph) };
     rig.run(exec).unwrap();
     assert_eq!((rig.number(counters), rig.number(counters.offset(4))), (5, 0));
@@ -269,7 +270,7 @@ fn an_update_brings_its_own_conditions() {
     rig.add(body, &[added], NodeWork::Empty).unwrap();
     let ExecUpdate::Refused { node: found, reason } = update() else { panic!("updated") };
     assert!(found == Some(outer) && reason.contains("1 nodes here, the graph has 2"), "{reason}");
-    // A node of a body is set by its name in the graph that the executable was made of.
+    // A node of a body is named by its node in the original graph.
     let (function, config, null) = (rig.function(&ADD_ONE), plain(), 1u64);
     let args = [(&raw const counters.0).cast(), (&raw const null).cast()];
     let work = NodeWork::Kernel { function, config, args: &args };

@@ -1,7 +1,8 @@
-//! Captures and graphs on the emulated driver: what it refuses, launches beside other work, races within graphs.
+//! Tests of captures and graphs on the emulated driver: refused calls, launches alongside other work, races within
+//! graphs.
 //!
-//! Safety, everywhere here: the emulated driver checks device memory and refuses what is wrong; functions are kept
-//! until the stream was waited for.
+//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Functions
+//! are kept until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn machine() -> Machine {
     Machine::new(EmulatedDriver::builder().memory(1 << 30), 2)
 }
 
-/// The calls of graphs, on the first stream of a machine.
+/// Graph calls on the first stream of a machine.
 trait Graphs {
     fn begin(&self);
     fn end(&self) -> Result<GraphHandle>;
@@ -287,7 +288,7 @@ fn a_graph_races_as_any_task() {
     m.sync(1);
 }
 
-/// The races of the first launch of what is captured.
+/// Races of the first launch of a captured graph.
 fn races_of(m: &Machine, capture: impl FnOnce()) -> Vec<String> {
     m.begin();
     m.order(0, 1);

@@ -1,4 +1,4 @@
-//! The emulated driver through the calls of the trait `Driver`: what each does and refuses, graphs, order, races.
+//! Tests of the emulated driver through the `Driver` trait: effects and refusals of each call, graphs, order, races.
 
 mod activity;
 mod calls;

@@ -1,4 +1,4 @@
-//! The race check of the emulated driver: what it finds, and what it does not mistake for a race.
+//! Tests of the emulated driver's race check: true races, and ordered programs without findings.
 
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ fn machine(streams: usize) -> Machine {
     Machine::new(stepped(Schedule::Oldest), streams)
 }
 
-/// The one race that was found.
+/// The only race found.
 fn race(m: &Machine) -> String {
     let mut races = m.races();
     assert_eq!(races.len(), 1, "{races:#?}");
@@ -53,7 +53,7 @@ fn a_host_wait_orders_later_work() {
         (|m| m.driver.stream_synchronize(m.context, m.streams[0]), true),
         (|m| m.driver.context_synchronize(m.context), true),
         (|m| m.driver.event_synchronize(m.context, m.record(0)), true),
-        // Another stream that waited for the first.
+        // Another stream waits for the first.
         (
             |m| {
                 m.order(0, 2);
@@ -111,7 +111,7 @@ fn mapped_memory_in_use_is_not_unmapped() {
         if waits {
             m.sync(0);
         }
-        // SAFETY: the set is the oldest task, so it has run.
+        // SAFETY: the memset is the oldest task, so it has run.
         unsafe { m.driver.virtual_unmap(m.context, ptr, bytes) }.unwrap();
         let races = m.races();
         assert_eq!(races.len(), usize::from(!waits), "{races:?}");
@@ -155,7 +155,7 @@ fn copies_race_for_memory_of_the_host() {
 fn stream_ordered_memory_belongs_to_its_stream() {
     let m = machine(2);
     let allocate = || m.driver.stream_allocate(m.context, 64, m.streams[0]).unwrap();
-    // SAFETY: what is not ordered is found by the driver, which keeps such memory.
+    // SAFETY: the driver detects unordered uses, and keeps such memory.
     let free = |ptr: DevicePtr, stream: usize| unsafe {
         m.driver.stream_free(m.context, ptr, m.streams[stream]).unwrap();
     };
@@ -213,11 +213,11 @@ fn memory_of_two_devices_is_checked_alike() {
     }
 }
 
-/// A program as a graph: what each thing enqueued or seen by the host comes after, directly or not.
+/// A program as a graph: the direct and indirect predecessors of each task and each host observation.
 #[derive(Default)]
 struct Graph {
     before: Vec<HashSet<usize>>,
-    /// What each task does: from, to, whether it writes.
+    /// Accesses of each task: start, end, and whether it writes.
     uses: Vec<Vec<(usize, usize, bool)>>,
     newest: [Option<usize>; 4],
     host: Option<usize>,
@@ -245,7 +245,8 @@ impl Graph {
         self.host = Some(self.add(&[self.host, node], Vec::new()));
     }
 
-    /// Whether the newest task uses what an earlier one uses that is not before it, and one of them writes.
+    /// Returns true if the newest task races: an earlier, unordered task uses the same memory, and one of the two
+    /// writes.
     fn newest_races(&self) -> bool {
         let newest = self.uses.len() - 1;
         let clash =
@@ -256,8 +257,8 @@ impl Graph {
     }
 }
 
-/// Random programs with too few waits: a task is in a race exactly when a search through the whole program finds an
-/// earlier one that is not before it.
+/// Random programs with too few waits: a task races exactly when a search of the whole program finds an earlier
+/// conflicting task that is not ordered before it.
 #[test]
 fn what_is_found_is_what_a_search_finds() {
     let (mut tasks, mut races) = (0, 0);
@@ -314,7 +315,7 @@ fn what_is_found_is_what_a_search_finds() {
     assert!(races > tasks / 10 && races < tasks * 9 / 10);
 }
 
-/// Worker threads run the same program: the same calls have the same races, whatever ran when.
+/// Worker threads run the same program: the same calls give the same races, whatever the timing.
 #[test]
 fn the_check_works_with_worker_threads() {
     for _ in 0..20 {
@@ -352,7 +353,7 @@ fn host_work_races_by_the_ranges_it_names() {
     m.order(1, 0);
     host_work(&m, 0, x, true).unwrap();
     none(&m);
-    // In a graph too, whose launch is a task of its stream.
+    // Also in a graph, whose launch is a task of its stream.
     m.driver.capture_begin(m.context, m.streams[0], CaptureMode::Relaxed).unwrap();
     host_work(&m, 0, x, true).unwrap();
     let graph = m.driver.capture_end(m.context, m.streams[0]).unwrap();

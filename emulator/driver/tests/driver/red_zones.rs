@@ -1,6 +1,6 @@
-//! Writes beyond the ends of device memory and page-locked memory, on the emulated driver.
+//! Tests of writes beyond the ends of device memory and page-locked memory, on the emulated driver.
 //!
-//! Safety, everywhere here: what is written lies in memory, or in the red zones around it.
+//! Safety, everywhere in this file: written bytes lie in memory, or in the red zones around it.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use crate::rig::*;
@@ -8,14 +8,14 @@ use warpsmith_runtime::driver::{DevicePtr, Driver, MemoryDriver, StreamDriver};
 
 const LAUNCH_FAILED: u32 = 719;
 
-/// Waits without looking at memory.
+/// Waits without checking memory.
 fn finish(rig: &Rig) {
     while !rig.driver.stream_query(rig.context, rig.stream).unwrap() {
         std::thread::yield_now();
     }
 }
 
-/// The report of what stopped the device.
+/// Report of the fault that stopped the device.
 fn report(rig: &Rig) -> String {
     rig.driver.take_fault(rig.context).expect("the context was stopped").message
 }

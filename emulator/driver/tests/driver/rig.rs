@@ -1,7 +1,7 @@
 //! [`Rig`]: a device of an emulated driver, used through the driver's calls.
 //!
-//! Safety, everywhere here: the emulated driver checks device memory and refuses what is wrong; host memory of copies
-//! is alive until the stream was waited for.
+//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Host memory
+//! of copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -33,7 +33,7 @@ impl Rig {
         Self::of(&driver(1), 0)
     }
 
-    /// The two devices of one driver.
+    /// Both devices of one driver.
     pub fn pair() -> [Self; 2] {
         let driver = driver(2);
         [Self::of(&driver, 0), Self::of(&driver, 1)]
@@ -50,7 +50,7 @@ impl Rig {
         self.driver.stream_synchronize(self.context, self.stream)
     }
 
-    /// A block with these bytes.
+    /// Allocates a block with these bytes.
     pub fn block(&self, data: &[u8]) -> DevicePtr {
         let ptr = self.driver.memory_allocate(self.context, data.len()).unwrap();
         let src = data.as_ptr().cast();
@@ -116,7 +116,7 @@ pub fn refused<T>(result: Result<T>, code: u32, text: &str) {
     assert!(error.code() == Some(code) && error.to_string().contains(text), "{error}");
 }
 
-/// Waits for a message, but not forever.
+/// Waits for a message, with a timeout.
 #[track_caller]
 pub fn receive<T>(from: &Receiver<T>) -> T {
     from.recv_timeout(Duration::from_secs(60)).expect("no message came")

@@ -1,4 +1,4 @@
-//! The emulated driver without worker threads: what runs when, and in which order.
+//! Tests of the emulated driver without worker threads: when and in which order tasks run.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -7,7 +7,7 @@ use crate::machine::*;
 use warpsmith_runtime::driver::{DevicePtr, Driver, StreamDriver};
 use warpsmith_runtime::emulated::{Call, Schedule};
 
-/// The order in which five tasks on each of four streams run, by stream.
+/// Order in which five tasks on each of four streams run, by stream.
 fn order_of_twenty(schedule: Schedule) -> Vec<u32> {
     let m = Machine::new(stepped(Schedule::Oldest), 4);
     let log = m.log();
@@ -74,7 +74,7 @@ fn schedules_choose_among_ready_streams() {
     let by_round = |round| [0u32, 10, 20, 30].map(|stream| stream + round);
     let by_stream = |stream: u32| [0, 1, 2, 3, 4].map(|round| 10 * stream + round);
     assert_eq!(order_of_twenty(Schedule::Oldest), [0, 1, 2, 3, 4].map(by_round).concat());
-    // All streams end with a task of the last round, so the last stream comes first, then the one before it.
+    // All streams end with a task of the last round, so the last stream comes first, followed by the one before it.
     let m = Machine::new(stepped(Schedule::Oldest), 4);
     let log = m.log();
     m.driver.set_schedule(Schedule::Newest);
@@ -85,7 +85,7 @@ fn schedules_choose_among_ready_streams() {
     }
     m.driver.context_synchronize(m.context).unwrap();
     let all = m.ids(log);
-    // The first stream is waited for: the newest tasks run first all the same.
+    // Although the first stream is waited for, the newest tasks run first.
     assert_eq!(all, [3, 2, 1, 0].map(by_stream).concat());
 }
 
@@ -129,7 +129,7 @@ fn host_threads_take_turns() {
                         m.copy(other, memory.offset(32), memory, 32);
                         m.order(other, own);
                         m.sync(if round % 2 == 0 { own } else { other });
-                        // The other thread runs tasks of its own memory only.
+                        // The other thread runs only tasks of its own memory.
                         assert_eq!(m.bytes(memory, 64), [round; 64]);
                     }
                 });
@@ -139,8 +139,8 @@ fn host_threads_take_turns() {
     }
 }
 
-/// One random program of 20 tasks on 4 streams and 6 pieces of memory, with the events it needs. Gives what the
-/// pieces are at the end when the tasks run in the order of the program.
+/// Enqueues a random program of 20 tasks on 4 streams and 6 pieces of memory, with the events it needs. Returns the
+/// final values of the pieces when the tasks run in program order.
 fn random_program(m: &Machine, memory: DevicePtr, random: &mut fastrand::Rng) -> [u8; 6] {
     let mut last = [0; 6];
     let mut model = [0xFF; 6];
@@ -190,8 +190,8 @@ fn correct_programs_are_right_under_every_schedule() {
     }
 }
 
-/// Every wait of many programs is left out once. Other waits may order the same work; but whenever the bytes come out
-/// wrong, the race check has said so.
+/// In many programs, each wait is omitted once. Other waits may order the same work; but whenever the bytes are wrong,
+/// the race check has reported a race.
 #[test]
 fn a_wait_left_out_is_found() {
     let (mut skipped, mut racy, mut wrong) = (0, 0, 0);

@@ -1,7 +1,7 @@
-//! Reserved addresses, memory mapped into them, stream-ordered memory and peers, on the emulated driver.
+//! Tests of reserved addresses, mapped memory, stream-ordered memory and peers, on the emulated driver.
 //!
-//! Safety, everywhere here: the emulated driver checks what it is given and refuses what is wrong; host memory of
-//! copies is alive until the stream was waited for.
+//! Safety, everywhere in this file: the emulated driver checks its arguments and refuses invalid ones. Host memory of
+//! copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use crate::common::random;
@@ -52,7 +52,7 @@ impl Rig {
         unsafe { self.driver.physical_release(self.context, handle) }
     }
 
-    /// New memory at `ptr` that this device can use; its handle.
+    /// Maps new memory at `ptr` that this device can use; returns its handle.
     fn grow(&self, ptr: DevicePtr, pages: usize) -> PhysicalHandle {
         let handle = self.create(pages);
         self.map(ptr, pages, handle).unwrap();
@@ -98,7 +98,7 @@ fn a_reservation_grows_and_keeps_its_data() {
     }
     assert!(rig.try_read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
 
-    // A hole in the middle, and new memory in it, leave the neighbours as they are.
+    // A hole in the middle, and new memory in it, do not affect the neighbors.
     rig.unmap(base.offset(3 * PAGE), 2).unwrap();
     assert!(rig.try_read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
     rig.grow(base.offset(3 * PAGE), 2);
@@ -133,7 +133,7 @@ fn addresses_without_memory_or_access_are_refused() {
     rig.launch(second, 1).unwrap();
     rig.wait().unwrap();
 
-    // Beyond the mapping's ends, and beyond the reservation.
+    // Accesses beyond the mapping's ends, and beyond the reservation.
     refused(rig.try_read(second.offset(PAGE - 1), 2), INVALID_VALUE, "no memory is mapped");
     refused(rig.try_read(DevicePtr(second.0 - 1), 2), INVALID_VALUE, "no memory is mapped");
     refused(rig.fill(second, usize::MAX), INVALID_VALUE, "beyond their reservation");
@@ -170,7 +170,7 @@ fn wrong_maps_are_refused_and_change_nothing() {
     refused(rig.map(base, 2, other), INVALID_VALUE, "have memory mapped already");
     rig.map(base, 1, one).unwrap();
 
-    // Whole mappings only, but several at once.
+    // Only whole mappings, but several at once.
     for (page, pages) in [(1, 1), (2, 1), (0, 2), (2, 2), (0, 4), (3, 1)] {
         let ptr = base.offset(page * PAGE);
         refused(rig.unmap(ptr, pages), INVALID_VALUE, "are not whole mappings");
@@ -200,7 +200,7 @@ fn memory_counts_while_held_or_mapped() {
     refused(rig.release_handle(first), INVALID_VALUE, "released");
     refused(rig.map(base, 1, first), INVALID_VALUE, "released");
 
-    // Released while mapped: the memory lives on.
+    // A handle released while mapped keeps the memory alive.
     rig.map(base, 2, second).unwrap();
     rig.access(base, 2).unwrap();
     rig.release_handle(second).unwrap();
@@ -211,7 +211,7 @@ fn memory_counts_while_held_or_mapped() {
     rig.unmap(base, 2).unwrap();
     assert_eq!(rig.free_bytes(), free(3));
 
-    // Unmapped while held: it can be mapped again, elsewhere, and access is not carried along.
+    // Memory unmapped while its handle is held can be mapped again elsewhere; access rights are not kept.
     rig.map(base, 3, third).unwrap();
     rig.access(base, 3).unwrap();
     refused(rig.release(base, 8), INVALID_VALUE, "memory is mapped");
@@ -297,7 +297,7 @@ fn stream_ordered_memory_is_freed_in_order() {
     assert_eq!(rig.try_read(second, 11).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 3]);
     driver.stream_pool_trim(context, 0).unwrap();
 
-    // Another stream may free it, if it waits.
+    // Another stream may free it after a wait.
     let other = driver.stream_create(context, 0).unwrap();
     let event = driver.event_create(context, false).unwrap();
     let hold = driver.hold();
@@ -326,7 +326,7 @@ fn an_unordered_free_stops_the_context() {
     let other = rig.driver.stream_create(rig.context, 0).unwrap();
     let event = rig.driver.event_create(rig.context, false).unwrap();
     let ptr = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
-    // The kernel waits for an event behind the free, so it has certainly not run when the free comes.
+    // The kernel waits for an event recorded after the free, so it cannot have run when the free is reached.
     let hold = rig.driver.hold();
     rig.stream_free(ptr, other).unwrap();
     rig.driver.event_record(rig.context, event, other).unwrap();
@@ -445,7 +445,7 @@ mod shared {
         let imported = other.import(&exported, 2).unwrap();
         other.map(theirs, 2, imported).unwrap();
         other.access(theirs, 2).unwrap();
-        // It counts where it was made.
+        // Memory counts where it was created.
         assert_eq!((other.free_bytes(), one.free_bytes()), (free, TOTAL - 2 * PAGE as u64));
         let data: Vec<u8> = {
             let mut random = random();
@@ -453,7 +453,7 @@ mod shared {
         };
         one.write(own.offset(PAGE), &data).unwrap();
         assert_eq!(other.read(theirs.offset(PAGE), 5000), data);
-        // It stays while one has it.
+        // Memory stays while one process has it.
         one.unmap(own, 2).unwrap();
         one.release_handle(handle).unwrap();
         one.release(own, 2).unwrap();

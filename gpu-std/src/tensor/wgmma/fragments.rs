@@ -1,14 +1,14 @@
-//! [`Fragments`]: the left operand of products in registers.
+//! [`Fragments`]: the left operand of `wgmma` in registers.
 
 use core::marker::PhantomData;
 
 use super::operand::Half;
 use super::width::{Columns, Width};
 
-/// 64 rows of `K` columns of a left operand, spread over the threads of a warp group as an [`Accumulator`](super::Accumulator)
-/// of `K` columns has them, two to a register.
+/// A left operand of 64 rows and `K` columns, with two elements per register. It is distributed over the threads of a
+/// warpgroup like an [`Accumulator`](super::Accumulator) of `K` columns.
 ///
-/// A batch owns its fragments until it was waited for.
+/// A batch owns its fragments until it has been waited for.
 #[must_use = "fragments are multiplied"]
 pub struct Fragments<T: Half, const K: usize>
 where
@@ -22,25 +22,25 @@ impl<T: Half, const K: usize> Fragments<T, K>
 where
     Columns<K>: Depth,
 {
-    /// Rounds the sums of an accumulator, or what was made of them.
+    /// Rounds the sums of an accumulator, or values derived from them.
     #[inline(always)]
     pub fn new(sums: &<Columns<K> as Width>::Registers<f32>) -> Self {
         Self { a: Columns::<K>::pack::<T>(sums.as_ref()), element: PhantomData }
     }
 
-    /// The registers of 16 columns.
+    /// Returns the registers of 16 columns.
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     pub(super) fn of_step(&self, step: u64) -> [u32; 4] {
         let a: &[u32] = self.a.as_ref();
-        // SAFETY: the caller has checked that there are as many columns.
+        // SAFETY: the caller has checked that these columns exist.
         core::array::from_fn(|i| unsafe { *a.get_unchecked(4 * step as usize + i) })
     }
 }
 
-/// `K` columns of [`Fragments`], for the K that there are: 64, 128, 192, 256.
+/// Valid numbers of columns of [`Fragments`]: 64, 128, 192, 256.
 pub trait Depth: Width {
-    /// The registers of a thread.
+    /// Register type of a thread.
     #[doc(hidden)]
     type Registers: Copy + AsRef<[u32]>;
     #[doc(hidden)]
@@ -69,7 +69,7 @@ macro_rules! depth {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             fn keep(a: &[u32; $count]) {
-                // SAFETY: it is a comment.
+                // SAFETY: the assembly is only a comment.
                 unsafe {
                     core::arch::asm!(
                         concat!("// {0}", $(" {", $i, "}",)*),
@@ -100,13 +100,13 @@ depth!(
         38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
 
-/// What a batch holds besides its sums: nothing, or [`Fragments`]. No other type can implement it.
+/// Data that a batch holds in addition to its sums: nothing, or [`Fragments`]. The trait is sealed.
 pub trait Held: sealed::Sealed {
-    /// The registers have their values here: they are written before, and nothing else is put there before.
+    /// Pins the values in registers here: they are written before this point, and the registers are not reused before.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn keep(&self);
-    /// The registers of the calling thread.
+    /// Returns the registers of the calling thread.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn registers(&self) -> &[u32];

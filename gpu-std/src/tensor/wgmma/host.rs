@@ -1,36 +1,38 @@
-//! The products of the emulated device: recorded where they are issued, computed where they are waited for.
+//! Emulated `wgmma`: products are recorded when issued, and computed when waited for.
 
 use super::{Half, Major, Operand, SharedTile, Sum};
 use crate::host::collective;
 use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
 
-/// What a product reads.
+/// Operands of a product.
 #[derive(Clone, Copy)]
 struct Operands {
-    /// The left tile, if it is one.
+    /// Left tile, if the left operand is in shared memory.
     a: *mut u8,
     b: *mut u8,
-    /// The part of the fragments, if the left operand is in registers.
+    /// Index of the part of the fragments, if the left operand is in registers.
     part: u32,
     accumulate: bool,
 }
 
-/// Adds a product to the registers of the calling thread, of which the others are those of the left operand, if it is in registers.
+/// Adds a product to the sums of the calling thread. The second argument has the registers of the left operand, if it
+/// is in registers.
 type Multiply<S> = fn(&mut [S], &[u32], Operands);
 
-/// Most products of an accumulator under way.
+/// Maximum number of in-flight products per accumulator.
 const MOST: usize = 64;
 
-/// The products under way, the oldest first.
+/// In-flight products, oldest first.
 ///
-/// They are not on the heap: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
+/// They are not on the heap: `warpsmith check` treats heap memory that one thread frees and the next allocates as
+/// shared.
 pub(super) struct Groups<S> {
     products: [Option<(Multiply<S>, Operands)>; MOST],
     count: usize,
-    /// Those before the last batch.
+    /// Number of products before the last batch.
     earlier: usize,
-    /// A number that all lanes of a warp agree on, of what was issued.
+    /// Hash of the issued products, which must be the same in all lanes of a warp.
     issued: u64,
 }
 
@@ -74,7 +76,7 @@ impl<S: Sum> Groups<S> {
         self.count += 1;
     }
 
-    /// Fails if the lanes of a warp have issued different products.
+    /// Panics if the lanes of a warp have issued different products.
     #[track_caller]
     pub fn check(&self) {
         let first = warp::shuffle(!0, self.issued, 0);
@@ -100,7 +102,7 @@ impl<S: Sum> Groups<S> {
         self.products.copy_within(count..self.count, 0);
         self.count -= count;
         self.earlier = 0;
-        // It is done for one when it is for all: the first that knows may free the tiles.
+        // A product is complete for one thread only when it is for all: the first to continue may free the tiles.
         collective::group_barrier();
     }
 }
@@ -118,25 +120,25 @@ impl Groups<f32> {
     }
 }
 
-/// What is multiplied of a row of an operand, 128 bytes. It is on the stack: `warpsmith check` takes heap memory that one thread
-/// frees and the next allocates for shared.
+/// Values of one operand row of 128 bytes. They are on the stack: `warpsmith check` treats heap memory that one thread
+/// frees and the next allocates as shared.
 type Row<S> = [S; 128];
 
 fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
     let mut values = [T::Sum::ZERO; 128];
     let depth = 128 / size_of::<T>();
-    // SAFETY: whoever issued the product promised that the tile holds values.
+    // SAFETY: the caller that issued the product promised that the tile holds values.
     values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = unsafe { element(k).read() }.to_sum());
     values
 }
 
-/// The two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four threads that have
-/// them.
+/// Returns the two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four
+/// threads that hold them.
 fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
     let mut rows = [[0.0; 128]; 2];
     let first = 16 * part as usize;
     for (i, pair) in fragments[first..first + 16].chunks_exact(2).enumerate() {
-        // Two registers of the same columns: those of a row, and of the eighth below.
+        // Two registers of the same columns: from a row, and from the row eight below.
         let bits = u64::from(pair[0]) | u64::from(pair[1]) << 32;
         let all = collective::warp_exchange(!0, "wgmma", bits).values;
         for quad in 0..4 {
@@ -172,7 +174,7 @@ fn multiply_fragments<BMajor: Major, T: Half, const N: usize>(
     add::<BMajor, T, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
 }
 
-/// Adds the products of two rows and the columns of which the calling thread has sums.
+/// Adds the products of two rows and the columns for which the calling thread has sums.
 fn add<BMajor: Major, B: Operand, const N: usize>(
     d: &mut [B::Sum],
     a_rows: &[Row<B::Sum>; 2],

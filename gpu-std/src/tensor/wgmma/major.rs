@@ -1,34 +1,35 @@
-//! [`Major`]: how the rows of an operand lie in a tile.
+//! [`Major`]: the layout (K-major or MN-major) of an operand in a tile.
 
 use crate::KernelType;
 #[cfg(target_arch = "nvptx64")]
 use crate::tensor::shared::SharedAddress;
 use crate::tensor::shared::SharedTile;
 
-/// Which elements of an operand are adjacent in memory: [`KMajor`] or [`MnMajor`]. No other type can implement it.
+/// Dimension along which an operand is contiguous in memory: [`KMajor`] or [`MnMajor`]. The trait is sealed.
 pub trait Major: sealed::Sealed + Send + Sync + 'static {
-    /// Whether it is [`MnMajor`].
+    /// True for [`MnMajor`].
     const IS_TRANSPOSED: bool;
-    /// From one instruction's columns to the next, in 16 bytes.
+    /// Distance from the columns of one instruction to those of the next, in 16-byte units.
     #[doc(hidden)]
     const STEP: u64;
-    /// The descriptor that `wgmma` takes.
+    /// Returns the matrix descriptor of `wgmma`.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn descriptor<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>) -> u64;
-    /// Where the element of row `row` and column `k` lies.
+    /// Returns the address of the element of row `row` and column `k`.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn element<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>, row: u32, k: u32) -> *const T;
 }
 
-/// The elements of a row, along the dimension that is summed over. The rows of a tile are those of the operand.
+/// Contiguous along K, the dimension that is summed over. The rows of a tile are those of the operand.
 pub struct KMajor;
 
-/// The elements of a column, along M or N: types of 16 bits only.
+/// Contiguous along M or N: 16-bit types only.
 ///
-/// A tile of `ROWS` rows, a multiple of 64, consists of boxes of 64 rows ([`SharedTile::rows`]). A column of box `i` is row
-/// `64 * i + column` of the operand, and a row of it a column of the operand. Copies fill a tile box by box.
+/// A tile of `ROWS` rows, a multiple of 64, consists of boxes of 64 rows ([`SharedTile::rows`]). A column of box `i` is
+/// row `64 * i + column` of the operand, and a row of the box is a column of the operand. Copies fill a tile box by
+/// box.
 pub struct MnMajor;
 
 mod sealed {
@@ -37,12 +38,12 @@ mod sealed {
     impl Sealed for super::MnMajor {}
 }
 
-/// The bits of a descriptor: 128-byte swizzle, 1024 bytes from eight rows of 128 bytes to the next, `box_bytes` from one box
-/// to the next where the instruction reads several.
+/// Returns the descriptor bits: 128-byte swizzle, and a stride of 1024 bytes between groups of eight rows of 128 bytes.
+/// `box_bytes` is the stride between boxes, if the instruction reads several.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
-    // An address has the rank of the block in its cluster in bits 24 and up, which would get into the distance of boxes.
+    // An address has the block's cluster rank in bits 24 and up, which would leak into the box stride.
     let field = |bytes: u32| u64::from((bytes & 0x3_ffff) >> 4);
     const EIGHT_ROWS: u32 = 1024;
     1 << 62 | field(EIGHT_ROWS) << 32 | field(box_bytes) << 16 | field(address.0)
@@ -50,13 +51,13 @@ fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
 
 impl Major for KMajor {
     const IS_TRANSPOSED: bool = false;
-    // 32 bytes of a row.
+    // Advances by 32 bytes of a row.
     const STEP: u64 = 32 >> 4;
 
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     fn descriptor<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>) -> u64 {
-        // The instruction ignores the distance of boxes.
+        // The instruction ignores the box stride.
         descriptor(tile.address, 16)
     }
 
@@ -69,7 +70,7 @@ impl Major for KMajor {
 
 impl Major for MnMajor {
     const IS_TRANSPOSED: bool = true;
-    // 16 rows of a box.
+    // Advances by 16 rows of a box.
     const STEP: u64 = (16 * 128) >> 4;
 
     #[cfg(target_arch = "nvptx64")]

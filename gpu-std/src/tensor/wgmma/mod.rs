@@ -1,17 +1,18 @@
-//! [`Accumulator`]: products of tiles in shared memory by the tensor cores of compute capability 9.0 (`wgmma`).
+//! [`Accumulator`]: `wgmma`, tensor-core products of tiles in shared memory for compute capability 9.0.
 //!
-//! The 128 threads of a warp group multiply together and asynchronously. An accumulator goes through three types, so that
-//! nothing can touch its registers while a product is under way:
+//! The 128 threads of a warpgroup multiply together and asynchronously. An accumulator goes through three types, so
+//! that nothing can access its registers while a product is in flight:
 //!
 //! ```text
 //! Accumulator --begin--> Batch --mma, mma, …, commit--> Pending --wait--> Accumulator
 //!                          ^------------- begin -----------'
 //! ```
 //!
-//! The left operand of a batch may be in registers too ([`Fragments`]): the batch owns them until it was waited for.
+//! The left operand of a batch can also be in registers ([`Fragments`]): the batch owns them until it has been waited
+//! for.
 //!
-//! The instructions take the registers as operands, those that wait and fence too, so that the compilers cannot move an
-//! access to them past.
+//! The instructions take the registers as operands, including the waits and fences, so that the compilers cannot move a
+//! register access past them.
 
 mod fragments;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -27,11 +28,11 @@ pub use major::{KMajor, Major, MnMajor};
 pub use operand::{Half, Multiply, Operand, Output, Sum};
 pub use width::{Columns, Width};
 
-/// Instructions that multiply rows of 128 bytes.
+/// Number of instructions that multiply rows of 128 bytes.
 #[cfg(target_arch = "nvptx64")]
 const STEPS: u64 = 4;
 
-/// `64 x N` sums, of `f32` or `i32`, spread over the threads of a warp group: 64 rows, 16 a warp.
+/// `64 x N` sums of `f32` or `i32`, distributed over the threads of a warpgroup: 64 rows, 16 per warp.
 ///
 /// Register `4 * j + 2 * h + i` of lane `l` of warp `w` is row `16 * w + l / 4 + 8 * h`, column `8 * j + 2 * (l % 4) + i`.
 pub struct Accumulator<const N: usize, S: Sum = f32>
@@ -41,7 +42,7 @@ where
     d: <Columns<N> as Width>::Registers<S>,
 }
 
-/// Products that are being issued.
+/// A batch of products that are being issued.
 #[must_use = "a batch is committed"]
 pub struct Batch<const N: usize, S: Sum = f32, F: Held = ()>
 where
@@ -53,7 +54,7 @@ where
     groups: host::Groups<S>,
 }
 
-/// Products that are under way.
+/// In-flight products.
 #[must_use = "the tiles are in use until the products were waited for"]
 pub struct Pending<const N: usize, S: Sum = f32, F: Held = ()>
 where
@@ -69,30 +70,30 @@ impl<const N: usize, S: Sum> Accumulator<N, S>
 where
     Columns<N>: Width,
 {
-    /// Zeros.
+    /// Makes an accumulator of zeros.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "it is for kernels")]
     pub fn new() -> Self {
         Self { d: Columns::<N>::zeros() }
     }
 
-    /// The registers of the calling thread.
+    /// Returns the registers of the calling thread.
     #[inline(always)]
     pub fn registers(&self) -> &<Columns<N> as Width>::Registers<S> {
         &self.d
     }
 
-    /// The same, to change them.
+    /// Returns the registers of the calling thread, to modify them.
     #[inline(always)]
     pub fn registers_mut(&mut self) -> &mut <Columns<N> as Width>::Registers<S> {
         &mut self.d
     }
 
-    /// The registers with no product under way, for a loop that begins batches.
+    /// Wraps the registers as pending with no product in flight, for a loop that starts batches.
     ///
     /// # Safety
     ///
-    /// All threads of the warp group call it, and the operations on what it returns, together.
+    /// All threads of the warpgroup call it, and the operations on its result, together.
     #[inline(always)]
     pub unsafe fn pending(self) -> Pending<N, S> {
         Pending {
@@ -108,11 +109,12 @@ impl<const N: usize, S: Sum> Pending<N, S>
 where
     Columns<N>: Width,
 {
-    /// Begins a batch of products that add to the same sums, after those under way. Called by all threads of the warp group.
+    /// Starts a batch of products that add to the same sums, after those in flight. Called by all threads of the
+    /// warpgroup.
     ///
     /// # Safety
     ///
-    /// All threads of the warp group call it, and the operations on the batch, together.
+    /// All threads of the warpgroup call it, and the operations on the batch, together.
     #[inline(always)]
     pub unsafe fn begin(self) -> Batch<N, S> {
         // SAFETY: the caller's promise.
@@ -136,12 +138,12 @@ where
         }
     }
 
-    /// Waits until all batches but the last are done: their tiles are free then.
+    /// Waits until all batches except the last are complete: their tiles can then be reused.
     #[inline(always)]
     #[track_caller]
     pub fn wait_for_earlier(&mut self) {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warp group are here, as promised where the batch began.
+        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
         unsafe {
             core::arch::asm!("wgmma.wait_group.sync.aligned 1;", options(nostack))
         };
@@ -154,11 +156,12 @@ impl<const N: usize> Pending<N>
 where
     Columns<N>: Width,
 {
-    /// As [`Self::begin`], for products whose left operand is in registers: [`Batch::mma_fragments`].
+    /// Starts a batch as [`Self::begin`] does, for products whose left operand is in registers:
+    /// [`Batch::mma_fragments`].
     ///
     /// # Safety
     ///
-    /// As [`Self::begin`].
+    /// The conditions of [`Self::begin`].
     #[inline(always)]
     pub unsafe fn begin_with<T: Half, const K: usize>(
         self,
@@ -176,26 +179,26 @@ impl<const N: usize, S: Sum, F: Held> Pending<N, S, F>
 where
     Columns<N>: Width,
 {
-    /// Waits for all.
+    /// Waits for all batches.
     #[inline(always)]
     #[track_caller]
     pub fn wait(self) -> Accumulator<N, S> {
-        // SAFETY: after it no batch of the warp group is under way.
+        // SAFETY: after it no batch of the warpgroup is in flight.
         unsafe { self.wait_leaving::<0>() }
     }
 
-    /// Waits for all of these, while the last `LATER` batches that the warp group has committed, of other accumulators, stay
-    /// under way.
+    /// Waits for all batches of this accumulator. The last `LATER` batches that the warpgroup has committed, of other
+    /// accumulators, stay in flight.
     ///
     /// # Safety
     ///
-    /// The warp group has committed at least `LATER` batches after the last of these.
+    /// The warpgroup has committed at least `LATER` batches after the last batch of this accumulator.
     #[inline(always)]
     #[track_caller]
     #[allow(unused_mut, reason = "as above")]
     pub unsafe fn wait_leaving<const LATER: u32>(mut self) -> Accumulator<N, S> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warp group are here, as promised where the batch began.
+        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
         unsafe {
             Columns::<N>::wait::<S, LATER>(&mut self.d);
             self.held.keep();
@@ -211,12 +214,13 @@ where
     Columns<N>: Width,
     Columns<K>: Depth,
 {
-    /// Issues the product of columns `64 * part` to `64 * part + 63` of the fragments and the transpose of a tile of `N` rows of
-    /// 64 columns, and adds it to the sums. If `accumulate` is false, it replaces them.
+    /// Multiplies columns `64 * part` to `64 * part + 63` of the fragments by the transpose of a tile of `N` rows of 64
+    /// columns. Adds the product to the sums, or replaces them if `accumulate` is false.
     ///
     /// # Safety
     ///
-    /// As [`Self::mma`], for the one tile; `64 * part` is below `K` and the same in all threads of the warp group.
+    /// The conditions of [`Self::mma`], for the one tile; `64 * part` is below `K` and the same in all threads of the
+    /// warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_fragments<BMajor: Major>(&mut self, part: u32, b: SharedTile<T, N>, accumulate: bool) {
@@ -233,7 +237,7 @@ where
             while step < STEPS {
                 let accumulate = if step == 0 { u32::from(accumulate) } else { 1 };
                 let a = self.held.of_step(STEPS * u64::from(part) + step);
-                // SAFETY: the caller's promise; a step further on are the next columns.
+                // SAFETY: the caller's promise; advancing by one step selects the next columns.
                 unsafe {
                     T::issue_fragment::<N, BMajor>(&mut self.d, a, b + step * BMajor::STEP, accumulate)
                 };
@@ -249,14 +253,14 @@ impl<const N: usize, S: Sum, F: Held> Batch<N, S, F>
 where
     Columns<N>: Width,
 {
-    /// Issues the product of a tile of 64 rows and the transpose of a tile of `N` rows, and adds it to the sums. If
-    /// `accumulate` is false, it replaces them.
+    /// Multiplies a tile of 64 rows by the transpose of a tile of `N` rows. Adds the product to the sums, or replaces
+    /// them if `accumulate` is false.
     ///
     /// # Safety
     ///
-    /// The tiles hold what is multiplied: a copy to them has been waited for, or all that wrote them called
-    /// [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing writes them until the batch was waited for.
-    /// `accumulate` is the same in all threads of the warp group.
+    /// The tiles hold the operands: a copy to them has been waited for, or all their writers called
+    /// [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing writes them until the batch has been waited
+    /// for. `accumulate` is the same in all threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma<A, B>(&mut self, a: SharedTile<A, 64>, b: SharedTile<B, N>, accumulate: bool)
@@ -268,11 +272,11 @@ where
         unsafe { self.mma_of::<KMajor, KMajor, A, B>(a, b, accumulate) }
     }
 
-    /// As [`Self::mma`], of operands that lie in the tiles as `AMajor` and `BMajor` say.
+    /// Multiplies as [`Self::mma`] does, for operands with the layouts `AMajor` and `BMajor`.
     ///
     /// # Safety
     ///
-    /// As [`Self::mma`].
+    /// The conditions of [`Self::mma`].
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_of<AMajor: Major, BMajor: Major, A, B>(
@@ -300,7 +304,7 @@ where
             while step < STEPS {
                 let accumulate = if step == 0 { u32::from(accumulate) } else { 1 };
                 let (a, b) = (a + step * AMajor::STEP, b + step * BMajor::STEP);
-                // SAFETY: the caller's promise; a step further on are the next columns.
+                // SAFETY: the caller's promise; advancing by one step selects the next columns.
                 unsafe { A::issue::<N, AMajor, BMajor>(&mut self.d, a, b, accumulate) };
                 step += 1;
             }
@@ -309,12 +313,12 @@ where
         self.groups.push::<AMajor, BMajor, A, B, N>(a, b, accumulate);
     }
 
-    /// Ends the batch.
+    /// Commits the batch.
     #[inline(always)]
     #[track_caller]
     pub fn commit(self) -> Pending<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warp group are here, as promised where the batch began.
+        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
         unsafe {
             core::arch::asm!("wgmma.commit_group.sync.aligned;", options(nostack))
         };

@@ -1,4 +1,4 @@
-//! [`Operand`], [`Multiply`], [`Sum`] and [`Output`]: the types of what is multiplied, in what is summed, and what is stored.
+//! [`Operand`], [`Multiply`], [`Sum`] and [`Output`]: operand types, accumulator types and output types.
 
 use float8::{F8E4M3, F8E5M2};
 
@@ -9,13 +9,13 @@ use super::major::Major;
 use super::width::{Columns, Width};
 use crate::{KernelType, bf16, f16};
 
-/// The types of sums: `f32` and `i32`. No other type can implement it.
+/// Accumulator types: `f32` and `i32`. The trait is sealed.
 pub trait Sum: KernelType + sealed::Sealed {
-    /// 0.
+    /// The number 0.
     const ZERO: Self;
-    /// 1.
+    /// The number 1.
     const ONE: Self;
-    /// `self + a * b`, wrapping.
+    /// Returns `self + a * b`, wrapping.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn multiply_add(self, a: Self, b: Self) -> Self;
@@ -47,27 +47,26 @@ impl Sum for i32 {
     }
 }
 
-/// The types that `wgmma` multiplies.
+/// Operand types of `wgmma`.
 ///
 /// | type | sums | columns of a tile |
 /// | --- | --- | --- |
 /// | `bf16`, `f16` | `f32` | 64 |
-/// | `f32`, of which the upper 19 bits are read (TF32): 10 bits of mantissa, not rounded | `f32` | 32 |
-/// | [`F8E4M3`], [`F8E5M2`] | `f32`, in which an instruction keeps some 14 bits of mantissa | 128 |
+/// | `f32`, of which only the upper 19 bits are read (TF32): 10 bits of mantissa, truncated | `f32` | 32 |
+/// | [`F8E4M3`], [`F8E5M2`] | `f32`, of which an instruction keeps about 14 bits of mantissa | 128 |
 /// | `i8`, `u8` | `i32`, wrapping | 128 |
 pub trait Operand: KernelType {
-    /// What products are summed in.
+    /// Accumulator type.
     type Sum: Sum;
-    /// The number that is multiplied.
+    /// Converts to the number that is multiplied.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn to_sum(self) -> Self::Sum;
 }
 
-/// The products that there are: of two matrices of one type, of the two 8-bit floating-point types, of the two 8-bit
-/// integers.
+/// Supported products: two matrices of one type, of the two 8-bit floating-point types, or of the two 8-bit integers.
 pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
-    /// Issues a product of 32 bytes of two tiles' rows, by their descriptors.
+    /// Issues a product of 32 bytes of two tiles' rows, given by their descriptors.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue<const N: usize, AM: Major, BM: Major>(
@@ -129,11 +128,11 @@ products! {
     i8 * i8: s8_s8, i8 * u8: s8_u8, u8 * i8: u8_s8, u8 * u8: u8_u8,
 }
 
-/// The floating-point types of 16 bits, which can be multiplied from registers: `bf16` and `f16`. No other type can implement it.
+/// 16-bit floating-point types that can be multiplied from registers: `bf16` and `f16`. The trait is sealed.
 pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
-    /// Two numbers, rounded to nearest, ties to even: the first in the lower half.
+    /// Packs two numbers, rounded to nearest, ties to even: the first in the low half.
     fn pack(low: f32, high: f32) -> u32;
-    /// Issues the product of 16 columns of fragments and 32 bytes of a tile's rows, by its descriptor.
+    /// Issues the product of 16 columns of fragments and 32 bytes of a tile's rows, given by its descriptor.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue_fragment<const N: usize, BM: Major>(
@@ -143,7 +142,7 @@ pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
         accumulate: u32,
     ) where
         Columns<N>: Width;
-    /// The number of these bits.
+    /// Converts from the bits.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_bits(bits: u16) -> f32;
@@ -163,7 +162,7 @@ macro_rules! halves {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let packed: u32;
-                    // SAFETY: it computes a number.
+                    // SAFETY: the instruction computes only on registers.
                     unsafe {
                         core::arch::asm!(
                             concat!($cvt, " {r}, {h}, {l};"),
@@ -204,15 +203,16 @@ macro_rules! halves {
 }
 halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragment);
 
-/// The types that sums of `S` are stored as, from the registers of an accumulator to a tile.
+/// Output types for sums of `S`, stored from the registers of an accumulator to a tile.
 pub trait Output<S: Sum>: KernelType {
-    /// Stores 16 rows from `row` on and 16 columns from `16 * block` on, of which each thread of a warp has eight sums, as an
-    /// [`Accumulator`](super::Accumulator) has them in eight successive registers. All threads of the warp call it.
+    /// Stores 16 rows that start at `row` and 16 columns that start at `16 * block`. Each thread of a warp has eight of
+    /// the sums, in the order of eight successive registers of an [`Accumulator`](super::Accumulator). All threads of
+    /// the warp call it.
     ///
     /// # Safety
     ///
-    /// The tile has these rows and columns, `row` is the same in the warp and a multiple of 16, and no copy and no other
-    /// thread uses them meanwhile.
+    /// The tile has these rows and columns. `row` is the same in the warp and a multiple of 16. No copy or other thread
+    /// uses these elements concurrently.
     unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [S; 8]);
 }
 

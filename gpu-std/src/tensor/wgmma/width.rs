@@ -4,14 +4,14 @@
 use super::major::Major;
 use super::operand::Sum;
 
-/// `N` columns of an accumulator, for the N that there are: 8, 16, 32, 64, 96, 128, 192, 256.
+/// Number of columns of an accumulator; valid are 8, 16, 32, 64, 96, 128, 192, 256.
 pub struct Columns<const N: usize>;
 
 macro_rules! declare {
     ($($name:ident: $sum:ty),* $(,)?) => {
-        /// What depends on the number of columns.
+        /// Properties that depend on the number of columns.
         pub trait Width {
-            /// The registers of a thread.
+            /// Register type of a thread.
             type Registers<S: Sum>: Copy + AsRef<[S]> + AsMut<[S]>;
             #[doc(hidden)]
             fn zeros<S: Sum>() -> Self::Registers<S>;
@@ -42,7 +42,7 @@ declare! {
     s8_s8: i32, s8_u8: i32, u8_s8: i32, u8_u8: i32,
 }
 
-/// Implements [`Width`] for `N` columns, whose registers have the numbers `0` and those listed.
+/// Implements [`Width`] for `N` columns, whose registers have the number `0` and those listed.
 macro_rules! width {
     ($n:literal, $count:literal: $($i:literal)*) => {
         impl Width for Columns<$n> {
@@ -56,9 +56,10 @@ macro_rules! width {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             unsafe fn fence<S: Sum>(d: &mut [S; $count]) {
-                // SAFETY: sums are plain numbers of 32 bits, as `f32` is.
+                // SAFETY: sums are plain 32-bit numbers, as `f32` is.
                 let d = unsafe { &mut *(&raw mut *d).cast::<[f32; $count]>() };
-                // SAFETY: all threads of the warp group call it. The registers are named in a comment, which ties them to it.
+                // SAFETY: all threads of the warpgroup call it. A comment in the assembly names the registers, which
+                // ties them to it.
                 unsafe {
                     core::arch::asm!(
                         concat!("wgmma.fence.sync.aligned; // {0}", $(" {", $i, "}",)*),

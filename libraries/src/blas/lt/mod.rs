@@ -1,9 +1,9 @@
-//! [`matmul`]: products of matrices with a bias and an activation, through cuBLASLt.
+//! [`matmul`]: GEMM with bias and activation epilogue, through cuBLASLt.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `plan` | descriptors of a product, and the algorithms that there are for it |
-//! | `search` | choosing an algorithm by time |
+//! | `plan` | descriptors of a product, and its candidate algorithms |
+//! | `search` | selecting an algorithm by timing |
 
 mod plan;
 mod search;
@@ -32,15 +32,15 @@ use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
-/// The function applied to every element of an output, last.
+/// Activation function, applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
-    /// Nothing.
+    /// Identity.
     #[default]
     None,
     /// `max(x, 0)`.
     Relu,
-    /// The Gaussian error linear unit by its approximation with `tanh`.
+    /// GELU with the `tanh` approximation.
     Gelu,
 }
 
@@ -59,7 +59,7 @@ impl Activation {
     fn apply(self, value: f64) -> f64 {
         match self {
             Self::None => value,
-            // Unlike `max`, it keeps NaN.
+            // Unlike `max`, this keeps NaN.
             Self::Relu => {
                 if value < 0.0 {
                     0.0
@@ -75,44 +75,44 @@ impl Activation {
     }
 }
 
-/// How an algorithm is chosen.
+/// Strategy for choosing an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Search {
-    /// The first of cuBLASLt's heuristics.
+    /// The first algorithm that cuBLASLt's heuristics suggest.
     #[default]
     Heuristic,
-    /// The fastest of its first `candidates`, each run `repeats` times with the operands of the call. The first such call
-    /// of a shape waits for them; they write memory as large as the output, which is itself written once, as ever. While a
-    /// stream is captured, with [`Math::deterministic`], and where there is no such memory, it is as [`Self::Heuristic`].
+    /// The fastest of the heuristics' first `candidates`, each run `repeats` times with the operands of the call. The
+    /// first such call of a shape waits for these runs. They write to a temporary buffer as large as the output; the
+    /// output itself is written once. It falls back to [`Self::Heuristic`] while a stream is captured, with
+    /// [`Math::deterministic`], and if the temporary buffer cannot be allocated.
     Timed {
-        /// The number of algorithms to try.
+        /// Number of algorithms to try.
         candidates: usize,
-        /// How often each is run.
+        /// Number of timed runs per algorithm.
         repeats: usize,
     },
 }
 
-/// The factors of a product, its epilogue, and how its algorithm is chosen.
+/// Scalars of a GEMM, its epilogue, and how its algorithm is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul<'a, S, C: DeviceCopy> {
-    /// The factor of the product: 1 by default.
+    /// Factor of the product. 1 by default.
     pub alpha: S,
-    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
+    /// Factor of the old output, which is added to the product. 0 by default; the old output is then not read.
     pub beta: S,
-    /// One element for each column of the output, added to each row. None by default.
+    /// Bias vector: one element per column of the output, added to each row. None by default.
     pub bias: Option<DeviceSlice<'a, C>>,
-    /// Applied last. None by default.
+    /// Activation, applied last. None by default.
     pub activation: Activation,
-    /// One number on the device that `a` is multiplied by; for 8-bit floating point only.
+    /// Device scalar that `a` is multiplied by; for 8-bit floating point only.
     pub scale_a: Option<DeviceSlice<'a, f32>>,
-    /// One number on the device that `b` is multiplied by; for 8-bit floating point only.
+    /// Device scalar that `b` is multiplied by; for 8-bit floating point only.
     pub scale_b: Option<DeviceSlice<'a, f32>>,
-    /// `None` for the device's default ([`math`](super::math)).
+    /// Precision; `None` for the device's default ([`math`](super::math)).
     pub math: Option<Math>,
-    /// The most memory that an algorithm may need for itself, in bytes; `None` for
-    /// [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
+    /// Maximum workspace of an algorithm, in bytes; `None` for [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
     pub workspace_limit: Option<usize>,
-    /// By the heuristics by default.
+    /// Algorithm selection. By the heuristics by default.
     pub search: Search,
 }
 
@@ -134,14 +134,15 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = activation(alpha * a * b + beta * c + bias)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. The remaining rules are those
+/// of [`gemm`](super::gemm).
 ///
-/// The choice of cuBLASLt's heuristics for a shape is cached ([`plan_cache`]). 8-bit integers go to
-/// [`gemm`](super::gemm), without bias and activation. 8-bit floating point needs:
+/// The heuristics' choice for a shape is cached ([`plan_cache`]). 8-bit integers go to [`gemm`](super::gemm), without
+/// bias and activation. 8-bit floating point needs:
 ///
 /// - compute capability 8.9;
 /// - `b` as a transposed view, the other matrices not transposed;
-/// - inner dimensions and columns that are multiples of 16;
+/// - inner dimension and number of columns that are multiples of 16;
 /// - strides and addresses that are multiples of 16 bytes.
 ///
 /// ```
@@ -163,9 +164,10 @@ const OPERATION: &str = "matmul";
 /// ```
 ///
 /// # Errors
-/// As [`gemm`](super::gemm); [`LibraryError::Shape`] for a bias or a scale of another length;
-/// [`LibraryError::WorkspaceTooSmall`] when no algorithm gets by with the limit; [`LibraryError::Unsupported`] when there
-/// is none at all.
+/// - Errors of [`gemm`](super::gemm).
+/// - [`LibraryError::Shape`] for a bias or a scale of the wrong length.
+/// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
+/// - [`LibraryError::Unsupported`] if there is no algorithm.
 #[track_caller]
 pub fn matmul<A, B, C>(
     stream: &Stream,
@@ -196,7 +198,7 @@ where
     if problem.is_zero(alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // Zero, whatever it is scaled by.
+        // The product is zero regardless of the scales.
         let one = Scale::<A>::from_f64(1.0);
         let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
         return matmul(stream, &unscaled, a, b, c);
@@ -220,8 +222,8 @@ where
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
         let host = on_host::<A, B, C>(options, problem);
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
+        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
+        // stays inside them.
         return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;
@@ -243,7 +245,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // A plan that was found before the capture is used.
+        // A plan found before the capture is still used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
@@ -268,17 +270,17 @@ where
     };
     let plan = plans.get_or_make(&key, make)?;
     handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
-        // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
-        // workspace is as large as the plan needs.
+        // SAFETY: the operands that the problem describes lie inside the parts, and match. The scalars are of the
+        // accumulation type; the workspace is as large as the plan needs.
         unsafe { plan.run(0, handle, &pointers, &scalars, workspace, stream_handle) }
     })
 }
 
-/// The alignment of the addresses of scales and biases, in bytes. The preferences by which cuBLASLt chooses an
-/// algorithm do not mention them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
+/// Alignment of the addresses of scales and biases, in bytes. The preferences passed to cuBLASLt's heuristics do not
+/// cover them. An algorithm that loads 16 bytes of a bias at once has been observed (PyTorch's pull request 194497).
 const EXTRA_ALIGNMENT: u64 = 16;
 
-/// The same with copies of scales and bias, which lie where cuBLASLt takes them.
+/// Runs the product with aligned copies of scales and bias.
 #[cold]
 fn with_aligned_extras<A, B, C>(
     stream: &Stream,
@@ -314,7 +316,7 @@ where
     matmul(stream, &options, a, b, c)
 }
 
-/// Plans that a device keeps for [`matmul`].
+/// Returns the device's plan cache for [`matmul`].
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).plans)
 }
@@ -350,7 +352,8 @@ fn unsupported(what: impl Into<String>, needs: &str) -> Error {
     LibraryError::unsupported(OPERATION, what, needs)
 }
 
-/// Checks what is known to be refused, to say better why; on any device, so that what runs on the emulated one runs on a GPU.
+/// Checks known restrictions to give a better error message. It runs on every device, so that a call that succeeds on
+/// the emulated device is also valid on a GPU.
 fn check_support<S, C: DeviceCopy>(
     device: &Device,
     options: &Matmul<'_, S, C>,
@@ -423,11 +426,11 @@ where
     let scales = [scale_a, scale_b].map(|scale| scale.map(|scale| scale.as_device_ptr().0));
     move || {
         let alpha = scales.into_iter().flatten().fold(alpha.to_f64(), |alpha, scale| {
-            // SAFETY: it is one element of memory that is noted as used by this work.
+            // SAFETY: it is one element of memory recorded as used by this work.
             alpha * f64::from(unsafe { (scale as *const f32).read_unaligned() })
         });
         let finish = move |col: usize, value: f64| {
-            // SAFETY: there is an element for each column, in memory that is noted as used by this work.
+            // SAFETY: there is one element per column, in memory recorded as used by this work.
             let bias = bias.map_or(0.0, |bias| unsafe { bias.get::<C>(0, 0, col) });
             activation.apply(value + bias)
         };

@@ -1,4 +1,4 @@
-//! [`Plan`]: the descriptors of a product and the algorithm that was chosen for it.
+//! [`Plan`]: the descriptors of a product and its selected algorithm.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -23,29 +23,29 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// Everything that the choice of an algorithm depends on.
+/// Cache key: everything that the choice of an algorithm depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     operands: [(DataType, Layout); 3],
     epilogue: cublasLtEpilogue_t,
     has_scales: [bool; 2],
-    /// Of a, b, c and the bias: the largest power of two, up to 256, that divides the address.
+    /// Alignments of a, b, c and the bias: the largest power of two, up to 256, that divides the address.
     alignments: [u32; 4],
     uses_tf32: bool,
     reductions: u32,
-    /// In bytes.
+    /// Workspace limit in bytes.
     pub limit: usize,
     search: Search,
 }
 
-/// The addresses of a call.
+/// Operand addresses of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pointers {
     pub a: u64,
     pub b: u64,
     pub c: u64,
     pub d: u64,
-    /// 0 without one, as the others.
+    /// 0 if there is none; the same holds for the scales.
     pub bias: u64,
     pub scale_a: u64,
     pub scale_b: u64,
@@ -56,7 +56,7 @@ fn alignment(ptr: u64) -> u32 {
 }
 
 impl Key {
-    /// Of an upright problem.
+    /// Creates the key of a problem with an untransposed output.
     pub fn new(
         problem: &Problem,
         pointers: &Pointers,
@@ -103,15 +103,15 @@ impl Key {
     }
 }
 
-/// cuBLASLt's description of a product. It takes row-major matrices for their transposes, so a and b change places.
+/// cuBLASLt's descriptors of a product. cuBLASLt sees row-major matrices as their transposes, so a and b are swapped.
 #[derive(Debug)]
 struct Descriptors {
     product: sys::cublasLtMatmulDesc_t,
-    /// Of a, b and c.
+    /// Layouts of a, b and c.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
 }
 
-// SAFETY: descriptors are memory of the host that any thread may use, one at a time.
+// SAFETY: descriptors are host memory that any thread may use, one at a time.
 unsafe impl Send for Descriptors {}
 
 impl Drop for Descriptors {
@@ -132,7 +132,7 @@ impl Descriptors {
     fn new(key: &Key, pointers: &Pointers) -> Result<Self> {
         let mut this = Self { product: ptr::null_mut(), layouts: [ptr::null_mut(); 3] };
         let (compute, scalars) = key.compute_type();
-        // SAFETY: the library is loaded; the pointer is to a place for the result.
+        // SAFETY: the library is loaded; the pointer is to a variable for the result.
         let status =
             unsafe { sys::cublasLtMatmulDescCreate(&mut this.product, compute, code::cublaslt(scalars)) };
         check_lt("cublasLtMatmulDescCreate", status)?;
@@ -164,7 +164,7 @@ impl Descriptors {
                 (Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const offset).cast(), 8),
             ];
             for (attribute, value, bytes) in attributes {
-                // SAFETY: the layout was just made; the values are of the types of the attributes.
+                // SAFETY: the layout was just created; the values have the types of the attributes.
                 let status =
                     unsafe { sys::cublasLtMatrixLayoutSetAttribute(*place, attribute, value, bytes) };
                 check_lt("cublasLtMatrixLayoutSetAttribute", status)?;
@@ -186,7 +186,7 @@ impl Descriptors {
         check_lt("cublasLtMatmulDescSetAttribute", status)
     }
 
-    /// Addresses that are part of the descriptor.
+    /// Sets the addresses that are part of the descriptor.
     fn set_pointers(&mut self, pointers: &Pointers) -> Result<()> {
         use cublasLtMatmulDescAttributes_t as Attribute;
         if pointers.bias != 0 {
@@ -201,7 +201,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// The recommendations of cuBLASLt's heuristics, best first, with at most this workspace.
+    /// Returns the heuristics' recommendations with at most this workspace, best first.
     fn heuristics(
         &self,
         handle: &LtHandle,
@@ -233,7 +233,7 @@ impl Descriptors {
             return Ok(Vec::new());
         }
         check_lt("cublasLtMatmulAlgoGetHeuristic", status)?;
-        // SAFETY: all zeros are a result, with a status of success; some were overwritten by the library's.
+        // SAFETY: all zeros is a valid result with a status of success; the library overwrote some of them.
         let results = results.into_iter().map(|result| unsafe { result.assume_init() });
         let found = usize::try_from(found).unwrap_or(0);
         Ok(results
@@ -243,7 +243,7 @@ impl Descriptors {
     }
 }
 
-/// Limits on what an algorithm may need.
+/// Limits on an algorithm's requirements, such as its workspace.
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Preference {
@@ -288,7 +288,7 @@ impl Preference {
 #[derive(Debug)]
 pub(crate) struct Plan {
     descriptors: Mutex<Descriptors>,
-    /// In the order of preference.
+    /// Algorithms with their workspace sizes, in order of preference.
     candidates: Vec<(cublasLtMatmulAlgo_t, usize)>,
 }
 
@@ -307,7 +307,7 @@ pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize
     })
 }
 
-/// Says why there is no algorithm: whether one would get by with more workspace.
+/// Returns the error for a missing algorithm; it reports whether a larger workspace would help.
 #[cold]
 fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsmith_runtime::error::Error {
     const PLENTY: usize = 8 << 30;
@@ -336,18 +336,18 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
 }
 
 impl Plan {
-    /// The workspace of the algorithm, in bytes.
+    /// Workspace of the algorithm, in bytes.
     pub fn workspace(&self) -> usize {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// The number of algorithms, and the largest workspace among them.
+    /// Returns the number of algorithms, and the largest of their workspaces.
     pub fn choices(&self) -> (usize, usize) {
         let bytes = self.candidates.iter().map(|(_, bytes)| *bytes).max();
         (self.candidates.len(), bytes.unwrap_or(0))
     }
 
-    /// Takes one of the algorithms from now on.
+    /// Selects one of the algorithms for later runs.
     pub fn choose(&mut self, index: usize) {
         if index < self.candidates.len() {
             self.candidates.swap(0, index);
@@ -355,12 +355,11 @@ impl Plan {
         }
     }
 
-    /// Enqueues the product with one of the algorithms, of which 0 is the best.
+    /// Enqueues the product with one of the algorithms; 0 is the best.
     ///
     /// # Safety
-    /// The pointers are to memory that is noted as used by this work, of the layouts of the plan's key; the scalars are of
-    /// the type that its products are summed in; the workspace has the bytes that the algorithm needs, and is used on this
-    /// stream alone.
+    /// The pointers are to memory recorded as used by this work, with the layouts of the plan's key. The scalars are of
+    /// the accumulation type. The workspace has the bytes that the algorithm needs and is used on this stream only.
     pub unsafe fn run<S>(
         &self,
         index: usize,
@@ -374,7 +373,7 @@ impl Plan {
         let mut descriptors = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
         descriptors.set_pointers(pointers)?;
         let [a, b, c] = descriptors.layouts;
-        // SAFETY: handle and descriptors are alive, and the descriptors ours; the rest is the caller's promise.
+        // SAFETY: handle and descriptors are alive, and the descriptors ours; the caller guarantees the rest.
         let status = unsafe {
             sys::cublasLtMatmul(
                 handle.raw(),

@@ -1,4 +1,4 @@
-//! Choosing an algorithm by time.
+//! Selecting an algorithm by timing.
 
 use super::super::handle;
 use super::plan::{self, Key, Plan, Pointers};
@@ -7,9 +7,9 @@ use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
-/// The plan with the fastest of the first `candidates` algorithms. Each is run once and then `repeats` times between two
-/// events on the stream, with an output of its own, so that what the call is to write is left alone. Algorithms that fail
-/// are passed over; with equal times the heuristics' order decides.
+/// Returns the plan with the fastest of the first `candidates` algorithms. Each is run once and then `repeats` times
+/// between two events on the stream. The runs write to a separate buffer, not to the output of the call. Algorithms
+/// that fail are skipped; ties go to the heuristics' order.
 pub(super) fn fastest<S, C: DeviceCopy>(
     stream: &Stream,
     key: &Key,
@@ -64,8 +64,8 @@ fn enqueue<S>(
     let mut parts: Vec<BufferUse<'_>> = Vec::with_capacity(inputs.len() + 1);
     parts.extend(inputs.iter().chain([output]).cloned());
     handle::enqueue_lt(stream, &parts, bytes, |handle, workspace, stream_handle| {
-        // SAFETY: the operands lie inside of the parts, and the output has a part of its own; the workspace is large enough
-        // for every candidate.
+        // SAFETY: the operands lie inside the parts, and the output has its own part; the workspace is large enough for
+        // every candidate.
         unsafe { plan.run(index, handle, pointers, scalars, workspace, stream_handle) }
     })
 }

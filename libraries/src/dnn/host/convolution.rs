@@ -1,4 +1,4 @@
-//! Convolutions: every product is added to a sum of its own in [`Float::Real`], which is rounded once.
+//! Convolutions: each output is accumulated in [`Float::Real`] and rounded once.
 
 use std::ops::{AddAssign, Mul};
 
@@ -8,10 +8,10 @@ use super::super::fused::Activation;
 use super::super::geometry::{Geometry, Operation};
 use crate::element::Element;
 
-/// Computes one of the three tensors from the others.
+/// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// At the places are x, w and y of the geometry's shapes; the one that is computed is used by nothing else meanwhile.
+/// The places hold x, w and y with the geometry's shapes; nothing else uses the computed one meanwhile.
 pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -19,20 +19,20 @@ pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [
         Operation::BackwardWeights => w,
         Operation::Forward => y,
     };
-    // SAFETY: the caller's promise. The target is not among what is read below: each operation reads the other two.
+    // SAFETY: guaranteed by the caller. The target is not read below: each operation reads the other two.
     let sums = unsafe { sums::<T>(operation, geometry, places) };
-    // SAFETY: the caller's promise; what was read is not borrowed any more.
+    // SAFETY: guaranteed by the caller; the borrows of the inputs have ended.
     let target = unsafe { target.write::<T>() };
     finish(geometry, &sums, target, |sum, _| sum);
 }
 
-/// Computes y, with bias and activation. The places are of x, w, y and the bias.
+/// Computes y, with bias and activation. The places hold x, w, y and the bias.
 ///
 /// # Safety
-/// As [`run`].
+/// Same as [`run`].
 pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activation: Activation) {
     let [x, w, y, bias] = places;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (sums, bias, y) = unsafe {
         let sums = sums::<T>(Operation::Forward, geometry, [x, w, y]);
         (sums, bias.read::<T>(), y.write::<T>())
@@ -47,7 +47,7 @@ pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activ
     });
 }
 
-/// Writes `last(alpha * sum + beta * target, index)`. A value multiplied by zero is not read.
+/// Writes `last(alpha * sum + beta * target, index)`. A value with a factor of 0 is not read.
 fn finish<T: Float>(
     geometry: &Geometry,
     sums: &[T::Real],
@@ -65,10 +65,10 @@ fn finish<T: Float>(
 }
 
 /// # Safety
-/// As [`run`]; the two that are not computed are read.
+/// As for [`run`]; the two tensors that are not computed are read.
 unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [Place; 3]) -> Vec<T::Real> {
     let zeros = |len| vec![T::Real::from_f64(0.0); len];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let read = |place: Place| unsafe { place.read::<T>() };
     let (target, [one, other]) = match operation {
         Operation::Forward => (y, [x, w]),
@@ -76,7 +76,7 @@ unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [
         Operation::BackwardWeights => (w, [x, y]),
     };
     if one.len == 0 || other.len == 0 {
-        // There is nothing to be summed, and the extents may be any.
+        // The sum is empty, and the extents may have any value.
         return zeros(target.len);
     }
     let (rows, mut sums) = (Rows::new(geometry), zeros(target.len));
@@ -88,15 +88,15 @@ unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [
     sums
 }
 
-/// An input that is padding.
+/// Index of an input element that is padding.
 const OUTSIDE: usize = usize::MAX;
 
-/// A convolution as products of rows: one row has what a tap of the window meets in a channel, for each output.
+/// A convolution as products of rows (im2col): one row holds the inputs of one tap in one channel, for each output.
 struct Rows<'a> {
     geometry: &'a Geometry,
-    /// For each tap, its place in the weights, and the place in a channel that it meets for each output.
+    /// For each tap: its offset in the weights, and for each output the offset in a channel of its input.
     taps: Vec<(usize, Vec<usize>)>,
-    /// The place in a channel of each output.
+    /// Offset in a channel of each output.
     outputs: Vec<usize>,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// The outputs of a group, each channel's one after the other.
+    /// Returns the outputs of a group, channel by channel.
     fn packed<T: Float>(&self, y: &[T], group: &Group) -> Vec<T::Real> {
         let of_channel = |at_y: &usize| {
             let at_y = *at_y;
@@ -181,7 +181,7 @@ impl<'a> Rows<'a> {
         group.y.iter().flat_map(of_channel).collect()
     }
 
-    /// Calls a function for each image and group of channels. Where there is no output there is nothing to do.
+    /// Calls a function for each image and channel group. Does nothing if there is no output.
     fn each_group(&self, mut call: impl FnMut(&Group)) {
         let Geometry { x, w, y, groups, .. } = self.geometry;
         let (sx, sw, sy) = (x.strides(), w.strides(), y.strides());
@@ -202,7 +202,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where a group's channels begin: those of the input, and of each output channel its weights and its outputs.
+/// First elements of a group's channels: of the input, and for each output channel of its weights and outputs.
 struct Group {
     x: Vec<usize>,
     w: Vec<usize>,
@@ -210,8 +210,8 @@ struct Group {
 }
 
 impl Group {
-    /// Calls a function for each tap of each input channel, with the places of the channel and of the tap's weight, and
-    /// what the tap meets.
+    /// Calls a function for each tap of each input channel, with the offsets of the channel and of the tap's weight,
+    /// and the tap's inputs.
     fn each_tap(&self, rows: &Rows<'_>, mut call: impl FnMut(usize, usize, &[usize])) {
         let of_channel = rows.geometry.w.strides()[1];
         for (c, at_x) in self.x.iter().enumerate() {
@@ -222,19 +222,19 @@ impl Group {
     }
 }
 
-/// The elements that a tap meets in a channel that begins at this element.
+/// Gathers the inputs of a tap in the channel that starts at this element.
 fn gather<T: Float>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
     for (value, at) in row.iter_mut().zip(tap) {
         *value = if *at == OUTSIDE { T::Real::from_f64(0.0) } else { widen(x[channel + at]) };
     }
 }
 
-/// Adds `factor * row` to sums.
+/// Adds `factor * row` to the sums.
 fn add_scaled<R: Float<Real = R> + Mul<Output = R> + AddAssign>(sums: &mut [R], factor: R, row: &[R]) {
     sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * *value);
 }
 
-/// The places of the spatial dimensions.
+/// Iterates over the spatial positions.
 fn positions(dims: [usize; 5]) -> impl Iterator<Item = [usize; 3]> {
     let [_, _, depth, height, width] = dims;
     (0..depth).flat_map(move |d| (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w])))

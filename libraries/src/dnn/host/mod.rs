@@ -1,4 +1,4 @@
-//! The emulated device's implementation of cuDNN: the definitions as loops.
+//! cuDNN operations on the emulated device: direct loops over the definitions.
 
 pub mod convolution;
 pub mod norm;

@@ -1,4 +1,4 @@
-//! Batch normalisation: sums in `f64`, each result rounded once.
+//! Batch normalization: sums in `f64`, each result rounded once.
 
 use super::super::call::Place;
 use super::super::element::Float;
@@ -7,14 +7,14 @@ use super::super::tensor::Shape;
 use crate::element::Element;
 
 /// # Safety
-/// The places are of scale, bias, the mean and inverse deviation of the batch, the running mean and variance or nothing, x and
-/// y; those from the third to the sixth, and the last, are used by nothing else meanwhile.
+/// The places hold scale, bias, the batch's mean and inverse deviation, the running mean and variance (or nothing), x
+/// and y. Nothing else uses the third to the sixth, or the last, meanwhile.
 pub unsafe fn training<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
     let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (scale, bias, x, y) =
         unsafe { (scale.read::<T::Real>(), bias.read::<T::Real>(), x.read::<T>(), y.write::<T>()) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let [saved_mean, saved_deviation, running_mean, running_variance] =
         [mean, deviation, running_mean, running_variance].map(|place| unsafe { place.write::<T::Real>() });
     for channel in 0..shape.dims[1] {
@@ -38,12 +38,12 @@ pub unsafe fn training<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place
 }
 
 /// # Safety
-/// The places are of scale, bias, mean, variance, x and y; the last is used by nothing else meanwhile.
+/// The places hold scale, bias, mean, variance, x and y; nothing else uses the last meanwhile.
 pub unsafe fn inference<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
     let [scale, bias, mean, variance, x, y] = places;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let [scale, bias, mean, variance] =
         [scale, bias, mean, variance].map(|place| unsafe { place.read::<T::Real>() });
     for channel in 0..shape.dims[1] {
@@ -56,15 +56,15 @@ pub unsafe fn inference<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Plac
 }
 
 /// # Safety
-/// The places are of scale, the mean and inverse deviation of the batch, dscale, dbias, x, dy and dx; those that begin with d,
-/// but for dy, are used by nothing else meanwhile.
+/// The places hold scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Nothing else uses
+/// dscale, dbias and dx meanwhile.
 pub unsafe fn backward<T: Float>(shape: &Shape, places: [Place; 8]) {
     let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let [scale, mean, deviation] = [scale, mean, deviation].map(|place| unsafe { place.read::<T::Real>() });
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let [dscale, dbias] = [dscale, dbias].map(|place| unsafe { place.write::<T::Real>() });
     for channel in 0..shape.dims[1] {
         let (mean, inverse) = (mean[channel].to_f64(), deviation[channel].to_f64());
@@ -82,7 +82,7 @@ pub unsafe fn backward<T: Float>(shape: &Shape, places: [Place; 8]) {
     }
 }
 
-/// The indices of a channel's elements.
+/// Returns the indices of a channel's elements.
 fn indices(shape: &Shape, channel: usize) -> Vec<usize> {
     let (strides, [batch, _, depth, height, width]) = (shape.strides(), shape.dims);
     let each = (0..batch * depth * height * width).map(|index| {

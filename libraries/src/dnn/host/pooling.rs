@@ -1,13 +1,13 @@
-//! Pooling: windows in the order of their elements, the first of equals is the greatest.
+//! Pooling: windows are traversed in element order; the first of equal elements is the maximum.
 
 use super::super::call::Place;
 use super::super::element::Float;
 use super::super::pooling::{PoolingMode, Windows};
 
 /// # Safety
-/// At the places are x and y of the windows' shapes; y is used by nothing else meanwhile.
+/// The places hold x and y with the windows' shapes; nothing else uses y meanwhile.
 pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_window(windows, |at_y, inside| {
         y[at_y] = match windows.mode {
@@ -21,9 +21,9 @@ pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
 }
 
 /// # Safety
-/// At the places are x, y, dy and dx of the windows' shapes; dx is used by nothing else meanwhile.
+/// The places hold x, y, dy and dx with the windows' shapes; nothing else uses dx meanwhile.
 pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     let mut sums = vec![0f64; dx.len()];
     each_window(windows, |at_y, inside| match windows.mode {
@@ -36,7 +36,7 @@ pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) 
     dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::from_f64(sum));
 }
 
-/// The divisor of a window's sum.
+/// Returns the divisor of a window's sum.
 fn divisor(windows: &Windows, inside: usize) -> f64 {
     match windows.mode {
         PoolingMode::AverageWithPadding => windows.window.iter().map(|extent| *extent as f64).product(),
@@ -44,7 +44,8 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
     }
 }
 
-/// The index of the first of the greatest; NaN is greater than any number. There is one: padding is at most half a window.
+/// Returns the index of the first maximum; NaN is greater than any number. A window always has an element, because
+/// padding is at most half a window.
 fn greatest<T: Float>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
     for &at in &inside[1..] {
@@ -56,11 +57,11 @@ fn greatest<T: Float>(x: &[T], inside: &[usize]) -> usize {
     best
 }
 
-/// Calls a function with the index of each output and those of the inputs in its window.
+/// Calls a function with the index of each output and the indices of the inputs in its window.
 fn each_window(windows: &Windows, mut call: impl FnMut(usize, &[usize])) {
     let Windows { x, y, window, padding, stride, .. } = windows;
     let (sx, sy) = (x.strides(), y.strides());
-    // The inputs of an output along an axis.
+    // Input range of an output along an axis.
     let span = |axis: usize, output: usize| {
         let start = output * stride[axis];
         let end = (start + window[axis]).saturating_sub(padding[axis]).min(x.dims[axis + 2]);

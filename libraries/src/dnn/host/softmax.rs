@@ -6,9 +6,9 @@ use super::super::softmax::Softmax;
 use super::super::tensor::Shape;
 
 /// # Safety
-/// At the places are x and y of this shape; y is used by nothing else meanwhile.
+/// The places hold x and y with this shape; nothing else uses y meanwhile.
 pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_row(shape, |row| {
         let values = || row.clone().map(|at| x[at].to_f64());
@@ -25,9 +25,9 @@ pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place
 }
 
 /// # Safety
-/// At the places are y, dy and dx of this shape; dx is used by nothing else meanwhile.
+/// The places hold y, dy and dx with this shape; nothing else uses dx meanwhile.
 pub unsafe fn backward<T: Float>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (y, dy, dx) = unsafe { (y.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     each_row(shape, |row| {
         let sum: f64 = row
@@ -47,7 +47,7 @@ pub unsafe fn backward<T: Float>(function: Softmax, shape: &Shape, [y, dy, dx]: 
     });
 }
 
-/// Calls a function with the indices of each position's channels.
+/// Calls a function with the channel indices of each position.
 fn each_row(shape: &Shape, mut call: impl FnMut(std::iter::StepBy<std::ops::Range<usize>>)) {
     let (strides, [batch, channels, depth, height, width]) = (shape.strides(), shape.dims);
     for index in 0..batch * depth * height * width {

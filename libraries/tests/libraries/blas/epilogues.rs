@@ -1,8 +1,8 @@
-//! Products with epilogues, 8-bit floating point, and the choice of algorithms.
+//! GEMM with epilogues, 8-bit floating point, and the choice of algorithms.
 
 use super::*;
 
-/// Adds a bias to what a product should be, and activates it.
+/// Applies bias and activation to the expected product.
 fn with_epilogue<T: Number>(
     (values, sizes): &mut (Vec<f64>, Vec<f64>),
     bias: Option<&[f64]>,
@@ -13,7 +13,7 @@ fn with_epilogue<T: Number>(
             *value += bias[at % bias.len()];
             *size += bias[at % bias.len()].abs();
         }
-        // The hardware's `tanh` has some 11 bits.
+        // The hardware's `tanh` has about 11 bits.
         if activation == Activation::Gelu && T::UNIT < 1e-3 {
             *size += value.abs() * 5e-4 / T::UNIT;
         }
@@ -56,7 +56,7 @@ fn epilogues_add_a_bias_and_activate() {
     each!(check_epilogues(): f32, f16, bf16);
 }
 
-/// Multiplies 8-bit floating point with scales at these places of a buffer, and without.
+/// Checks 8-bit floating-point GEMM, with scales at these positions of a buffer or without scales.
 fn check_eight_bits<A: Number + Multiply<B, bf16, Sum = f32>, B: Number + Element<Sum = f32>>(
     scale_places: Option<[usize; 2]>,
 ) {
@@ -84,7 +84,7 @@ fn check_eight_bits<A: Number + Multiply<B, bf16, Sum = f32>, B: Number + Elemen
     }
     done.unwrap();
     let (expected, sizes) = product.expected((f64::from(scale_a * scale_b), 0.0));
-    // The tensor cores of Hopper sum with some 14 bits.
+    // Hopper's tensor cores accumulate with about 14 bits.
     let sizes = sizes.into_iter().map(|size| size * (1.0 + 2f64.powi(-13) / bf16::UNIT)).collect();
     product.check("8-bit", &(expected, sizes));
 }

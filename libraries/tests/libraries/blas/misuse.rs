@@ -1,4 +1,4 @@
-//! Mismatched arguments are refused, and nothing is done.
+//! Mismatched arguments are rejected, and nothing is enqueued.
 
 use warpsmith_runtime::emulated::EmulatedDriver;
 

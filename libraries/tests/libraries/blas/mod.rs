@@ -1,8 +1,8 @@
-//! Linear algebra on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device or a
-//! library that is not there fails the tests.
+//! Linear algebra on the device under test: `WARPSMITH_TEST_DEVICE`, by default the emulated one. A missing device or
+//! library fails the tests.
 //!
-//! Results are compared with sums in `f64`. With u the unit roundoff of the type in which is summed, v that of the type
-//! of the result, and S the sum of the sizes of all terms of an element, the bound is `2 (k + 4) u S + 2 v S`.
+//! Results are compared with sums in `f64`. Let u be the unit roundoff of the accumulation type, v that of the result
+//! type, and S the sum of the magnitudes of an element's terms. The bound is then `2 (k + 4) u S + 2 v S`.
 
 mod epilogues;
 mod misuse;
@@ -20,13 +20,13 @@ use warpsmith_libraries::blas::{
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
-/// Numbers in -1..1 with 8 bits after the point.
+/// Returns random numbers in -1..1 with 8 fractional bits.
 fn numbers(seed: u64, len: usize) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| f64::from(random.u32(..512)) / 256.0 - 1.0).collect()
 }
 
-/// Types that the emulated device and every GPU take, with their scalars.
+/// Types that the emulated device and every GPU support, with their scalars.
 trait Plain: Number + Float {
     fn scalar(value: f64) -> Scale<Self>;
 }
@@ -41,7 +41,7 @@ macro_rules! plain {
 
 plain! { f32, f32; f64, f64; f16, f32; bf16, f32; }
 
-/// Whether partial sums may be added in the narrow type.
+/// Returns settings that allow or forbid partial sums in the narrow type.
 fn reducing(allowed: bool) -> Math {
     Math {
         allow_fp16_reduced_precision_reduction: allowed,
@@ -50,7 +50,7 @@ fn reducing(allowed: bool) -> Math {
     }
 }
 
-/// A matrix of the host, by what it is read as.
+/// A matrix on the host, in logical order.
 #[derive(Clone)]
 struct HostMatrix {
     rows: usize,
@@ -83,7 +83,8 @@ impl HostMatrix {
     }
 }
 
-/// Where a matrix is in memory: with gaps between rows, of what must not be used, and transposed or not.
+/// Placement of a matrix in memory: with gaps between rows, filled with values that must not be used, and transposed or
+/// not.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     rows: usize,
@@ -117,7 +118,7 @@ impl Place {
         if self.transposed { layout.transposed() } else { layout }
     }
 
-    /// The matrix that is there, after checking that nothing lies in the gaps.
+    /// Returns the matrix, after checking that the gaps are unchanged.
     #[track_caller]
     fn read<T: Number>(&self, memory: &[T]) -> Vec<f64> {
         let indices = || (0..self.rows).flat_map(|row| (0..self.cols).map(move |col| self.index(row, col)));
@@ -130,7 +131,7 @@ impl Place {
     }
 }
 
-/// `alpha * a * b + beta * c` and the sums of the sizes of the terms.
+/// Returns `alpha * a * b + beta * c`, and the sums of the magnitudes of the terms.
 fn reference(
     (alpha, beta): (f64, f64),
     a: &HostMatrix,
@@ -159,11 +160,11 @@ fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes)
     }
 }
 
-/// A product on a stream, and its operands at their places.
+/// A GEMM on a stream, and the placement of its operands.
 struct Product<A: Number = f32, B: Number = A, C: Number = A> {
     stream: Stream,
     places: [Place; 3],
-    /// The initial content of c.
+    /// Initial content of c.
     before: HostMatrix,
     a: DeviceBuffer<A>,
     b: DeviceBuffer<B>,
@@ -171,7 +172,7 @@ struct Product<A: Number = f32, B: Number = A, C: Number = A> {
 }
 
 impl<A: Number, B: Number, C: Number> Product<A, B, C> {
-    /// Of random matrices with these gaps, which lie transposed or not.
+    /// Creates random matrices with these gaps, stored transposed or not.
     fn new(stream: &Stream, [m, n, k]: [usize; 3], gaps: [usize; 3], transposed: [bool; 3]) -> Self {
         let (a, b, c) =
             (HostMatrix::new::<A>(1, m, k), HostMatrix::new::<B>(2, k, n), HostMatrix::new::<C>(3, m, n));
@@ -196,7 +197,7 @@ impl<A: Number, B: Number, C: Number> Product<A, B, C> {
         )
     }
 
-    /// The expected content of c, and the sums of the magnitudes of the terms.
+    /// Returns the expected content of c, and the sums of the magnitudes of the terms.
     fn expected(&self, scalars: (f64, f64)) -> (Vec<f64>, Vec<f64>) {
         let [of_a, of_b, _] = self.places;
         let a =
@@ -238,7 +239,7 @@ impl<A: Number + Multiply<B, C>, B: Number + Element<Sum = A::Sum>, C: Number + 
 }
 
 impl Product {
-    /// Of squares without gaps.
+    /// Creates square matrices without gaps.
     fn square(stream: &Stream, seed: u64, size: usize) -> Self {
         let mut product = Self::new(stream, [size; 3], [0; 3], [false; 3]);
         for (seed, buffer) in [(seed, &mut product.a), (seed + 1, &mut product.b)] {

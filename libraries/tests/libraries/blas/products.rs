@@ -1,4 +1,4 @@
-//! Products of matrices, batches and groups, of every type.
+//! GEMM, batched and grouped, of every type.
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn inputs_are_not_read_with_alpha_zero() {
     each!(check(): f32, f64, f16, bf16);
 }
 
-/// A batch of matrices at a distance, and on the device.
+/// Creates a batch of strided matrices, and its copy on the device.
 fn batch<T: Number>(
     stream: &Stream,
     seed: u64,
@@ -124,7 +124,7 @@ fn batch<T: Number>(
     (matrices, buffer(stream, &memory), Layout::new(rows, cols).with_batch(count, apart))
 }
 
-/// Multiplies a batch with one matrix or a batch, into outputs of a layout in which each row begins at `at`.
+/// Multiplies a batch with one matrix or a batch, into outputs of a layout in which each row starts at `at`.
 fn check_batch<T: Plain>(
     (a, a_memory, a_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
     (b, b_memory, b_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
@@ -164,7 +164,7 @@ fn batches_lie_apart_or_side_by_side() {
     check_batch(&a, &b, apart, |batch, row| batch * (m * n + 3) + row * n);
 }
 
-/// Batches whose first matrices are aligned for wide accesses, and whose others are not.
+/// Batches whose first matrices are aligned for wide accesses, and whose other matrices are not.
 #[test]
 fn matrices_of_a_batch_may_be_at_any_distance() {
     fn check<T: Plain>() {
@@ -287,7 +287,7 @@ fn narrow_products_without_inner_dimension_are_zero() {
     }
 }
 
-/// As `torch.backends.cuda.matmul.allow_tf32` describes it: some 1e-3 of the result's size.
+/// As `torch.backends.cuda.matmul.allow_tf32` describes: errors of about 1e-3 of the result's magnitude.
 #[test]
 fn tf32_is_off_by_default_and_less_exact() {
     let stream = stream();

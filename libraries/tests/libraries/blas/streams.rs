@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each stream has its own workspace: products that split their inner dimension would mix their sums otherwise.
+/// Each stream has its own workspace; split-K GEMMs that shared one would mix their partial sums.
 #[test]
 fn two_streams_and_many_threads_compute_at_once() {
     let device = device();
@@ -27,7 +27,8 @@ fn two_streams_and_many_threads_compute_at_once() {
     });
 }
 
-/// Products of a small output and a long inner dimension, of which libraries sum up parts in a workspace.
+/// GEMMs with a small output and a long inner dimension, for which the libraries reduce partial sums (split-K) in a
+/// workspace.
 #[test]
 fn streams_do_not_mix_the_parts_of_their_sums() {
     fn check<T: Plain>() {
@@ -94,7 +95,7 @@ fn graphs_read_their_inputs_at_each_launch() {
         let sizes = terms.iter().map(|term| term.abs()).sum();
         let found = f64::from(result.to_host().unwrap()[0]);
         assert_near::<f32>("dot", 1024, &[found], &(vec![terms.iter().sum()], vec![sizes]));
-        // Work of other calls on the stream does not disturb what the graph keeps for itself.
+        // Work of other calls on the stream does not disturb the memory that the graph owns.
         Product::square(&stream, 7, 64).gemm();
     }
 }
@@ -114,10 +115,10 @@ fn the_same_call_gives_the_same_bits() {
     assert!(run() == run());
 }
 
-/// Buffers for one call of every operation, and what the calls leave in them.
+/// Buffers for one call of every operation, and the results of the calls.
 struct Everything {
     x: DeviceBuffer<f32>,
-    /// Of a lower triangular system with ones on the diagonal.
+    /// The solution of a lower triangular system with ones on the diagonal.
     y: DeviceBuffer<f32>,
     outputs: Vec<DeviceBuffer<f32>>,
 }
@@ -162,7 +163,7 @@ impl Everything {
     }
 }
 
-/// The first call of each is in the capture: what the libraries load then is no part of the graph.
+/// The first call of each operation is in the capture: anything the libraries load then is not part of the graph.
 #[test]
 fn the_first_call_may_be_captured() {
     let stream = stream();
@@ -196,7 +197,7 @@ fn captures_again_and_again_keep_no_memory() {
     };
     let mut reserved = |captures: usize| {
         (0..captures).for_each(|_| capture());
-        // The memory of graphs that were dropped is cached.
+        // The memory of dropped graphs is cached.
         device.memory().empty_cache().unwrap();
         device.memory().reserved()
     };

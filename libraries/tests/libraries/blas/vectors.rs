@@ -1,4 +1,4 @@
-//! Vectors, products with them, and triangular systems.
+//! Vector operations, GEMV, and triangular systems.
 
 use super::*;
 
@@ -91,7 +91,7 @@ fn products_of_matrix_and_vector() {
     each!(check_gemv(): f32, f64, f16, bf16);
 }
 
-/// The solution, multiplied again, is the right-hand side.
+/// Multiplying the solution by the matrix gives the right-hand side.
 #[test]
 fn triangular_systems_of_every_kind() {
     let stream = stream();
@@ -158,7 +158,7 @@ fn triangular_batches_share_a_matrix_or_not() {
         };
         assert_eq!(solve(2, 1.0, &b), [1.0, 2.0, 0.0, 4.0, 5.0]);
         assert_eq!(solve(1, 2.0, &b), [2.0, 4.0, 0.0, 4.0, 10.0]);
-        // Nothing is read.
+        // Neither matrix is read.
         let mut b = b;
         b[0] = T::of(f64::NAN);
         assert_eq!(solve(2, 0.0, &b), [0.0; 5]);

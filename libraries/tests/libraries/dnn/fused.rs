@@ -1,4 +1,4 @@
-//! Convolutions with bias and activation.
+//! Convolutions with fused bias and activation.
 
 use half::f16;
 use warpsmith_libraries::dnn::*;
@@ -8,7 +8,7 @@ use super::support::*;
 use super::{CASES, LAYOUTS, Tensors, operator};
 use crate::numbers::{buffer, name, random, stream, uninit};
 
-/// Checks one with these factors.
+/// Checks a fused convolution with these factors.
 fn check<T: Number>(
     case: &Case,
     layout: Layout,
@@ -64,7 +64,7 @@ fn bias_and_activation_come_after_the_factors() {
 fn the_activation_keeps_nan() {
     let stream = stream();
     let case = CASES[0];
-    // In one pass where there is one for it, and in three.
+    // Fused in one kernel if there is an engine for it, and in three passes.
     for (alpha, layout) in [(1.0, Layout::Nhwc), (1.0, Layout::Nchw), (2.0, Layout::Nchw)] {
         let tensors = Tensors::<f16>::new(case, layout, 41);
         let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
@@ -101,7 +101,7 @@ mod on_gpu {
         let operands = [&x, &w, &bias];
         convolve_fused(&stream, &operator(&case), (&case, layout), operands, Activation::Relu, &mut y)
             .unwrap();
-        // Three passes would search once more for a plan, for the convolution alone.
+        // Three passes would search for another plan, for the convolution alone.
         assert_eq!(plan_cache(&device).hits_and_misses().1, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Pooling, softmax and batch normalisation.
+//! Pooling, softmax and batch normalization.
 
 use half::{bf16, f16};
 use warpsmith_libraries::dnn::{self, *};
@@ -9,7 +9,7 @@ use super::support::*;
 use crate::numbers::{Number as _, assert_refused, buffer, each, name, random, stream, uninit};
 use crate::under_test::device;
 
-/// How a layer is run: captured or not, from this element of the buffers on.
+/// Run mode of a layer: whether it is captured, and the first element of the buffers.
 type How = (bool, usize);
 
 const PLAIN: How = (false, 0);
@@ -46,7 +46,7 @@ fn pooling_is_right<T: Number>(case: PoolingCase, mode: PoolingMode, layout: Lay
     let what = format!("{} {operator:?} {shape:?} {layout:?}", name::<T>());
     let of_y = operator.output_shape(shape).unwrap();
     let (five_x, five_y) = (five(shape), five(&of_y));
-    // All different, so that there is one greatest.
+    // All values differ, so the maximum is unique.
     let count = five_x.iter().product::<usize>();
     let x: Vec<T> = (0..count).map(|i| T::of(((i * 73 + 11) % 251) as f64 / 4.0 - 30.0)).collect();
     let dy = random::<T>(five_y.iter().product(), 3);
@@ -107,7 +107,7 @@ fn pooling_and_its_gradient_are_right() {
             pooling_is_right::<f64>(case, mode, Layout::Nchw, PLAIN);
             pooling_is_right::<f32>(case, mode, Layout::Nchw, CAPTURED);
         }
-        // With eight bits, elements would not all be different: only sums.
+        // With eight bits, the elements would not all differ, so only averages are checked.
         pooling_is_right::<bf16>(case, PoolingMode::Average, Layout::Nchw, PLAIN);
     }
 }
@@ -127,7 +127,7 @@ fn a_window_with_nan_has_nan_as_its_greatest() {
 
 #[test]
 fn a_mean_counts_the_elements_of_the_greatest_window() {
-    // A product of 93 bits, of the greatest window that is taken. GPUs may refuse it.
+    // A product of 93 bits, from the largest window that is accepted. GPUs may reject it.
     let stream = Device::emulated(0).unwrap().default_stream();
     let extent = i32::MAX as usize;
     let x = buffer(&stream, &[1e28f32]);
@@ -195,7 +195,8 @@ fn softmax_is_right<T: Number>(shape: &[usize], function: Softmax, layout: Layou
         for i in channels() {
             let share = x[i].value().exp() / sum;
             y_expected[i] = if function == Softmax::Log { share.ln() } else { share };
-            // The sum over the others of their gradients by the derivative of each by this one, of the y that was found.
+            // The expected gradient sums, over the channels, the output gradient times the derivative by this input,
+            // using the computed y.
             dx_expected[i] = channels()
                 .map(|j| {
                     let same = f64::from(u8::from(i == j));

@@ -1,4 +1,4 @@
-//! cuDNN's operations, against definitions in `f64`.
+//! cuDNN operations, against definitions in `f64`.
 
 mod captures;
 mod fused;
@@ -19,7 +19,7 @@ const fn case(x: &'static [usize], w: &'static [usize]) -> Case {
     Case { x, w, padding: [0; 3], stride: [1; 3], dilation: [1; 3], groups: 1 }
 }
 
-/// One to three dimensions, and each of padding, stride, dilation and groups.
+/// One to three dimensions, covering padding, stride, dilation and groups.
 const CASES: [Case; 9] = [
     Case { padding: [0, 1, 1], ..case(&[2, 8, 9, 7], &[16, 8, 3, 3]) },
     Case { padding: [0, 3, 3], stride: [1, 2, 2], ..case(&[2, 3, 20, 18], &[8, 3, 7, 7]) },
@@ -66,12 +66,12 @@ impl<T: Number> Tensors<T> {
         self.case.sums(self.layout, &self.x, &self.w, &self.y)
     }
 
-    /// The results y, x and w of the three operations, each of which adds to its output when beta is not 0.
+    /// Returns the results y, x and w of the three operations, each of which adds to its output if beta is not 0.
     fn run(&self, stream: &Stream, operator: &Convolution) -> Result<[Vec<T>; 3], Error> {
         self.run_at(stream, operator, false, 0)
     }
 
-    /// The same from this element of the buffers on, if wanted as a graph.
+    /// The same, starting at element `first` of the buffers, optionally as a graph.
     fn run_at(
         &self,
         stream: &Stream,
@@ -95,12 +95,12 @@ impl<T: Number> Tensors<T> {
             let target = &mut TensorMut::new(dx.slice_mut(in_x), case.x, layout)?;
             convolution_backward_data(stream, operator, &on_w, &on_y, target)
         })?;
-        // Work that was enqueued keeps what it uses.
+        // Enqueued work keeps its operands alive.
         [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| used.as_mut_slice().memset(0))?;
         Ok([inside(&forward, first), inside(&dx, first), inside(&dw, first)])
     }
 
-    /// Fails unless these are the sums.
+    /// Fails unless the results match the sums.
     #[track_caller]
     fn check(&self, found: &[Vec<T>; 3], bound: Bound, what: &str) {
         for ((found, sums), name) in found.iter().zip(&self.sums()).zip(["y", "dx", "dw"]) {
@@ -109,7 +109,7 @@ impl<T: Number> Tensors<T> {
     }
 }
 
-/// Runs all cases with elements of a type, and fails with a list of those that the library does not take.
+/// Runs all cases with an element type, and fails with a list of the cases that the library does not support.
 fn convolutions_are_right<T: Number>(layouts: &[Layout], options: Options, bound: Bound) {
     let stream = stream();
     let mut refused = Vec::new();
@@ -303,7 +303,7 @@ fn no_more_plans_are_kept_than_the_limit_allows() {
         }
     }
     if !device.is_emulated() {
-        // Each geometry was evicted before it came again.
+        // Each geometry was evicted before it was used again.
         assert_eq!(plan_cache(&device).hits_and_misses(), (0, 18));
     }
 }
@@ -359,7 +359,7 @@ fn tensors_of_no_elements_have_defined_results() {
         convolution_backward_weights(&stream, &operator, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 0.0));
     }
-    // Nothing but padding: sums of nothing.
+    // Only padding: all sums are empty.
     let padded = Convolution { padding: [1, 0].into(), ..operator };
     let x = Tensor::new(&none, &[1, 3, 0, 4], layout).unwrap();
     let mut y = buffer(&stream, &[5f32; 2 * 3]);
@@ -371,7 +371,7 @@ fn tensors_of_no_elements_have_defined_results() {
         .unwrap();
 }
 
-/// Whether all weights have a value.
+/// Returns true if all weights have this value.
 fn dw_is(stream: &Stream, dw: &mut TensorMut<'_, f32>, value: f32) -> bool {
     assert_eq!(dw.shape(), [2, 3, 2, 2]);
     let mut copy = DeviceBuffer::<f32>::uninit(stream, 24).unwrap();

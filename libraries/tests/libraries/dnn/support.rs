@@ -1,10 +1,10 @@
-//! References in `f64` by the definitions, and what is shared by its tests.
+//! References in `f64` from the definitions, and helpers shared by the tests.
 
 use crate::numbers::{self, buffer};
 use warpsmith_libraries::dnn::{self, Activation, Convolution, Float, Layout, Tensor, TensorMut};
 use warpsmith_runtime::{DeviceBuffer, Error, Graph, Stream};
 
-/// Does what enqueues work on the stream: as it is, or while it is captured, and launches the graph.
+/// Enqueues the work on the stream, either directly or by capturing it and launching the graph.
 pub fn enqueue(
     stream: &Stream,
     captured: bool,
@@ -22,12 +22,12 @@ pub trait Number: numbers::Number + Float {}
 
 impl<T: numbers::Number + Float> Number for T {}
 
-/// The elements from `first` on, with others before and behind them.
+/// Returns a buffer with the values from element `first` on, with other values before and after them.
 pub fn padded<T: Number>(stream: &Stream, values: &[T], first: usize) -> DeviceBuffer<T> {
     buffer(stream, &[&vec![T::of(0.0); first][..], values, &[T::of(7.0); 3]].concat())
 }
 
-/// What [`padded`] elements have become, after checking that nothing before and behind them was written.
+/// Returns the current values of [`padded`] elements, after checking that nothing before and after them was written.
 #[track_caller]
 pub fn inside<T: Number>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
     let mut all = buffer.to_host().unwrap();
@@ -49,7 +49,7 @@ pub fn convolve<T: Number>(
     dnn::convolution(stream, operator, &x, &w, &mut TensorMut::new(y, &case.y(), layout)?)
 }
 
-/// The same with bias and activation.
+/// The same with fused bias and activation.
 pub fn convolve_fused<T: Number>(
     stream: &Stream,
     operator: &Convolution,
@@ -63,7 +63,7 @@ pub fn convolve_fused<T: Number>(
     dnn::convolution_fused(stream, operator, &x, &w, &bias.as_slice(), activation, y)
 }
 
-/// The index of an element, given its place and the shape: batch, channels, then three spatial dimensions.
+/// Returns the index of an element, given its position and the shape: batch, channels, then three spatial dimensions.
 pub fn at(shape: [usize; 5], layout: Layout, [n, c, d, h, w]: [usize; 5]) -> usize {
     let [_, channels, depth, height, width] = shape;
     match layout {
@@ -72,21 +72,21 @@ pub fn at(shape: [usize; 5], layout: Layout, [n, c, d, h, w]: [usize; 5]) -> usi
     }
 }
 
-/// All places of a shape.
+/// Returns all positions of a shape.
 pub fn places(shape: [usize; 5]) -> impl Iterator<Item = [usize; 5]> {
     let [a, b, c, d, e] = shape;
     let count = a * b * c * d * e;
     (0..count).map(move |i| [i / (b * c * d * e), i / (c * d * e) % b, i / (d * e) % c, i / e % d, i % e])
 }
 
-/// With ones for the spatial dimensions that are not there.
+/// Returns the shape with 1 for missing spatial dimensions.
 pub fn five(shape: &[usize]) -> [usize; 5] {
     let mut five = [shape[0], shape[1], 1, 1, 1];
     five[7 - shape.len()..].copy_from_slice(&shape[2..]);
     five
 }
 
-/// A convolution for the reference.
+/// A convolution case for the reference.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub x: &'static [usize],
@@ -97,7 +97,7 @@ pub struct Case {
     pub groups: usize,
 }
 
-/// Each element with the sum of the products' magnitudes and their number.
+/// For each element: the sum, the sum of the products' magnitudes, and their number.
 pub type Sums = Vec<(f64, f64, f64)>;
 
 impl Case {
@@ -111,7 +111,7 @@ impl Case {
         [&[x[0], w[0]], &spatial[3 - given..]].concat()
     }
 
-    /// The three tensors' sums of products, given the others: of y, x and w.
+    /// Returns the reference sums of y, x and w, each computed from the other tensors.
     pub fn sums<T: Number>(&self, layout: Layout, x: &[T], w: &[T], y: &[T]) -> [Sums; 3] {
         let (shape_x, shape_w, shape_y) = (five(self.x), five(self.w), five(&self.y()));
         let mut sums = [y.len(), x.len(), w.len()].map(|len| vec![(0.0, 0.0, 0.0); len]);
@@ -145,17 +145,17 @@ impl Case {
     }
 }
 
-/// How exact results must be.
+/// Error bounds of results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// One rounding of each result; each sum within one rounding of its magnitude per term, times 8 for
+    /// One rounding of each result. Each sum may be off by one rounding of its magnitude per term, times 8 for
     /// algorithms that transform their inputs.
     Exact,
-    /// And inputs rounded to ten bits.
+    /// In addition, inputs are rounded to ten mantissa bits.
     Tf32,
 }
 
-/// Fails unless results are within the bound of `last(sum)`, where `last` does not stretch differences.
+/// Fails unless results are within the bound of `last(sum)`. `last` must not amplify differences.
 pub fn assert_close<T: Number>(
     found: &[T],
     sums: &Sums,

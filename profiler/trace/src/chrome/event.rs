@@ -1,11 +1,11 @@
-//! An event as it stands in JSON: any type of value in any place, unknown keys skipped.
+//! A JSON event: any type of value in any place, unknown keys skipped.
 
 use std::io::BufRead;
 
 use super::json::{Fault, Json};
 use super::number::Number;
 
-/// A value that may be of another type than expected.
+/// A value that may have another type than expected.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Loose {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum Loose {
 }
 
 impl Loose {
-    /// As a number, also one in a text.
+    /// Returns the value as a number, also if it is a number in a text.
     fn number(&self) -> Option<Number> {
         match self {
             Loose::Number(number) => Some(*number),
@@ -29,7 +29,7 @@ impl Loose {
     pub(super) fn float(&self) -> Option<f64> {
         match (self.number(), self) {
             (Some(number), _) => Some(number.float()),
-            // JSON has no numbers for infinities; we write them as texts.
+            // JSON cannot represent infinities; this crate writes them as texts.
             (None, Loose::Text(text)) => text.parse().ok(),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl Loose {
         u64::try_from(self.number()?.times_ten_to(0)?).ok()
     }
 
-    /// As an integer, if it is written as one.
+    /// Returns the value as an integer, if it is written as one.
     pub(super) fn whole(&self) -> Option<i64> {
         match self {
             Loose::Number(number) if number.is_integer() => self.int(),
@@ -58,13 +58,13 @@ impl Loose {
         }
     }
 
-    /// Microseconds as nanoseconds.
+    /// Converts microseconds to nanoseconds.
     pub(super) fn nanoseconds(&self) -> Option<i64> {
         i64::try_from(self.number()?.times_ten_to(3)?).ok()
     }
 }
 
-/// Reads a value of the type.
+/// A type that can be read from JSON.
 pub(super) trait Read: Sized {
     fn read<R: BufRead>(json: &mut Json<R>) -> Result<Self, Fault>;
 }
@@ -83,7 +83,7 @@ macro_rules! object {
             pub(super) other: Loose }
 
         impl Read for $name {
-            /// What is no object is an empty one.
+            /// Reads an object. Any other value is read as an empty object.
             fn read<R: BufRead>(json: &mut Json<R>) -> Result<Self, Fault> {
                 let mut object = $name::default();
                 if json.peek()? != Some(b'{') {
@@ -119,7 +119,7 @@ object! {
 }
 
 object! {
-    /// The arguments of an event.
+    /// Arguments of an event.
     Arguments {
         name = "name": Loose, device = "device": Loose, stream = "stream": Loose, correlation = "correlation": Loose,
         external = "External id" | "external id": Loose, grid = "grid": Loose, block = "block": Loose,

@@ -1,8 +1,8 @@
-//! JSON value by value, as writers of traces have it.
+//! A streaming JSON reader that tolerates the deviations of trace writers.
 //!
-//! Guarantees: memory is bounded, whatever lengths and depths a file has. Read without complaint are also words for
-//! numbers that are none (`NaN`, `Infinity`, `-inf`), commas that are missing or too many, control characters and
-//! escapes that JSON does not know, halves of surrogate pairs, and bytes that are no UTF-8.
+//! Guarantees: memory is bounded for any lengths and depths in a file. These deviations are accepted: words for
+//! non-finite numbers (`NaN`, `Infinity`, `-inf`), missing and extra commas, control characters and unknown escapes,
+//! unpaired surrogates, and invalid UTF-8.
 
 use std::io::{self, BufRead};
 
@@ -12,30 +12,30 @@ use super::event::Loose;
 use super::number::Number;
 use crate::names::LONGEST;
 
-/// Why a value could not be read.
+/// Reason why a value could not be read.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The file ends in it.
+    /// The file ends within the value.
     End,
-    /// It is no JSON.
+    /// The value is not JSON.
     Wrong(&'static str),
     /// The file cannot be read further.
     Input(io::Error),
-    /// What is read into failed.
+    /// The destination failed.
     Output(io::Error),
 }
 
-/// Bytes of a word: longer than any number.
+/// Maximum length of a word, in bytes: longer than any number.
 const LONGEST_WORD: usize = 1 << 10;
-/// How deep values may lie in others where they are kept.
+/// Maximum depth of nested values where they are kept.
 const DEEPEST: usize = 16;
 
-/// Reads JSON.
+/// JSON reader.
 #[derive(Debug)]
 pub(super) struct Json<R> {
     input: R,
     at: u64,
-    /// The text or word that is read.
+    /// The text or word that is being read.
     held: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl<R: BufRead> Json<R> {
         Json { input, at: 0, held: Vec::new() }
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes read.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
@@ -54,9 +54,9 @@ impl<R: BufRead> Json<R> {
         self.at += count as u64;
     }
 
-    /// The bytes that come next; none at the end.
+    /// Returns the next bytes; empty at the end.
     fn ahead(&mut self) -> Result<&[u8], Fault> {
-        // Twice, for the borrow checker: the second call only looks.
+        // Called twice, for the borrow checker: the second call returns the buffered bytes.
         while let Err(error) = self.input.fill_buf() {
             if error.kind() != io::ErrorKind::Interrupted {
                 return Err(Fault::Input(error));
@@ -69,7 +69,7 @@ impl<R: BufRead> Json<R> {
         self.ahead()?.first().copied().ok_or(Fault::End)
     }
 
-    /// Skips bytes that are `skipped`; the one after them, `None` at the end.
+    /// Skips bytes that are `skipped`. Returns the byte after them; `None` at the end.
     fn skip_all(&mut self, skipped: impl Fn(u8) -> bool) -> Result<Option<u8>, Fault> {
         loop {
             let ahead = self.ahead()?;
@@ -85,12 +85,12 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// The first byte of the next value; `None` at the end.
+    /// Returns the first byte of the next value; `None` at the end.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Fault> {
         self.skip_all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// Enters a list or an object, which begins with this byte.
+    /// Enters a list or an object, which starts with this byte.
     pub(super) fn enter(&mut self, begin: u8) -> Result<(), Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             byte if byte == begin => {
@@ -101,7 +101,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Whether the list that was entered has another item.
+    /// Returns whether the entered list has another item.
     pub(super) fn next_item(&mut self) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b']' => {
@@ -113,7 +113,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Whether the object that was entered has another entry, whose key is put into `key`.
+    /// Returns whether the entered object has another entry, and stores its key in `key`.
     pub(super) fn next_key(&mut self, key: &mut String) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b'}' => {
@@ -132,7 +132,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// The next value; objects count as none, lists as the first three numbers in them.
+    /// Reads the next value. Objects are read as none, and lists as their first three numbers.
     pub(super) fn value(&mut self) -> Result<Loose, Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             b'"' => Ok(Loose::Text(self.text()?)),
@@ -154,7 +154,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Skips a value, however deep.
+    /// Skips a value of any depth.
     pub(super) fn skip(&mut self) -> Result<(), Fault> {
         let mut deep = 0_u64;
         loop {
@@ -179,10 +179,10 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// The next value with all that is in it. Values that lie too deep, or do not fit into what is left of `budget`
-    /// bytes, are null.
+    /// Reads the next value with all nested values. Values that are nested too deeply, or that exceed the remaining
+    /// `budget` in bytes, become null.
     pub(super) fn tree(&mut self, budget: &mut usize, deep: usize) -> Result<Value, Fault> {
-        // As much as a value takes in memory.
+        // Memory size of a value.
         const EACH: usize = 64;
         let first = self.peek()?.ok_or(Fault::End)?;
         if deep == DEEPEST || *budget < EACH {
@@ -233,7 +233,7 @@ impl<R: BufRead> Json<R> {
         })
     }
 
-    /// A number, or a word that stands for a value.
+    /// Reads a number, or a word that stands for a value.
     fn word(&mut self) -> Result<Loose, Fault> {
         let ends = |byte: &u8| byte.is_ascii_whitespace() || b",:]}[{\"".contains(byte);
         let ahead = self.ahead()?;
@@ -242,7 +242,7 @@ impl<R: BufRead> Json<R> {
             self.take(length);
             return word;
         }
-        // It goes on in the next piece of the file.
+        // The word continues in the next piece of the file.
         self.held.clear();
         loop {
             let ahead = self.ahead()?;
@@ -261,7 +261,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// A text; of a longer one than [`LONGEST`] the begin, and a little more.
+    /// Reads a text. If it is longer than [`LONGEST`], keeps its start and a little more.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();
@@ -275,7 +275,7 @@ impl<R: BufRead> Json<R> {
     }
 
     fn text_into(&mut self, held: &mut Vec<u8>) -> Result<(), Fault> {
-        // Half of a surrogate pair, whose other half may follow.
+        // Half of a surrogate pair; the other half may follow.
         let mut half = None;
         let put = |held: &mut Vec<u8>, bytes: &[u8]| {
             let room = (LONGEST + 4).saturating_sub(held.len());
@@ -328,7 +328,7 @@ impl<R: BufRead> Json<R> {
                 (b'b', _) => put(held, b"\x08"),
                 (b'f', _) => put(held, b"\x0c"),
                 (b'"' | b'\\' | b'/', _) => put(held, &[escaped]),
-                // A path of Windows, as it is.
+                // An unescaped Windows path.
                 (_, Err(digits)) => {
                     put(held, &[b'\\', escaped]);
                     put(held, &digits);
@@ -338,7 +338,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Four hexadecimal digits; those that are there if they are fewer.
+    /// Reads four hexadecimal digits; returns the available ones if there are fewer.
     fn unit(&mut self) -> Result<Result<u16, Vec<u8>>, Fault> {
         let (mut unit, mut digits) = (0, Vec::new());
         while digits.len() < 4 {
@@ -352,7 +352,7 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// The value that a word stands for.
+/// Returns the value that a word stands for.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));
@@ -362,7 +362,7 @@ fn meaning(word: &[u8]) -> Result<Loose, Fault> {
         b"true" => Ok(Loose::Number(1.into())),
         b"false" => Ok(Loose::Number(0.into())),
         b"null" | b"none" | b"undefined" | b"inf" | b"infinity" => Ok(Loose::None),
-        // C's libraries add words in parentheses.
+        // C libraries add words in parentheses.
         _ if bare.starts_with(b"nan") => Ok(Loose::None),
         _ => Err(Fault::Wrong("there is a word that JSON does not have")),
     }

@@ -1,6 +1,8 @@
-//! Chrome's JSON as PyTorch's profiler (Kineto) writes it, which Chrome's viewer, Perfetto and Holistic Trace Analysis read.
+//! Chrome's JSON trace format as written by PyTorch's profiler (Kineto). Chrome's viewer, Perfetto and Holistic Trace
+//! Analysis (HTA) read it.
 //!
-//! What Kineto has no word for has one of ours, which those tools skip: graphs, waits that were inserted, source lines.
+//! For content that Kineto does not have, this crate has its own categories and keys, which those tools skip: graphs,
+//! inserted waits, source lines.
 
 mod event;
 mod json;
@@ -21,7 +23,7 @@ use crate::definitions::{Device, Loss};
 use crate::event::category;
 use crate::record::{SyncKind, TransferKind};
 
-/// The categories of Kineto, and ours for what it does not have, beside those of records.
+/// Mapping of record categories to Kineto's, or to this crate's own if Kineto has none.
 const CATEGORIES: [(&str, &str); 10] = [
     (category::KERNEL, "kernel"),
     (category::COPY, "gpu_memcpy"),
@@ -34,7 +36,7 @@ const CATEGORIES: [(&str, &str); 10] = [
     (category::GRAPH, "graph"),
     (category::RANGE, "user_annotation"),
 ];
-/// Categories of PyTorch's profilers before 2022, and of those for other devices, with today's.
+/// Mapping of older categories to today's: of PyTorch's profilers before 2022, and of those for other devices.
 const OLD_CATEGORIES: [(&str, &str); 13] = [
     ("Kernel", "kernel"),
     ("concurrent_kernel", "kernel"),
@@ -50,28 +52,28 @@ const OLD_CATEGORIES: [(&str, &str); 13] = [
     ("Operator", "cpu_op"),
     ("Overhead", "overhead"),
 ];
-/// The name of the traces that we write.
+/// Name of the traces that this crate writes.
 const OURS: &str = "warpsmith";
-/// What a trace says of itself in a program of several processes: its rank.
+/// Key for the rank, which a trace of a multi-process program states.
 const RANK: &str = "rank";
-/// Kineto's categories of ranges; a range that has one keeps it.
+/// Kineto's categories of ranges; a range that has one of them keeps it.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
-/// The categories of moments.
+/// Categories of instant events.
 const MARK: &str = "mark";
 const WAIT: &str = "stream_wait";
 const INSTANT: &str = "cpu_instant_event";
 const MEMORY: &str = "[memory]";
-/// Where a counter belongs.
+/// Categories of counters: of a device, and of the host.
 const OF_DEVICE: &str = "device_counter";
 const OF_HOST: &str = "host_counter";
-/// The stream of a synchronisation.
+/// Key for the stream of a synchronization.
 const SYNC_STREAM: &str = "sync stream";
-/// The flow from a call to what it enqueued.
+/// Category of the flow from a call to the work that it enqueued.
 const FLOW: &str = "ac2g";
 
-/// The name that Holistic Trace Analysis knows a call by, which counts only calls of CUDA's runtime: that of the function
-/// through which a program of that runtime would do the same. The driver's function, CUDA's or the emulated device's, stands
-/// beside it.
+/// Returns the CUDA runtime function that a program of the runtime API would use instead of this driver function. HTA
+/// recognizes calls by these names, because it counts only CUDA runtime calls. The driver function, CUDA's or the
+/// emulated device's, is written as well.
 fn runtime_name(function: &str) -> Option<&'static str> {
     let is_asynchronous = function.contains("Async");
     Some(match function {
@@ -87,7 +89,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
         "cuStreamSynchronize" | "cuStreamSynchronize_ptsz" | "stream_synchronize" => "cudaStreamSynchronize",
         "cuEventSynchronize" | "event_synchronize" => "cudaEventSynchronize",
         "cuCtxSynchronize" | "context_synchronize" => "cudaDeviceSynchronize",
-        // What the host does in place of a library, and what stands for the library's kernels.
+        // Host work that stands in for a library, and the counterpart of the library's kernels.
         "launch" | "host_work" => "cudaLaunchKernel",
         "copy_to_device" | "copy_to_host" | "copy_device" | "copy_peer" | "copy_rows" => "cudaMemcpyAsync",
         "memset" => "cudaMemsetAsync",
@@ -98,7 +100,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
     })
 }
 
-/// How names of copies begin.
+/// Prefixes of the names of copies.
 const TRANSFERS: [(TransferKind, &str); 7] = [
     (TransferKind::HostToDevice, "Memcpy HtoD"),
     (TransferKind::DeviceToHost, "Memcpy DtoH"),
@@ -115,7 +117,7 @@ const SYNCS: [(SyncKind, &str); 4] = [
     (SyncKind::StreamWait, "Stream Wait Event"),
 ];
 
-/// What the whole trace says of itself, under the key `warpsmith`.
+/// Facts about the whole trace, under the key `warpsmith`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Facts {

@@ -1,16 +1,16 @@
-//! Numbers as their text says: a time of PyTorch has 19 digits, three more than a float holds.
+//! Exact decimal numbers: a time in a PyTorch trace has 19 digits, three more than an `f64` holds.
 
-/// A number in decimal, exact up to 38 digits; later ones are dropped.
+/// A decimal number, exact up to 38 digits; later digits are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number {
     is_negative: bool,
-    /// The digits as an integer, the upper half first: so a value of any kind takes no more than a text does.
+    /// The digits as an integer, upper half first, so that a value of any kind is no larger than a text.
     digits: [u64; 2],
-    /// The power of ten that the digits are multiplied by.
+    /// Power of ten by which the digits are multiplied.
     exponent: i32,
 }
 
-/// The digits that a [`Number`] holds.
+/// Number of digits that a [`Number`] holds.
 const DIGITS: u32 = 38;
 
 impl From<u64> for Number {
@@ -20,7 +20,7 @@ impl From<u64> for Number {
 }
 
 impl Number {
-    /// Reads a number; `None` for any other text.
+    /// Parses a number; `None` for any other text.
     pub(super) fn of(text: &[u8]) -> Option<Number> {
         let (is_negative, text) = match text.trim_ascii() {
             [b'-', rest @ ..] => (true, rest),
@@ -64,7 +64,8 @@ impl Number {
         u128::from(self.digits[0]) << 64 | u128::from(self.digits[1])
     }
 
-    /// The number times a power of ten, rounded to the nearest integer, halves away from zero; `None` beyond 38 digits.
+    /// Returns the number times a power of ten, rounded to the nearest integer, with ties away from zero; `None` beyond
+    /// 38 digits.
     pub(super) fn times_ten_to(self, power: i32) -> Option<i128> {
         let digits = self.digits();
         let power = self.exponent.saturating_add(power);
@@ -83,7 +84,7 @@ impl Number {
         Some(if self.is_negative { -size } else { size })
     }
 
-    /// Whether it is written as an integer.
+    /// Returns whether the number is written as an integer.
     pub(super) fn is_integer(self) -> bool {
         self.exponent == 0
     }
@@ -91,7 +92,7 @@ impl Number {
     pub(super) fn float(self) -> f64 {
         let size = match self.exponent {
             0 => self.digits() as f64,
-            // The digits are few, so that this is the nearest float to them.
+            // There are few digits, so this is the nearest float.
             exponent => format!("{}e{exponent}", self.digits()).parse().unwrap_or(f64::NAN),
         };
         if self.is_negative { -size } else { size }

@@ -1,17 +1,17 @@
-//! Slices whose begin and end are events of their own.
+//! Slices with separate begin and end events.
 
 use std::collections::HashMap;
 
 use super::event::{Event, Loose};
 use crate::record::Record;
 
-/// Slices that may be open at once: more than a program nests. A damaged file may have more.
+/// Maximum number of open slices: more than a program nests. A damaged file may have more.
 const MOST: usize = 1 << 16;
 
-/// What a begin and its end share: process and thread, or for an asynchronous slice category and id.
+/// Key that a begin and its end share: process and thread, or category and ID for an asynchronous slice.
 type Track = (String, String);
 
-/// The slices that have begun, by track, and the events that have no counterpart.
+/// Open slices by track, and the numbers of events without a counterpart.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     tracks: HashMap<Track, Vec<Begun>>,
@@ -23,12 +23,12 @@ pub(super) struct Open {
 #[derive(Debug)]
 struct Begun {
     name: String,
-    /// `None` for one that is not read, or has no time.
+    /// The slice's record; `None` if its event is not read or has no time.
     record: Option<Record>,
 }
 
 impl Open {
-    /// Takes a begin, and what is known of its slice.
+    /// Adds a begin event, with the data of its slice.
     pub(super) fn begin(&mut self, event: &Event, record: Option<Record>) {
         if self.open == MOST {
             self.begins += u64::from(record.is_some());
@@ -39,13 +39,13 @@ impl Open {
         self.tracks.entry(track(event)).or_default().push(begun);
     }
 
-    /// Takes an end at a time; the slice, if it is read.
+    /// Handles an end event at a time. Returns the slice, if it is read.
     pub(super) fn end(&mut self, event: &Event, at: Option<u64>) -> Option<Record> {
         let track = track(event);
         let name = short(event.name.text());
         let open = self.tracks.get_mut(&track);
-        // An end may leave the name away. With another one than the innermost slice it ends that of its name, and what is
-        // open inside never ends.
+        // An end event may omit the name. If its name differs from the innermost slice, it ends the slice of its name,
+        // and the slices open inside never end.
         let found = open.as_ref().and_then(|open| match name.as_str() {
             "" => open.len().checked_sub(1),
             name => open.iter().rposition(|begun| begun.name == name),
@@ -73,7 +73,7 @@ impl Open {
         Some(record)
     }
 
-    /// How many begins have no end, and ends no begin.
+    /// Returns the numbers of begins without an end, and of ends without a begin.
     pub(super) fn unmatched(&self) -> (u64, u64) {
         let open = self.tracks.values().flatten().filter(|begun| begun.record.is_some()).count();
         (self.begins + open as u64, self.ends)
@@ -91,7 +91,7 @@ fn track(event: &Event) -> Track {
     }
 }
 
-/// The begin of a text, enough to tell it from others.
+/// Returns the start of a text, long enough to distinguish it from others.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! Reading, event by event: ours, PyTorch's, and lists of events as Chrome takes them.
+//! Reading event by event: traces of this crate, of PyTorch, and event lists in Chrome's format.
 
 use std::io::{self, BufRead};
 
@@ -12,10 +12,10 @@ use crate::definitions::{Device, LeftOut};
 use crate::error::Stop;
 use crate::sink::Sink;
 
-/// Bytes that a value about the whole trace may take.
+/// Maximum memory of a value about the whole trace, in bytes.
 const MOST_ABOUT: usize = 16 << 20;
 
-/// Reads a trace into `sink`; its length in bytes.
+/// Reads a trace into `sink`. Returns its length in bytes.
 pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64, Stop> {
     let mut json = Json::new(input);
     let mut reader = Reader { records: Records::new(sink), has_events: false, has_no_end: false };
@@ -40,7 +40,7 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64,
 struct Reader<'a> {
     records: Records<'a>,
     has_events: bool,
-    /// Whether the file ends between two events. Writers for Chrome may leave the end away.
+    /// True if the file ends between two events. Writers for Chrome may omit the closing bracket.
     has_no_end: bool,
 }
 
@@ -69,7 +69,7 @@ impl Reader<'_> {
         }
     }
 
-    /// We write the end: without it, records are missing.
+    /// Returns whether the closing bracket may be missing. This crate writes it: without it, records are missing.
     fn may_lack_the_end(&self) -> bool {
         self.records.events() > 0 && !self.records.is_ours
     }
@@ -165,7 +165,7 @@ impl Reader<'_> {
     }
 }
 
-/// A value about the whole trace.
+/// Reads a value about the whole trace.
 fn about<R: BufRead>(json: &mut Json<R>) -> Result<Value, Fault> {
     let mut budget = MOST_ABOUT;
     json.tree(&mut budget, 0)

@@ -1,4 +1,4 @@
-//! Records from events.
+//! Conversion of events to records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,41 +11,42 @@ use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Kinds of events that are told apart where they are not read: as many as a program has. A damaged file may have more.
+/// Maximum number of kinds of unread events that are counted separately: as many as a program has. A damaged file may
+/// have more.
 const MOST_KINDS: usize = 100;
-/// Names of tracks, words for processes and threads, and events at time 0, of each.
+/// Maximum number of track names, of words for processes and threads, and of events at time 0.
 const MOST_HELD: usize = 1 << 16;
-/// What a process or thread that has a word in place of a number is below.
+/// Upper bound of the IDs given to processes and threads that have a word in place of a number.
 const WORDS: i64 = -1_000_000;
-/// An event at time 0 has no time if the next one is further away than this: PyTorch's profiler writes 0 for what it lost.
-/// One that lasts until then has, if the next one is no further away than the longer of these.
+/// An event at time 0 counts as having no time if the next event is later than this: PyTorch's profiler writes 0 for
+/// lost times. An event that lasts until the next one counts as having a time, if the next one is within `LONG_GAP`.
 const GAP: u64 = 1_000_000_000;
 const LONG_GAP: u64 = 3_600 * GAP;
 
-/// Makes records of events.
+/// Converts events to records.
 pub(super) struct Records<'a> {
     pub(super) sink: &'a mut dyn Sink,
-    /// Nanoseconds that times are relative to.
+    /// Base time in nanoseconds.
     pub(super) base: u64,
-    /// Whether this crate wrote the file.
+    /// True if this crate wrote the file.
     pub(super) is_ours: bool,
     events: u64,
     has_records: bool,
-    /// How many events of each kind there were that no record stands for.
+    /// Number of events without a record, by kind.
     unread: BTreeMap<String, u64>,
-    /// The same of events that have no time.
+    /// Number of events without a time, by kind.
     timeless: BTreeMap<String, u64>,
     /// Names of threads and streams, by process or device.
     tracks: BTreeMap<(i64, i64), String>,
-    /// The ids of words that stand for processes or threads.
+    /// IDs of the words that stand for processes or threads.
     words: HashMap<String, i64>,
     /// Slices that have begun.
     open: Open,
-    /// Records at time 0, with the kinds of their events, until it is known what that means.
+    /// Records at time 0, with the kinds of their events, until it is known whether they have a time.
     at_zero: Vec<(Record, String)>,
-    /// The first time but 0.
+    /// First time other than 0.
     first: Option<u64>,
-    /// Bytes that are allocated on devices, for traces that do not say it.
+    /// Allocated bytes per device, for traces that do not state them.
     allocated: HashMap<u32, u64>,
 }
 
@@ -68,7 +69,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// How many events there were.
+    /// Returns the number of events.
     pub(super) fn events(&self) -> u64 {
         self.events
     }
@@ -81,7 +82,7 @@ impl<'a> Records<'a> {
                 self.name_track(event);
                 return Ok(());
             }
-            // Flows follow from correlations; an empty object is the end of our list.
+            // Flows follow from correlations; an empty object marks the end of this crate's list.
             "s" | "t" | "f" | "" => return Ok(()),
             _ => {}
         }
@@ -91,7 +92,7 @@ impl<'a> Records<'a> {
             } else {
                 count(&mut self.timeless, &kind(event));
                 if phase == "B" || phase == "b" {
-                    // Its end has a begin all the same.
+                    // Its end event must still find a begin.
                     self.open.begin(event, None);
                 }
             }
@@ -141,7 +142,7 @@ impl<'a> Records<'a> {
         self.sink.record(record)
     }
 
-    /// The time of an event, in nanoseconds.
+    /// Returns the time of an event, in nanoseconds.
     fn time(&self, event: &Event) -> Option<u64> {
         self.base.checked_add_signed(event.time.nanoseconds()?)
     }
@@ -156,7 +157,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes the records at time 0, names the tracks, and says what was not read.
+    /// Adds the records at time 0, names the tracks, and reports what was not read.
     pub(super) fn end(&mut self) -> io::Result<()> {
         for (record, kind) in std::mem::take(&mut self.at_zero) {
             let gap = self.first.unwrap_or(self.base).saturating_sub(self.base);
@@ -220,7 +221,7 @@ impl<'a> Records<'a> {
         let range = arguments.external.uint().unwrap_or(0);
         let graph = small(&arguments.graph);
         let device = u32::try_from(arguments.device.int().unwrap_or(process)).unwrap_or(0);
-        // What has no stream is not on stream 0, but on one of its own.
+        // An event without a stream is not on stream 0, but on a separate stream.
         let on_thread = if event.thread == Loose::None { -1 } else { thread };
         let stream_id = arguments.stream.int().unwrap_or(on_thread);
         Some(match kind {
@@ -388,12 +389,13 @@ impl<'a> Records<'a> {
         }))
     }
 
-    /// The process and thread.
+    /// Returns process and thread.
     fn place(&mut self, event: &Event) -> (i64, i64) {
         (self.id(&event.process), self.id(&event.thread))
     }
 
-    /// A number, that in a text such as `stream 7`, or one for a word. What is missing is 0, as viewers have it.
+    /// Returns the ID for a number, for the number in a text such as `stream 7`, or for a word. A missing value is 0,
+    /// as in viewers.
     fn id(&mut self, value: &Loose) -> i64 {
         let text = value.text();
         let number = value.int().or_else(|| text.strip_prefix("stream ")?.trim().parse().ok());
@@ -412,11 +414,11 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The category of an event, as PyTorch names it today.
+/// Returns the category of an event, under its current name in PyTorch.
 fn theirs(event: &Event) -> &str {
     let category = event.category.text();
     if category.is_empty() {
-        // Its profiler of 2020 had the kind in the place of the process.
+        // PyTorch's profiler of 2020 has the kind in place of the process.
         return match event.process.text() {
             "CPU functions" => "cpu_op",
             "CUDA functions" => "kernel",
@@ -426,7 +428,7 @@ fn theirs(event: &Event) -> &str {
     OLD_CATEGORIES.iter().find(|(old, _)| *old == category).map_or(category, |(_, new)| new)
 }
 
-/// What an event is called where events are counted.
+/// Returns the kind of an event, for counting.
 fn kind(event: &Event) -> String {
     match theirs(event) {
         "" => format!("phase {}", event.phase.text().chars().take(8).collect::<String>()),

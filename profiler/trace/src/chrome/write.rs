@@ -1,4 +1,4 @@
-//! Writing.
+//! Writer of Chrome's JSON.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,15 @@ use crate::event::{Event, Key, Track, Value, Values};
 use crate::record::{Library, Record};
 use crate::sink::Sink;
 
-/// Bytes that are written at once.
+/// Number of bytes that are written at once.
 const CHUNK: usize = 1 << 16;
-/// What the id of a lane's track is above that of its stream.
+/// Offset between the IDs of the tracks of consecutive lanes of a stream.
 const LANE: i64 = 1_000_000;
-/// Tracks of one stream: no reader can use more.
+/// Maximum number of tracks per stream: more are of no use to a reader.
 const LANES: usize = 64;
 
-/// Writes a trace as JSON, record by record, holding only the definitions. The file is complete after [`Self::finish`].
+/// Writes a trace as JSON, record by record; only the definitions are kept in memory. The file is complete after
+/// [`Self::finish`].
 ///
 /// ```
 /// use warpsmith_trace::{ChromeWriter, Kernel, Record, Sink};
@@ -37,11 +38,11 @@ const LANES: usize = 64;
 pub struct ChromeWriter<W> {
     out: W,
     definitions: Definitions,
-    /// The time that others are relative to, once there is a record.
+    /// Base time of all others, once there is a record.
     base: Option<u64>,
     has_events: bool,
-    /// Viewers drop slices that overlap on one track, as kernels of dependent launches do: they get tracks of their own. For
-    /// each track of a stream, the end of its last slice.
+    /// End of the last slice per track of a stream. Viewers drop slices that overlap on one track, as kernels with
+    /// programmatic dependent launch do, so overlapping slices get separate tracks.
     lanes: BTreeMap<StreamId, Vec<u64>>,
     overlaps: BTreeSet<(i64, i64)>,
     bytes: Vec<u8>,
@@ -49,7 +50,7 @@ pub struct ChromeWriter<W> {
 }
 
 impl<W: Write> ChromeWriter<W> {
-    /// Writes to `out`, in pieces of 64 KiB.
+    /// Creates a writer to `out`, which writes in pieces of 64 KiB.
     pub fn new(out: W) -> Self {
         ChromeWriter {
             out,
@@ -73,10 +74,10 @@ impl<W: Write> ChromeWriter<W> {
         self.finish()
     }
 
-    /// Writes the records that it holds, so that the file can be read up to here.
+    /// Writes the buffered records, so that the file can be read up to here.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_out()?;
         self.out.flush()
@@ -88,10 +89,10 @@ impl<W: Write> ChromeWriter<W> {
         Ok(())
     }
 
-    /// Writes the definitions, and what became of the records.
+    /// Writes the definitions and the loss counters.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.begin(0);
         self.name_tracks()?;
@@ -123,7 +124,7 @@ impl<W: Write> ChromeWriter<W> {
     fn begin(&mut self, base: u64) {
         if self.base.is_none() {
             self.base = Some(base);
-            // Holistic Trace Analysis looks for the rank, with the space, in the lines of the file.
+            // Holistic Trace Analysis searches the lines of the file for the rank, including the space.
             let rank =
                 self.definitions.about.get(RANK).and_then(|rank| rank.parse::<u32>().ok()).unwrap_or(0);
             let head = format!(
@@ -168,7 +169,7 @@ impl<W: Write> ChromeWriter<W> {
         Ok(())
     }
 
-    /// `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end.
+    /// Writes `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end.
     fn head(
         &mut self,
         phase: u8,
@@ -312,7 +313,7 @@ impl<W: Write> ChromeWriter<W> {
         };
         if matches!(event.track, Track::Stream(_)) {
             put("device", Json::Int(device))?;
-            // Holistic Trace Analysis takes all that has a stream for work of it.
+            // Holistic Trace Analysis treats every event with a stream as work of that stream.
             let is_wait = matches!(record, Record::Sync(_));
             put("stream", Json::Int(if is_wait { -1 } else { stream }))?;
             if is_wait {
@@ -389,7 +390,8 @@ impl<W: Write> Sink for ChromeWriter<W> {
     }
 }
 
-/// The first track on which a slice overlaps none before it; the first of all when it would need more than `LANES`.
+/// Returns the first track on which a slice does not overlap an earlier one; the first of all if more than `LANES`
+/// would be needed.
 fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     if let Some(lane) = ends.iter().position(|last| *last <= start) {
         ends[lane] = end;
@@ -402,13 +404,13 @@ fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     }
 }
 
-/// Separates an event from the one before.
+/// Separates an event from the previous one.
 fn separate(has_events: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if *has_events { b",\n" } else { b"\n" });
     *has_events = true;
 }
 
-/// A value of an argument. Texts are written by `serde_json`, numbers here: a file has a dozen for each event.
+/// Value of an argument. Texts are written by `serde_json`, but numbers here: a file has a dozen per event.
 enum Json<'a> {
     Uint(u64),
     Int(i64),
@@ -423,7 +425,7 @@ impl Json<'_> {
             Json::Uint(value) => uint(out, value),
             Json::Int(value) => int(out, value),
             Json::Float(value) if value.is_finite() => write!(out, "{value:?}")?,
-            // JSON has no numbers for these.
+            // JSON cannot represent non-finite numbers.
             Json::Float(value) => write!(out, "\"{value:?}\"")?,
             Json::Text(text) => serde_json::to_writer(out, text)?,
             Json::Size(size) => {
@@ -459,7 +461,7 @@ fn int(out: &mut Vec<u8>, value: i64) {
     uint(out, value.unsigned_abs());
 }
 
-/// Nanoseconds as microseconds with three decimals.
+/// Writes nanoseconds as microseconds with three decimals.
 fn microseconds(out: &mut Vec<u8>, nanoseconds: u64) {
     uint(out, nanoseconds / 1000);
     let part = (nanoseconds % 1000) as u16;

@@ -1,7 +1,7 @@
-//! Hardware counters of kernels, as a report: memory traffic, hit rates, occupancy, stalls.
+//! Hardware counter report per kernel: memory traffic, hit rates, occupancy, stalls.
 //!
-//! It is a document of its own, not a part of a trace: to be counted, kernels run several times and one after the other, so that
-//! nothing else can be measured beside.
+//! The report is a separate document, not part of a trace. Counted kernels are replayed several times and serialized,
+//! so nothing else can be measured at the same time.
 //!
 //! ```
 //! use warpsmith_trace::counters::{CounterReport, KernelCounters};
@@ -26,104 +26,104 @@ use serde::{Deserialize, Serialize};
 use crate::definitions::{Definitions, KernelCounted};
 use crate::error::TraceError;
 
-/// The form of the document.
+/// Version of the document's schema.
 const SCHEMA: u32 = 1;
-/// The largest report, in bytes: a kernel takes some hundred.
+/// Maximum size of a report, in bytes: a kernel takes a few hundred.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What was counted.
+/// Hardware counter report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
-    /// The form of the document: 1.
+    /// Version of the document's schema: 1.
     pub schema: u32,
-    /// What the report says of itself, such as the program.
+    /// Facts about the report, such as the program.
     pub about: BTreeMap<String, String>,
-    /// The devices that were counted on.
+    /// Devices that were counted on.
     pub devices: Vec<CounterDevice>,
-    /// Each kernel on each device, those with the most time first: the average time, times the launches.
+    /// Each kernel on each device, ordered by total time (average time times launches), largest first.
     pub kernels: Vec<KernelCounters>,
-    /// The number of launches, launches of graphs and calls of libraries that enqueued work meanwhile.
+    /// Number of launches, graph launches and library calls that enqueued work during the counting.
     pub operations: u64,
-    /// How many of them were counted.
+    /// Number of these operations that were counted.
     pub counted: u64,
-    /// Kernels of graphs and library calls for which there was no space.
+    /// Number of kernels of graphs and library calls for which there was no space.
     pub dropped: u64,
-    /// Why the others were not, and how many for that reason.
+    /// Number of operations that were not counted, by reason.
     pub not_counted: BTreeMap<String, u64>,
 }
 
 /// A device that was counted on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CounterDevice {
-    /// Its ordinal.
+    /// Ordinal of the device.
     pub device: u32,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// The vendor's name of its chip, for example `GH100`.
+    /// Vendor's name of the chip, for example `GH100`.
     pub chip: String,
-    /// What counted, for example `CUPTI 13.0`.
+    /// Source of the counters, for example `CUPTI 13.0`.
     pub source: String,
-    /// Peak bandwidth of its memory in bytes a second; 0 when unknown.
+    /// Peak memory bandwidth in bytes per second; 0 if unknown.
     pub bandwidth: u64,
-    /// How often each kernel ran to be counted.
+    /// Number of replay passes per kernel.
     pub passes: u64,
 }
 
-/// The counters of a kernel on a device. Values are averages of the launches that were counted; `None` where the device does
-/// not have the counter, or none was counted.
+/// Counters of a kernel on a device. Values are averages over the counted launches; `None` if the device does not have
+/// the counter, or if no launch was counted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct KernelCounters {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// The kernel; or the graph or call of a library in which it ran.
+    /// Name of the kernel, or of the graph or library call in which it ran.
     pub name: String,
-    /// Its symbol in the GPU image, by which Nsight Compute names it; `None` of a graph or a call of a library.
+    /// Symbol in the GPU image, by which Nsight Compute names it; `None` for a graph or library call.
     pub symbol: Option<String>,
-    /// The source line that launched it first, where it is known.
+    /// Source line of the first launch, if known.
     pub line: Option<String>,
-    /// How often it was launched.
+    /// Number of launches.
     pub launches: u64,
-    /// How many kernels were counted.
+    /// Number of counted kernels.
     pub counted: u64,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub time: Option<f64>,
-    /// Bytes read from the device's memory.
+    /// Bytes read from device memory.
     pub read: Option<f64>,
-    /// Bytes written to the device's memory.
+    /// Bytes written to device memory.
     pub written: Option<f64>,
-    /// The share of the peak bandwidth of the device's memory.
+    /// Fraction of the peak memory bandwidth.
     pub of_peak: Option<f64>,
-    /// The share of accesses to the L2 cache that it served.
+    /// L2 hit rate, as a fraction.
     pub l2_hits: Option<f64>,
-    /// Achieved occupancy: resident warps, as a share of those that a multiprocessor can hold.
+    /// Achieved occupancy: resident warps as a fraction of the maximum per SM.
     pub occupancy: Option<f64>,
-    /// The share of cycles in which tensor cores worked.
+    /// Fraction of cycles in which the tensor cores were active.
     pub tensor: Option<f64>,
-    /// Why warps did not issue instructions, the most frequent reason first.
+    /// Warp stall reasons, most frequent first.
     pub stalls: Vec<Stall>,
-    /// Every metric by the vendor's name, in the vendor's unit.
+    /// All metrics, by the vendor's name and in the vendor's unit.
     pub metrics: BTreeMap<String, MetricValues>,
 }
 
-/// A reason for which warps wait.
+/// A warp stall reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stall {
-    /// The vendor's name of it, for example `long_scoreboard`: data from memory.
+    /// Vendor's name of the reason, for example `long_scoreboard`: waiting for data from memory.
     pub reason: String,
-    /// Cycles that a warp waits for this reason, from one of its instructions to the next.
+    /// Cycles that a warp waits for this reason between two of its instructions.
     pub cycles: f64,
-    /// Of all cycles from one instruction to the next, the share.
+    /// Fraction of all cycles between two instructions.
     pub share: f64,
 }
 
-/// The values of a metric.
+/// Values of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
-    /// Of all kernels with a value.
+    /// Average over all kernels with a value.
     pub average: f64,
-    /// The least.
+    /// Minimum.
     pub least: f64,
-    /// The greatest.
+    /// Maximum.
     pub greatest: f64,
 }
 
@@ -143,7 +143,7 @@ impl Default for CounterReport {
 }
 
 impl KernelCounters {
-    /// Bytes a second, read and written.
+    /// Returns the memory throughput in bytes per second: reads and writes.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, time) = (self.read? + self.written?, self.time?);
         (time > 0.0).then(|| bytes / time * 1e9)
@@ -151,13 +151,13 @@ impl KernelCounters {
 }
 
 impl CounterReport {
-    /// The tables as text, with up to `rows` rows each.
+    /// Formats the tables as text, with up to `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
     }
 
-    /// Has the kernels of a trace with these definitions carry what was counted, as arguments: those with the same name, or
-    /// symbol, on the same device. Every launch has the averages.
+    /// Adds the counters to the kernels of a trace with these definitions, as arguments. Kernels match by name or
+    /// symbol on the same device. Every launch gets the averages.
     pub fn annotate(&self, definitions: &mut Definitions) {
         for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
             let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();
@@ -176,16 +176,16 @@ impl CounterReport {
         }
     }
 
-    /// The document as JSON.
+    /// Formats the document as JSON.
     pub fn json(&self) -> String {
-        // Values that JSON lacks are not put into reports, and become `null` otherwise.
+        // Reports do not contain values that JSON lacks; they would become `null`.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The report of a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The problem with the document, as text.
     pub fn parse(document: &[u8]) -> Result<Self, String> {
         let report: Self = serde_json::from_slice(document)
             .map_err(|error| format!("is no report of hardware counters: {error}"))?;
@@ -198,7 +198,7 @@ impl CounterReport {
         Ok(report)
     }
 
-    /// Reads a file.
+    /// Reads a report from a file.
     ///
     /// # Errors
     /// [`TraceError`], which names the cause.
@@ -214,7 +214,7 @@ impl CounterReport {
         Self::parse(&document).map_err(failed)
     }
 
-    /// Writes a file.
+    /// Writes the report to a file.
     ///
     /// # Errors
     /// [`TraceError`], which names the cause.

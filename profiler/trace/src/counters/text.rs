@@ -3,7 +3,7 @@
 use super::{CounterReport, KernelCounters, Stall};
 use crate::summary::text::{bytes, percent, shortened, table, time};
 
-/// Reasons for stalls in a row.
+/// Number of stall reasons per row.
 const REASONS: usize = 3;
 
 pub(super) fn text(report: &CounterReport, rows: usize) -> String {
@@ -74,7 +74,7 @@ pub(super) fn text(report: &CounterReport, rows: usize) -> String {
     out
 }
 
-/// A reason, and its share.
+/// Formats a stall reason and its share.
 pub(super) fn reason_text(stall: &Stall) -> String {
     format!("{} {}", stall.reason.replace('_', " "), percent(stall.share))
 }

@@ -1,7 +1,8 @@
-//! A trace as one HTML page: a timeline, and the tables.
+//! A trace as a single HTML page: a timeline and the tables.
 //!
-//! Guarantees: those of [`Page`]. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices; what a larger trace has
-//! besides is joined or left out, and a note on the page says so. The tables are those of [`Summary`], of all records.
+//! Guarantees: those of [`Page`]. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices. Further content of a
+//! larger trace is joined or left out, and a note on the page says so. The tables are those of [`Summary`], and cover
+//! all records.
 
 mod reduce;
 mod timeline;
@@ -26,26 +27,27 @@ const SCRIPT: [&str; 6] = [
     include_str!("js/page.js"),
 ];
 
-/// What the page's script reads.
+/// Input of the page's script.
 #[derive(Serialize)]
 struct Data<'a> {
     timeline: Timeline,
     summary: &'a Summary,
-    /// What the page does not show.
+    /// Notes about content that the page does not show.
     notes: Vec<String>,
 }
 
 impl Trace {
-    /// Writes one HTML page with a timeline and the tables; a browser opens it without a network. `title` is its heading.
+    /// Writes a single HTML page with a timeline and the tables, which a browser opens without a network. `title` is
+    /// its heading.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be written.
+    /// [`TraceError`] if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
         let path = path.as_ref();
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
     }
 
-    /// The text of that page.
+    /// Returns the text of that page.
     ///
     /// ```
     /// let page = warpsmith_trace::Trace::default().html("a run");
@@ -57,10 +59,10 @@ impl Trace {
 }
 
 impl Digest {
-    /// As [`Trace::write_html`]; the timeline is of the records that were kept.
+    /// Writes a page like [`Trace::write_html`]. The timeline shows the records that were kept.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be written.
+    /// [`TraceError`] if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
         let (path, summary) = (path.as_ref(), self.summary());
         let mut notes = Vec::new();
@@ -79,7 +81,7 @@ impl Digest {
     }
 }
 
-/// The most rows of a table.
+/// Maximum number of rows of a table.
 const MOST_ROWS: usize = 2000;
 
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
@@ -89,7 +91,7 @@ fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -
     page.html(&Data { timeline, summary, notes })
 }
 
-/// The tables with no more rows than a page has.
+/// Limits the tables to the number of rows that a page has.
 fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     let mut left_out = 0;
     let Summary { kernels, late, lines, calls, driver_calls, .. } = &mut summary;

@@ -1,13 +1,13 @@
-//! As many slices and values as a page can show.
+//! Reduction to the number of slices and values that a page can show.
 
 use std::cmp::Reverse;
 
-/// The most slices on a page.
+/// Maximum number of slices on a page.
 pub(super) const MOST_SLICES: usize = 200_000;
-/// The most rows of a track; slices that would need more stand in the last one.
+/// Maximum number of rows of a track; slices that would need more are placed in the last one.
 const MOST_ROWS: usize = 64;
 
-/// A slice, by the place of its record in the trace.
+/// A slice, by the location of its record in the trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     pub(super) start: u64,
@@ -15,7 +15,7 @@ pub(super) struct Slice {
     pub(super) record: Place,
 }
 
-/// A record of a trace: its list, and its place there.
+/// Location of a record in a trace: the list and the index.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) list: List,
@@ -34,24 +34,24 @@ pub(super) enum List {
     Waits,
 }
 
-/// What is drawn as one rectangle.
+/// One drawn rectangle.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) start: u64,
     pub(super) end: u64,
     /// The first of its slices.
     pub(super) record: Place,
-    /// How many slices it joins.
+    /// Number of slices that it joins.
     pub(super) count: u64,
-    /// The time that they take.
+    /// Total time of its slices.
     pub(super) busy: u64,
 }
 
-/// Nanoseconds by which slices may overlap and stand beside each other: times in microseconds were rounded.
+/// Nanoseconds by which adjacent slices may overlap, because times in microseconds were rounded.
 const ROUNDING: u64 = 2;
 
-/// Puts slices into rows from row `first` on, so that the slices of a row do not overlap. Unless the track is flat, a slice
-/// inside another is below it.
+/// Assigns slices to rows, starting at row `first`, so that the slices of a row do not overlap. Unless the track is
+/// flat, a slice inside another is placed below it.
 pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &mut Vec<Vec<Slice>>) {
     slices.sort_unstable_by_key(|slice| (slice.start, Reverse(slice.end)));
     let mut ends: Vec<u64> = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &m
     }
 }
 
-/// Joins slices shorter than `length` with their neighbours that are as near, in each row.
+/// Joins slices shorter than `length` with neighbors that are closer than `length`, in each row.
 pub(super) fn join(row: &[Slice], length: u64) -> impl Iterator<Item = Piece> {
     let mut rest = row.iter().peekable();
     std::iter::from_fn(move || {
@@ -96,7 +96,7 @@ pub(super) fn join(row: &[Slice], length: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The length below which slices have to be joined, so that no more than `most` pieces are left of all rows; 0 for none.
+/// Returns the length below which slices must be joined so that at most `most` pieces remain in all rows; 0 for none.
 pub(super) fn length_to_join<'a>(rows: impl Iterator<Item = &'a Vec<Slice>> + Clone, most: usize) -> u64 {
     if rows.clone().map(Vec::len).sum::<usize>() <= most {
         return 0;
@@ -106,7 +106,7 @@ pub(super) fn length_to_join<'a>(rows: impl Iterator<Item = &'a Vec<Slice>> + Cl
     lengths.into_iter().find(|length| pieces(*length) <= most).unwrap_or(u64::MAX)
 }
 
-/// At most about `most` values of a series: of each stretch of time the least and the greatest.
+/// Reduces a series to about `most` values: the minimum and maximum of each time interval.
 pub(super) fn thin(series: Vec<(u64, f64)>, most: usize) -> Vec<(u64, f64)> {
     if series.len() <= most {
         return series;

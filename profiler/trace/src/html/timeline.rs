@@ -1,4 +1,5 @@
-//! The timeline as the page's script reads it: tracks with rows of slices, points and series, in columns of integers.
+//! The timeline in the form that the page's script reads: tracks with rows of slices, points and series, as columns of
+//! integers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,14 +12,14 @@ use crate::names::Name;
 use crate::record::Record;
 use crate::trace::Trace;
 
-/// The most marks and waits, values of counters, and tracks on a page.
+/// Maximum number of marks and waits, of counter values, and of tracks on a page.
 const MOST_POINTS: usize = 20_000;
 const MOST_VALUES: usize = 100_000;
 const MOST_TRACKS: usize = 500;
-/// The longest text in characters.
+/// Maximum length of a text, in characters.
 const LONGEST: usize = 1000;
 
-/// Kinds of slices and points, by number.
+/// Kinds of slices and points, by index.
 const KINDS: [&str; 12] = [
     category::KERNEL,
     category::COPY,
@@ -38,12 +39,12 @@ const KINDS: [&str; 12] = [
 #[derive(Debug, Serialize)]
 pub(super) struct Timeline {
     kinds: [&'static str; KINDS.len()],
-    /// When the trace begins, in nanoseconds.
+    /// Start time of the trace, in nanoseconds.
     base: String,
-    /// Its length.
+    /// Duration of the trace, in nanoseconds.
     span: u64,
     names: Vec<String>,
-    /// Arguments of slices; the first are none.
+    /// Arguments of slices; the first entry means none.
     arguments: Vec<Json>,
     tracks: Vec<Track>,
 }
@@ -60,7 +61,7 @@ struct Track {
     series: Option<Series>,
 }
 
-/// Slices that do not overlap, by start: columns of starts (each since the one before), durations, names, kinds,
+/// Non-overlapping slices, by start: columns of starts (as differences from the previous one), durations, names, kinds,
 /// arguments and flows.
 #[derive(Debug, Default, Serialize)]
 struct Row {
@@ -70,19 +71,19 @@ struct Row {
     k: Vec<usize>,
     a: Vec<u32>,
     f: Vec<u32>,
-    /// Slices that are joined in one: its place, their number and their time.
+    /// Joined slices: the index of the slice, and the number and total time of the slices in it.
     joined: Vec<(usize, u64, u64)>,
 }
 
 #[derive(Debug, Serialize)]
 struct Series {
     unit: String,
-    /// Times, each since the one before.
+    /// Times, as differences from the previous one.
     t: Vec<u64>,
     v: Vec<f64>,
 }
 
-/// Slices and points of a track, before they are reduced.
+/// Slices and points of a track, before the reduction.
 #[derive(Default)]
 struct Lane {
     is_flat: bool,
@@ -92,13 +93,13 @@ struct Lane {
 }
 
 impl Timeline {
-    /// Of a trace; what it leaves out is said in `notes`.
+    /// Creates the timeline of a trace; adds what it leaves out to `notes`.
     pub(super) fn of(trace: &Trace, notes: &mut Vec<String>) -> Timeline {
         let base = trace.records().map(|record| record.start()).min().unwrap_or(0);
         let last = trace.records().map(|record| record.end()).max().unwrap_or(base);
         let mut builder = Builder::new(trace, base);
         let mut tracks = builder.lanes(notes);
-        // Counters of a device stand below its streams, those of the host at the end.
+        // Counters of a device are placed below its streams, those of the host at the end.
         for track in series(trace, base, notes) {
             let place = tracks.iter().rposition(|before| before.group == track.group);
             tracks.insert(place.map_or(tracks.len(), |place| place + 1), track);
@@ -114,7 +115,7 @@ impl Timeline {
     }
 }
 
-/// What slices refer to, as far as they are shown.
+/// Data that shown slices refer to.
 struct Builder<'a> {
     trace: &'a Trace,
     base: u64,
@@ -143,7 +144,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The tracks of streams and threads.
+    /// Returns the tracks of streams and threads.
     fn lanes(&mut self, notes: &mut Vec<String>) -> Vec<Track> {
         let mut lanes = lanes(self.trace);
         if lanes.len() > MOST_TRACKS {
@@ -222,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Calls and what they enqueued have the same number; 0 is none.
+    /// Returns the number shared by a call and the work that it enqueued; 0 for none.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,
@@ -293,7 +294,7 @@ fn device_name(trace: &Trace, device: u32) -> String {
     format!("Device {device} {name}").trim_end().to_owned()
 }
 
-/// Slices and points by track: devices first, each with its group and name. Tracks without any are left out.
+/// Returns slices and points by track, devices first, each with its group and name. Empty tracks are left out.
 fn lanes(trace: &Trace) -> Vec<(String, String, Lane)> {
     let mut lanes: BTreeMap<Shown, Lane> = BTreeMap::new();
     let mut add = |track: Shown, list: List, index: usize, start: u64, end: u64| {
@@ -369,7 +370,7 @@ fn record(trace: &Trace, Place { list, index }: Place) -> Option<Record> {
     })
 }
 
-/// The tracks of counters, and of the memory of devices.
+/// Returns the tracks of counters, and of device memory.
 fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
     let mut all: BTreeMap<(String, String, String), Vec<(u64, f64)>> = BTreeMap::new();
     for memory in &trace.memory {

@@ -1,16 +1,16 @@
-//! [`Page`]: data as one HTML page, which scripts in it draw.
+//! [`Page`]: data as a single HTML page, drawn by its scripts.
 //!
-//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Title and data stay
-//! text, whatever they hold.
+//! Guarantees: the page is a single file that fetches nothing; its content security policy forbids fetching, too. Title
+//! and data are always text, whatever they contain.
 
 use serde::Serialize;
 
-/// Rules of every page, before its own: colours, headings, controls, tables.
+/// CSS rules of every page, before its own: colors, headings, controls, tables.
 const STYLE: &str = include_str!("base.css");
-/// What every page has: `DATA`, `el`, links to sections, the head of a table that is sorted.
+/// JavaScript of every page: `DATA`, `el`, links to sections, the head of a sorted table.
 const SCRIPT: &str = include_str!("elements.js");
 
-/// A page to be made.
+/// Description of a page.
 ///
 /// ```
 /// use warpsmith_trace::page::Page;
@@ -26,21 +26,21 @@ const SCRIPT: &str = include_str!("elements.js");
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
-    /// Its heading and title.
+    /// Heading and title.
     pub title: &'a str,
-    /// CSS, in this order.
+    /// CSS style sheets, in this order.
     pub styles: &'a [&'a str],
-    /// JavaScript, in this order. It has the data as `DATA`, and fills the elements `about` and `main`.
+    /// JavaScript sources, in this order. They get the data as `DATA`, and fill the elements `about` and `main`.
     pub scripts: &'a [&'a str],
-    /// What the scripts draw, as the subject of a sentence in the plural.
+    /// Name of the drawn content, as the plural subject of a sentence.
     pub drawn: &'a str,
 }
 
 impl Page<'_> {
-    /// The text of the page with this data.
+    /// Returns the text of the page with this data.
     ///
     /// # Panics
-    /// If the data cannot be written as JSON.
+    /// Panics if the data cannot be written as JSON.
     pub fn html(&self, data: &impl Serialize) -> String {
         let data = inert(&serde_json::to_string(data).expect("plain data always becomes JSON"));
         let (title, drawn) = (text(self.title), text(self.drawn));
@@ -77,13 +77,13 @@ impl Page<'_> {
     }
 }
 
-/// Text in HTML.
+/// Escapes text for HTML.
 fn text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
-/// in strings, where they can be written otherwise.
+/// Escapes JSON so that it can neither end its element nor start a comment there. The escaped characters occur only in
+/// strings, where they can be written as escapes.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -1,4 +1,4 @@
-//! What changed between two traces.
+//! Differences between two traces.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,33 +8,33 @@ use serde::Serialize;
 use super::rows::ratio;
 use super::{RangeRow, Row, Summary};
 
-/// What changed from an old trace to a new one.
+/// Changes from an old trace to a new one. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diff {
-    /// The spans, old and new.
+    /// Durations of the traces, old and new.
     pub span: (u64, u64),
-    /// The time in which devices were busy, the sum over all, old and new.
+    /// Busy time of the devices, summed over all, old and new.
     pub busy: (u64, u64),
-    /// The time in which they were idle, old and new.
+    /// Idle time of the devices, old and new.
     pub idle: (u64, u64),
-    /// By kernel, the largest change of time first.
+    /// Changes by kernel, largest change of time first.
     pub kernels: Vec<Change>,
-    /// By kind of copy.
+    /// Changes by kind of copy.
     pub transfers: Vec<Change>,
-    /// By range, the time on devices.
+    /// Changes of device time by range.
     pub ranges: Vec<Change>,
 }
 
-/// What changed of what has one name; 0 where it is not there.
+/// Change of the rows with one name; values are 0 where the name does not occur.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// The name.
+    /// Name of the rows.
     pub name: String,
-    /// How often, old and new.
+    /// Number of occurrences, old and new.
     pub count: (u64, u64),
-    /// The time of all, old and new.
+    /// Total time, old and new.
     pub total: (u64, u64),
-    /// The time of one on average, old and new.
+    /// Average time, old and new.
     pub average: (f64, f64),
 }
 
@@ -52,13 +52,13 @@ impl Diff {
         }
     }
 
-    /// The changes as text, no more than `rows` rows a table.
+    /// Formats the changes as text, with at most `rows` rows per table.
     pub fn text(&self, rows: usize) -> String {
         super::text::diff(self, rows)
     }
 }
 
-/// Name, count and time of rows.
+/// Returns name, count and total time of rows.
 fn of_rows(rows: &[Row]) -> impl Iterator<Item = (&str, u64, u64)> {
     rows.iter().map(|row| (row.name.as_str(), row.count, row.total))
 }

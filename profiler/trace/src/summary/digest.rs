@@ -10,7 +10,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// What is kept of a trace of any size: sums of all records, and the first of them. It takes records as a [`Sink`].
+/// A digest of a trace of any size: totals of all records, and the first records themselves. It receives records as a
+/// [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;
@@ -33,24 +34,24 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The records that [`Self::read`] keeps. With 56 bytes for a call and 104 for a kernel, and up to one and a half times as
-    /// much again while tables are made, they take 600 MiB to 1 GiB.
+    /// Number of records that [`Self::read`] keeps. They take 600 MiB to 1 GiB: 56 bytes per call, 104 per kernel, and
+    /// up to one and a half times as much again while tables are computed.
     pub const MOST: usize = 4_000_000;
 
-    /// Keeps the first `most` records.
+    /// Creates a digest that keeps the first `most` records.
     pub fn new(most: usize) -> Self {
         Digest { most, ..Digest::default() }
     }
 
-    /// Reads a file, and keeps its first [`Self::MOST`] records. What can be read of a damaged file is kept.
+    /// Reads a file, and keeps its first [`Self::MOST`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// As [`Trace::read`].
+    /// The errors of [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         Self::read_by(|sink| read_into(path, sink))
     }
 
-    /// As [`Self::read`], by a function that reads into a sink.
+    /// Reads like [`Self::read`], with a function that reads into a sink.
     pub(crate) fn read_by(
         read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
     ) -> Result<Self, TraceError> {
@@ -59,17 +60,17 @@ impl Digest {
         Ok(digest)
     }
 
-    /// The damage at which reading stopped; `None` for a whole file.
+    /// Returns the damage at which reading stopped; `None` for an intact file.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// The records that were kept, the first.
+    /// Returns the records that were kept: the first ones.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// The tables.
+    /// Returns the tables.
     pub fn summary(&self) -> Summary {
         super::summary(&self.trace, &self.tally)
     }

@@ -1,4 +1,4 @@
-//! From calls to kernels.
+//! Launch latency: delays from calls to kernels.
 
 use std::collections::HashSet;
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use super::work::Work;
 
-/// A kernel shorter than this many nanoseconds is a short one.
+/// Kernels shorter than this count as short, in nanoseconds.
 pub(super) const SHORT: u64 = 10_000;
 
-/// From calls to kernels. Of a graph, the first of its nodes counts.
+/// Launch latency statistics, in nanoseconds. For a graph, only the first node counts as launched by the call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Launches {
-    /// Kernels, nodes of graphs too.
+    /// Number of kernels, including graph nodes.
     pub kernels: u64,
-    /// Those shorter than 10 us.
+    /// Number of kernels shorter than 10 us.
     pub short: u64,
-    /// Those that took less time than the call that launched them.
+    /// Number of kernels that took less time than the call that launched them.
     pub shorter_than_call: u64,
-    /// Kernels whose call is known.
+    /// Number of kernels whose call is known.
     pub with_call: u64,
-    /// From the end of the call to the start of the kernel, on average.
+    /// Average delay from the end of the call to the start of the kernel.
     pub average_delay: f64,
-    /// Half of them waited no longer.
+    /// Median delay.
     pub median_delay: u64,
-    /// 99 in 100 of them waited no longer.
+    /// 99th percentile of the delay.
     pub delay_99: u64,
-    /// The longest wait.
+    /// Maximum delay.
     pub max_delay: u64,
-    /// Kernels that began before their call did: the clocks of host and device differ.
+    /// Number of kernels that started before their call: the clocks of host and device differ.
     pub before_call: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn launches(work: &[Work]) -> Launches {
     launches.median_delay = at(50).unwrap_or(0);
     launches.delay_99 = at(99).unwrap_or(0);
     launches.max_delay = delays.last().copied().unwrap_or(0);
-    // A sum of no floats is -0.
+    // An empty sum of floats would be -0.
     let total = delays.iter().fold(0.0, |total, delay| total + *delay as f64);
     launches.average_delay = super::rows::ratio(total, delays.len() as f64);
     launches

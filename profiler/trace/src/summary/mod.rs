@@ -1,6 +1,6 @@
-//! The tables of a trace: what took the time, and why devices were idle.
+//! The tables of a trace: where the time went, and why devices were idle.
 //!
-//! Times are nanoseconds, shares are of 1. Every trace has a summary, also one whose times make no sense.
+//! Times are in nanoseconds; shares are fractions of 1. Every trace has a summary, even if its times are inconsistent.
 
 mod diff;
 mod digest;
@@ -35,54 +35,53 @@ use crate::trace::Trace;
 /// The tables of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Records of any kind.
+    /// Number of records of any kind.
     pub records: usize,
-    /// How many of them, the first, the tables are of that relate records: devices, streams, launches, late launches and
-    /// ranges. Fewer than all in a [`Digest`] of a large file.
+    /// Number of records, from the first on, that are covered by the tables that relate records: devices, streams,
+    /// launches, late launches and ranges. Smaller than the total for a [`Digest`] of a large file.
     pub related: usize,
-    /// From the first record to the end of the last.
+    /// Time from the first record to the end of the last.
     pub span: u64,
-    /// What became of the records.
+    /// Numbers of recorded and lost operations.
     pub loss: Loss,
-    /// What the trace says of itself.
+    /// Facts about the trace.
     pub about: BTreeMap<String, String>,
-    /// Each device: busy and idle, and how much of its copies ran beside kernels.
+    /// Devices: busy and idle time, and overlap of copies with kernels.
     pub devices: Vec<DeviceRow>,
-    /// Each stream: busy, and idle by cause.
+    /// Streams: busy time, and idle time by cause.
     pub streams: Vec<StreamRow>,
-    /// From calls to kernels.
+    /// Launch latency.
     pub launches: Launches,
-    /// The time in which devices were idle because the host was late, by the source line whose kernel or copy came late, else
-    /// by its kernel.
+    /// Launch-bound idle time of devices, by the source line of the late kernel or copy, otherwise by its kernel.
     pub late: Vec<Row>,
-    /// By kernel, those with the most time first.
+    /// Kernels, most time first.
     pub kernels: Vec<Row>,
-    /// By kind of copy, memsets too.
+    /// Copies and memsets by kind.
     pub transfers: Vec<Row>,
-    /// By range, those with the most time on devices first.
+    /// Ranges, most device time first.
     pub ranges: Vec<RangeRow>,
-    /// By source line, kernels and copies together; bytes and bandwidth are of kernels.
+    /// Source lines, with kernels and copies together; bytes and bandwidth cover kernels only.
     pub lines: Vec<Row>,
-    /// By function, calls of the runtime and of libraries on the host.
+    /// Runtime and library calls on the host, by function.
     pub calls: Vec<Row>,
-    /// By function, calls of the driver, of which most are made inside those.
+    /// Driver calls, by function; most are made inside runtime and library calls.
     pub driver_calls: Vec<Row>,
-    /// By kind, what the profiler or the driver spent besides.
+    /// Overhead of the profiler or the driver, by kind.
     pub overhead: Vec<Row>,
-    /// Each graph.
+    /// Graphs.
     pub graphs: Vec<GraphRow>,
-    /// Waits that the runtime inserted, the most frequent first.
+    /// Waits that the runtime inserted, most frequent first.
     pub waits: Vec<WaitRow>,
-    /// The memory of each device.
+    /// Memory of each device.
     pub memory: Vec<MemoryRow>,
-    /// Allocations by source line, those with the most bytes first.
+    /// Allocations by source line, most bytes first.
     pub allocations: Vec<AllocationRow>,
-    /// Each counter.
+    /// Counters.
     pub counters: Vec<CounterRow>,
 }
 
 impl Trace {
-    /// The tables of the trace.
+    /// Returns the tables of the trace.
     pub fn summary(&self) -> Summary {
         let mut tally = Tally::default();
         for record in self.records() {
@@ -92,7 +91,7 @@ impl Trace {
     }
 }
 
-/// The tables of records that were summed up; those that relate records are of `trace`.
+/// Returns the tables of tallied records; those that relate records cover only `trace`.
 fn summary(trace: &Trace, tally: &Tally) -> Summary {
     let definitions = &trace.definitions;
     let work = work::work(trace, &work::Calls::of(trace));
@@ -134,12 +133,12 @@ fn late_rows(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<Row> {
 }
 
 impl Summary {
-    /// The summary as text, no more than `rows` rows a table.
+    /// Formats the summary as text, with at most `rows` rows per table.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
     }
 
-    /// What changed from `old` to this one.
+    /// Returns the changes from `old` to this summary.
     pub fn since(&self, old: &Summary) -> Diff {
         Diff::of(old, self)
     }

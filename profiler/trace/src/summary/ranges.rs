@@ -1,4 +1,4 @@
-//! Ranges: time on the host, and on devices of what was enqueued in them.
+//! Ranges: host time, and device time of the work enqueued in them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -9,36 +9,37 @@ use super::work::Work;
 use crate::names::Name;
 use crate::trace::Trace;
 
-/// Ranges of one name. A range inside one of the same name counts once for what is enqueued in it.
+/// Ranges with one name. A range nested in one of the same name counts once for the work enqueued in it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RangeRow {
-    /// The name.
+    /// Name of the ranges.
     pub name: String,
-    /// How often.
+    /// Number of ranges.
     pub count: u64,
-    /// Their time on the host, ranges of the same name inside counted too.
+    /// Host time, including nested ranges of the same name.
     pub host: u64,
-    /// That without the ranges directly inside.
+    /// Host time without directly nested ranges.
     pub host_self: u64,
-    /// The time on devices of what was enqueued in them.
+    /// Device time of the work enqueued in the ranges.
     pub device: u64,
-    /// That without what was enqueued in ranges inside.
+    /// Device time without the work enqueued in nested ranges.
     pub device_self: u64,
-    /// Kernels and copies that were enqueued in them.
+    /// Number of kernels and copies enqueued in the ranges.
     pub launches: u64,
-    /// The time in which devices were idle, because the host had not enqueued the next of these yet.
+    /// Launch-bound idle time: devices waited because the host had not enqueued the next of these kernels and copies
+    /// yet.
     pub host_late: u64,
 }
 
-/// The most ranges that are looked through around one; more is a circle in a damaged file.
+/// Maximum nesting depth that is followed; a deeper nesting is a cycle in a damaged file.
 const DEEPEST: usize = 1000;
 
-/// Ranges, each with the one around it: by its id, else by the times on its thread.
+/// Ranges with their enclosing range: by its ID, otherwise by the times on the thread.
 struct Nesting<'a> {
     trace: &'a Trace,
     parents: Vec<Option<usize>>,
     by_id: HashMap<u64, usize>,
-    /// Per thread, by start, the longer first.
+    /// Ranges per thread, by start, longer ones first.
     by_thread: HashMap<u32, Vec<usize>>,
 }
 
@@ -67,7 +68,7 @@ impl<'a> Nesting<'a> {
         Nesting { trace, parents, by_id, by_thread }
     }
 
-    /// The innermost range that work was enqueued in.
+    /// Returns the innermost range that work was enqueued in.
     fn around(&self, work: &Work) -> Option<usize> {
         if let Some(index) = self.by_id.get(&work.range) {
             return Some(*index);
@@ -79,13 +80,13 @@ impl<'a> Nesting<'a> {
         self.chain(last).find(|index| self.trace.ranges[*index].end >= launch.end)
     }
 
-    /// A range and those around it.
+    /// Returns a range and its enclosing ranges.
     fn chain(&self, index: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(index), |index| self.parents[*index]).take(DEEPEST)
     }
 }
 
-/// The rows; `late` is how long a device was idle before each piece of work, because it was enqueued late.
+/// Returns the rows. `late` is the launch-bound idle time of the device before each piece of work.
 pub(super) fn ranges(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<RangeRow> {
     let nesting = Nesting::of(trace);
     let duration = |index: usize| {

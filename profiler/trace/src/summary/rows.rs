@@ -8,32 +8,32 @@ use serde::Serialize;
 
 use crate::definitions::Definitions;
 
-/// What has one name.
+/// Totals of the records with one name. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The name.
+    /// Name of the row.
     pub name: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// The time of all.
+    /// Total time.
     pub total: u64,
-    /// The time of one on average.
+    /// Average time.
     pub average: f64,
-    /// The shortest.
+    /// Minimum time.
     pub min: u64,
-    /// The longest.
+    /// Maximum time.
     pub max: u64,
-    /// The share of the time of all rows.
+    /// Fraction of the total time of all rows.
     pub share: f64,
-    /// Bytes of those whose bytes are known.
+    /// Bytes of the occurrences whose bytes are known.
     pub bytes: u64,
-    /// Bytes a second of those; 0 when none are known.
+    /// Bandwidth of these, in bytes per second; 0 if none are known.
     pub bandwidth: f64,
-    /// That as a share of the peak bandwidth of the device's memory; 0 when unknown.
+    /// Bandwidth as a fraction of the device's peak memory bandwidth; 0 if unknown.
     pub of_peak: f64,
 }
 
-/// What is summed up in a row.
+/// Accumulated values of a row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sum {
     pub(super) count: u64,
@@ -41,9 +41,9 @@ pub(super) struct Sum {
     min: u64,
     max: u64,
     bytes: u64,
-    /// The time of those whose bytes are known.
+    /// Total time of the occurrences whose bytes are known.
     timed: u64,
-    /// That of those whose bytes are limited by a device's memory, by device.
+    /// Total time of the occurrences that are limited by a device's memory, by device.
     limited: BTreeMap<u32, u64>,
 }
 
@@ -55,7 +55,7 @@ impl Sum {
         self.total = self.total.saturating_add(duration);
     }
 
-    /// Adds something that moves bytes, to and from the memory of a device if that limits it.
+    /// Adds an occurrence that moves bytes, with the device whose memory limits it, if any.
     pub(super) fn move_bytes(&mut self, duration: u64, bytes: u64, limit: Option<u32>) {
         self.add(duration);
         if bytes > 0 {
@@ -68,7 +68,7 @@ impl Sum {
         }
     }
 
-    /// Bytes that the memory could have moved in that time.
+    /// Returns the number of bytes that the memory could have moved in that time.
     fn most_bytes(&self, definitions: &Definitions) -> f64 {
         let bandwidth =
             |device: &u32| definitions.devices.get(device).map_or(0.0, |device| device.bandwidth as f64);
@@ -76,7 +76,7 @@ impl Sum {
     }
 }
 
-/// The rows of sums, those with the most time first.
+/// Returns the rows of the sums, most time first.
 pub(super) fn rows<'a, K: Eq + Hash>(
     sums: &HashMap<K, Sum>,
     definitions: &Definitions,
@@ -100,7 +100,7 @@ pub(super) fn rows<'a, K: Eq + Hash>(
     rows
 }
 
-/// 0 where there is nothing to divide by.
+/// Returns the quotient; 0 if the divisor is not positive.
 pub(super) fn ratio(of: f64, by: f64) -> f64 {
     if by > 0.0 { of / by } else { 0.0 }
 }

@@ -1,9 +1,9 @@
-//! Devices and streams: busy, and idle by cause.
+//! Devices and streams: busy time, and idle time by cause.
 //!
-//! A stream is idle between two of its kernels or copies. Until the launch of the next one had reached the device, the host
-//! was late: that is the begin of the call, and the latency of a launch, for which the least in the trace stands. After that,
-//! if the stream had to wait for another, the time in which that one ran a copy or a kernel is its cause; what is left is
-//! latency beyond that.
+//! A stream is idle between two of its kernels or copies. The time until the launch of the next one has reached the
+//! device is launch-bound (`host_late`). A launch reaches the device at the start of the call plus the launch latency,
+//! estimated by the minimum in the trace. If the stream then had to wait for another stream, the time in which that
+//! stream ran a copy or kernel is attributed to it. The rest is additional latency.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,63 +15,63 @@ use crate::definitions::StreamId;
 use crate::record::SyncKind;
 use crate::trace::Trace;
 
-/// A device.
+/// Times of a device, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeviceRow {
-    /// Its ordinal.
+    /// Ordinal of the device.
     pub device: u32,
-    /// Its name; may be empty.
+    /// Name of the device; may be empty.
     pub name: String,
-    /// From its first kernel or copy to the end of the last.
+    /// Time from its first kernel or copy to the end of the last.
     pub span: u64,
-    /// The time in which anything ran.
+    /// Time in which anything ran.
     pub busy: u64,
-    /// The time in which nothing ran.
+    /// Time in which nothing ran.
     pub idle: u64,
-    /// The part of it in which the launch of what ran next had not reached the device.
+    /// Launch-bound part of the idle time: the next launch had not reached the device yet.
     pub host_late: u64,
-    /// The time in which kernels ran.
+    /// Time in which kernels ran.
     pub compute: u64,
-    /// The time in which copies or memsets ran.
+    /// Time in which copies or memsets ran.
     pub transfer: u64,
-    /// The time in which both did.
+    /// Time in which both ran.
     pub overlap: u64,
 }
 
-/// A stream.
+/// Times of a stream, in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamRow {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// Its id.
+    /// ID of the stream.
     pub stream: i64,
-    /// Its name; may be empty.
+    /// Name of the stream; may be empty.
     pub name: String,
-    /// From its first kernel or copy to the end of the last.
+    /// Time from its first kernel or copy to the end of the last.
     pub span: u64,
-    /// The time in which something ran.
+    /// Time in which anything ran.
     pub busy: u64,
-    /// Idle, because the launch of the next kernel or copy had not reached the device yet.
+    /// Launch-bound idle time: the launch of the next kernel or copy had not reached the device yet.
     pub host_late: u64,
-    /// Idle, because another stream's kernel had to end.
+    /// Idle time in which another stream's kernel had to end.
     pub waiting: u64,
-    /// Idle, because another stream's copy had to end.
+    /// Idle time in which another stream's copy had to end.
     pub copying: u64,
-    /// Idle for other reasons: longer latencies, or unknown.
+    /// Idle time for other reasons: longer latencies, or unknown.
     pub other: u64,
-    /// The most kernels and copies that were launched and had not begun.
+    /// Maximum queue depth: kernels and copies that were launched and had not started.
     pub max_queue: u64,
-    /// How many there were on average over the span.
+    /// Average queue depth over the span.
     pub average_queue: f64,
 }
 
-/// How long the device was idle before each piece of work, because the host had not enqueued it yet.
+/// Returns the launch-bound idle time of the device before each piece of work.
 pub(super) fn late(work: &[Work]) -> Vec<u64> {
     let mut free: HashMap<u32, u64> = HashMap::new();
     let late = |work: &Work| {
         let free = free.entry(work.device).or_insert(work.end);
         let from = std::mem::replace(free, work.end.max(*free));
-        // Nothing is late for the first one, which set the time.
+        // The first one sets the reference time, so it is never late.
         work.arrived.map_or(0, |arrived| arrived.min(work.start).saturating_sub(from))
     };
     work.iter().map(late).collect()
@@ -110,13 +110,13 @@ pub(super) fn devices(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<DeviceR
     ordinals.into_iter().map(row).collect()
 }
 
-/// The work of a stream.
+/// Work of a stream.
 #[derive(Default)]
 struct Lane<'a> {
     work: Vec<&'a Work>,
     kernels: Union,
     copies: Union,
-    /// When it was to wait, and for which stream, if that is known; by time.
+    /// Waits of the stream by time, with the stream waited for, if known.
     waits: Vec<(u64, Option<StreamId>)>,
 }
 
@@ -160,7 +160,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
         average_queue: 0.0,
     };
     let mut free = None;
-    // When the work before was launched: later waits are for what comes after it.
+    // Launch time of the previous work: later waits belong to the work after it.
     let mut launched = 0;
     for work in &lane.work {
         let since = launched;
@@ -194,13 +194,13 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
     row
 }
 
-/// The longest queue, and the average one over the span from `first` on.
+/// Returns the maximum and average queue depth over the span that starts at `first`.
 fn queue(work: &[&Work], first: u64, span: u64) -> (u64, f64) {
     let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
     let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
-    // A sum of no floats is -0.
+    // An empty sum of floats would be -0.
     let total = queued.iter().fold(0.0, |total, (from, to)| total + (to - from.max(&first)) as f64);
-    // What begins at a time has left the queue before what is launched then.
+    // Work that starts at a time leaves the queue before work launched at that time enters it.
     let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);
     let mut changes: Vec<(u64, i64)> = changes.collect();
     changes.sort_unstable();

@@ -1,4 +1,4 @@
-//! What can be summed up record by record, so that it is known of traces of any size.
+//! Totals that are accumulated record by record, and thus known for traces of any size.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -10,20 +10,20 @@ use crate::definitions::{CounterId, Definitions, StreamId};
 use crate::names::Name;
 use crate::record::*;
 
-/// The memory of a device.
+/// Memory of a device.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct MemoryRow {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// Allocations.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Frees.
+    /// Number of frees.
     pub frees: u64,
-    /// Bytes of all allocations.
+    /// Total bytes of all allocations.
     pub bytes: u64,
-    /// The most bytes in use.
+    /// Peak bytes in use.
     pub peak_allocated: u64,
-    /// The most bytes reserved from the device.
+    /// Peak bytes reserved from the device.
     pub peak_reserved: u64,
     /// Bytes in use at the end.
     pub allocated: u64,
@@ -32,66 +32,66 @@ pub struct MemoryRow {
 /// Allocations of one source line.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct AllocationRow {
-    /// The line; may be empty.
+    /// Source line; may be empty.
     pub line: String,
-    /// Allocations.
+    /// Number of allocations.
     pub count: u64,
-    /// Their bytes.
+    /// Total bytes of the allocations.
     pub bytes: u64,
-    /// Bytes of those that were not freed.
+    /// Bytes that were not freed.
     pub live: u64,
 }
 
 /// A graph.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct GraphRow {
-    /// Its number.
+    /// Number of the graph.
     pub graph: u32,
-    /// Its nodes; 0 when unknown.
+    /// Number of nodes; 0 if unknown.
     pub nodes: u32,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
-    /// The time of the calls that launched it.
+    /// Total time of the calls that launched it.
     pub launch_time: u64,
-    /// The time of its captures and instantiations.
+    /// Total time of its captures and instantiations.
     pub build_time: u64,
-    /// Kernels and copies that ran as its nodes.
+    /// Number of kernels and copies that ran as its nodes.
     pub ran: u64,
-    /// Their time on devices.
+    /// Device time of its nodes.
     pub device: u64,
 }
 
 /// Waits that the runtime inserted between two streams for one buffer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WaitRow {
-    /// The stream that waits, by device and id.
+    /// Stream that waits, by device and ID.
     pub stream: (u32, i64),
-    /// The stream that it waits for.
+    /// Stream that it waits for.
     pub on: (u32, i64),
-    /// The buffer; may be empty.
+    /// Buffer; may be empty.
     pub buffer: String,
-    /// The source line of the operation that needs it; may be empty.
+    /// Source line of the operation that needs it; may be empty.
     pub line: String,
-    /// How often.
+    /// Number of waits.
     pub count: u64,
 }
 
-/// A counter.
+/// Statistics of a counter.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct CounterRow {
-    /// The ordinal of the device; `None` for the host.
+    /// Ordinal of the device; `None` for the host.
     pub device: Option<u32>,
-    /// What it is.
+    /// Name of the sampled quantity.
     pub name: String,
-    /// The unit of its values.
+    /// Unit of the values.
     pub unit: String,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The least value.
+    /// Minimum value.
     pub min: f64,
-    /// The average of the samples.
+    /// Average of the samples.
     pub average: f64,
-    /// The greatest value.
+    /// Maximum value.
     pub max: f64,
 }
 
@@ -103,7 +103,7 @@ struct Values {
     max: f64,
 }
 
-/// The sums of the records so far.
+/// Totals of the records so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(super) records: usize,
@@ -111,11 +111,11 @@ pub(crate) struct Tally {
     kernels: HashMap<Name, Sum>,
     transfers: HashMap<&'static str, Sum>,
     lines: HashMap<Name, Sum>,
-    /// By where they went, which may be inside each other.
+    /// Calls by library level; levels may be nested.
     calls: [HashMap<Name, Sum>; 3],
     memory: BTreeMap<u32, MemoryRow>,
     allocations: HashMap<Name, AllocationRow>,
-    /// The line and the bytes of what is allocated, by device and address.
+    /// Source line and bytes of live allocations, by device and address.
     live: HashMap<(u32, u64), (Name, u64)>,
     graphs: BTreeMap<u32, GraphRow>,
     waits: HashMap<(StreamId, StreamId, Name, Name), u64>,
@@ -141,7 +141,7 @@ impl Tally {
                 });
             }
             Record::Transfer(copy) => {
-                // The bandwidth of the device's memory does not limit copies to the host.
+                // The device's memory bandwidth does not limit copies to and from the host.
                 self.transfers.entry(copy.kind.name()).or_default().move_bytes(duration, copy.bytes, None);
                 self.work(copy.line, copy.graph, duration, |sum| sum.add(duration));
             }
@@ -201,7 +201,7 @@ impl Tally {
             let row = self.allocations.entry(memory.line).or_default();
             row.count += 1;
             row.bytes = row.bytes.saturating_add(bytes);
-            // Without an address it is not known when it is freed.
+            // Without an address, the matching free cannot be found.
             if memory.address != 0 {
                 row.live = row.live.saturating_add(bytes);
                 self.live.insert((memory.device, memory.address), (memory.line, bytes));
@@ -216,7 +216,7 @@ impl Tally {
         }
     }
 
-    /// From the first record to the end of the last.
+    /// Returns the time from the first record to the end of the last.
     pub(super) fn span(&self) -> u64 {
         self.times.map_or(0, |(first, last)| last.saturating_sub(first))
     }
@@ -241,7 +241,7 @@ impl Tally {
         self.memory.iter().map(|(device, row)| MemoryRow { device: *device, ..row.clone() }).collect()
     }
 
-    /// Those with the most bytes first.
+    /// Returns the allocations, most bytes first.
     pub(super) fn allocations(&self, definitions: &Definitions) -> Vec<AllocationRow> {
         let row = |(line, row): (&Name, &AllocationRow)| {
             let line = definitions.names.text(*line).to_owned();
@@ -256,7 +256,7 @@ impl Tally {
         self.graphs.iter().map(|(graph, row)| GraphRow { graph: *graph, ..row.clone() }).collect()
     }
 
-    /// The most frequent first.
+    /// Returns the waits, most frequent first.
     pub(super) fn waits(&self, definitions: &Definitions) -> Vec<WaitRow> {
         let stream = |id: StreamId| {
             definitions.streams().get(id.index()).map_or((0, 0), |stream| (stream.device, stream.id))
@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// The table of calls of a library. Calls of the runtime and of libraries make those of the driver.
+/// Returns the table index of a library's calls. Runtime and library calls contain driver calls.
 fn level(library: Library) -> usize {
     match library {
         Library::Runtime | Library::Other => 0,

@@ -3,7 +3,7 @@
 use super::rows::ratio;
 use super::{AllocationRow, Change, CounterRow, Diff, GraphRow, MemoryRow, RangeRow, Row, Summary, WaitRow};
 
-/// The widest name; longer ones lose their middle.
+/// Maximum width of a name; longer ones are shortened in the middle.
 const WIDEST: usize = 60;
 
 pub(super) fn text(summary: &Summary, rows: usize) -> String {
@@ -48,7 +48,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     let head =
         ["device", "span", "busy", "idle", "idle: host late", "kernels", "copies", "copies beside kernels"];
     out += &table("Devices", &head, devices.collect(), rows);
-    // Without calls, nothing is known of queues.
+    // Without calls, the queues are unknown.
     let has_queue = summary.streams.iter().any(|row| row.max_queue > 0);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
@@ -239,7 +239,7 @@ fn by_name(title: &str, what: &str, all: &[Row], rows: usize) -> String {
     table(title, &head, all.iter().map(row).collect(), rows)
 }
 
-/// A table; nothing when it has no rows.
+/// Formats a table; empty if it has no rows.
 pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
     if all.is_empty() {
         return String::new();
@@ -267,7 +267,7 @@ pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usi
     out
 }
 
-/// A text without line breaks, its middle left out where it is too long.
+/// Replaces line breaks, and shortens long text in the middle.
 pub(crate) fn shortened(text: &str) -> String {
     let text: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.len() <= WIDEST {
@@ -282,7 +282,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Bytes in the unit that suits them.
+/// Formats bytes in a suitable unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (count.max(1).ilog2() / 10) as usize;
@@ -292,7 +292,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Formats nanoseconds in a suitable unit.
 pub(crate) fn time(nanoseconds: f64) -> String {
     let (unit, by) = match nanoseconds {
         time if time < 1e3 => ("ns", 1.0),

@@ -1,4 +1,4 @@
-//! What ran on devices, and the calls that enqueued it.
+//! Device work, and the calls that enqueued it.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Launch {
     pub(super) thread: ThreadId,
 }
 
-/// The calls, by correlation.
+/// Calls, by correlation ID.
 #[derive(Debug)]
 pub(super) struct Calls(HashMap<u64, Launch>);
 
@@ -37,14 +37,14 @@ pub(super) struct Work {
     pub(super) device: u32,
     pub(super) is_kernel: bool,
     pub(super) is_in_graph: bool,
-    /// The kernel; empty for a copy.
+    /// Name of the kernel; empty for a copy.
     pub(super) name: Name,
     pub(super) line: Name,
     pub(super) range: u64,
     pub(super) correlation: u64,
     pub(super) launch: Option<Launch>,
-    /// When its launch had reached the device at the latest: at the begin of the call, and the shortest time that any of
-    /// its kind took from there to its start on the device.
+    /// Latest time at which its launch had reached the device: the start of the call, plus the shortest time that any
+    /// work of its kind took from its call to its start on the device.
     pub(super) arrived: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Work {
     }
 }
 
-/// All work, by start.
+/// Returns all work, by start.
 pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     let streams = trace.definitions.streams();
     let device = |stream: StreamId| streams.get(stream.index()).map_or(0, |stream| stream.device);
@@ -104,12 +104,12 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     work
 }
 
-/// Times without gaps between and without overlaps, in order.
+/// A union of time intervals: sorted, and without overlaps or adjacent intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Union(Vec<(u64, u64)>);
 
 impl Union {
-    /// Of intervals in the order of their starts.
+    /// Creates the union of intervals that are sorted by start.
     pub(super) fn of(intervals: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut union: Vec<(u64, u64)> = Vec::new();
         for (start, end) in intervals {
@@ -125,19 +125,19 @@ impl Union {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// How much of a time is in it.
+    /// Returns how much of an interval the union covers.
     pub(super) fn covers(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[first..].iter().take_while(|(start, _)| *start < to);
         within.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
     }
 
-    /// How much is in both.
+    /// Returns the length of the overlap of two unions.
     pub(super) fn overlap(&self, other: &Union) -> u64 {
         self.0.iter().map(|(start, end)| other.covers(*start, *end)).sum()
     }
 
-    /// From the first to the last.
+    /// Returns the time from the first start to the last end.
     pub(super) fn span(&self) -> u64 {
         match (self.0.first(), self.0.last()) {
             (Some((start, _)), Some((_, end))) => end - start,

@@ -1,4 +1,4 @@
-//! What is written reads back; what is damaged is an error that says where, and keeps the rest.
+//! Written traces are equal when read back. Damage is an error that names the position and keeps the rest.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use warpsmith_trace::*;
 
 use crate::fixture::{chrome, disorder, launches, step};
 
-/// A file as PyTorch's profiler writes it.
+/// A file in the format of PyTorch's profiler.
 pub const KINETO: &str = include_str!("kineto.json");
 
 fn open(bytes: &[u8]) -> Opened {
@@ -20,7 +20,7 @@ fn json_files_read_back_equal() {
     let written = chrome(&step());
     let opened = open(&written);
     assert_eq!(opened.damage, None);
-    // Streams are numbered in the order in which records name them.
+    // Streams are numbered in the order of their first records.
     let lines = |json: Vec<u8>| {
         let json = String::from_utf8(json).unwrap();
         let mut lines: Vec<String> = json.lines().map(|line| line.trim_end_matches(',').to_owned()).collect();
@@ -74,7 +74,7 @@ fn a_million_events_export_in_seconds() {
     trace.chrome(ChromeWriter::new(std::io::sink())).unwrap();
     let rate = 2.0 * COUNT as f64 / begun.elapsed().as_secs_f64();
     println!("{:.2} million events/s exported", rate / 1e6);
-    // Tests are not optimised, and share the machine.
+    // Tests are not optimized, and share the machine.
     assert!(rate > 50_000.0, "{rate} events/s");
 }
 
@@ -155,8 +155,9 @@ fn launches_have_names_that_analyses_know() {
     assert_eq!((read, again.definitions.about["rank"].as_str()), (names.to_vec(), "3"));
 }
 
-/// What Holistic Trace Analysis (0.5.0) reads: it takes an event with a stream for work of that stream, ties that to the event
-/// without a stream that has the same correlation, and knows copies, launches and waits by their names.
+/// The content that Holistic Trace Analysis (0.5.0) reads. It treats an event with a stream as work of that stream. It
+/// links that event to the one without a stream that has the same correlation ID. It recognizes copies, launches and
+/// waits by their names.
 #[test]
 fn json_has_what_trace_analysis_reads() {
     let json: serde_json::Value = serde_json::from_slice(&chrome(&step())).unwrap();
@@ -245,7 +246,7 @@ fn an_unfinished_file_says_so() {
             .record(&Record::Kernel(Kernel { start, end: start + 1, name, stream, ..Kernel::default() }))
             .unwrap();
     }
-    // It is dropped without `finish`; what was written by then stands in the file.
+    // The writer is dropped without `finish`; the file keeps the data written so far.
     let opened = open(&FILE.with_borrow(Vec::clone));
     assert!(opened.trace.kernels.len() > 50_000);
     assert!(opened.damage.is_some());
@@ -272,7 +273,7 @@ impl Write for Unfinished {
     }
 }
 
-/// A program that starts a thread for each task for days, or a file that says so.
+/// A program that starts a thread per task for days, or a file that claims so.
 #[test]
 fn threads_streams_and_counters_are_bounded() {
     let mut definitions = Definitions::default();
@@ -316,7 +317,7 @@ fn hostile_files_do_no_harm() {
                 }
             }
             if let Ok(opened) = Trace::from_bytes(&bytes) {
-                // What was read can be written and summed up.
+                // A trace that was read can be written and summarized.
                 let again = Trace::from_bytes(&chrome(&opened.trace)).unwrap();
                 opened.trace.summary().text(10);
                 assert_eq!((again.damage, again.trace.len()), (None, opened.trace.len()));

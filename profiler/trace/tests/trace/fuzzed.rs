@@ -1,8 +1,8 @@
-//! What is done with the bytes of a fuzzer that stand for the file of a trace: no input may panic, hang or unfold without bound.
+//! Processing of fuzzer input as a trace file: no input may cause a panic, a hang or unbounded memory.
 
 use warpsmith_trace::{ChromeWriter, Trace};
 
-/// Reads bytes as a trace; what is read is written and read again, summed up, and made a page of.
+/// Reads bytes as a trace; then writes, rereads and summarizes it, and creates a page.
 pub fn trace(bytes: &[u8]) {
     let Ok(opened) = Trace::from_bytes(bytes) else { return };
     let trace = opened.trace;

@@ -1,4 +1,5 @@
-//! Files read back as they were written, hostile ones do no harm, tables add up, pages show what they should in a browser.
+//! Written files are equal when read back, hostile ones do no harm, totals are correct, and pages display correctly in
+//! a browser.
 
 mod bombs;
 #[path = "../../../../runtime/tests/common/browser.rs"]

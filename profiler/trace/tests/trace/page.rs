@@ -1,4 +1,4 @@
-//! What a page holds: text that stays text, nothing from outside, no more slices than it can show.
+//! Content of a page: text stays text, nothing is loaded from outside, and there are no more slices than it can show.
 
 use serde_json::Value;
 use warpsmith_trace::*;
@@ -8,7 +8,7 @@ use crate::fixture::{launches, step};
 pub const HOSTILE: &str =
     "</script><b><!--<img src=x onerror=\"window.taken=1\"><script>window.taken=1</script>&amp;\u{2028}'";
 
-/// A trace in which everything has a name that could do harm.
+/// Returns a trace in which every name is potentially harmful.
 pub fn hostile() -> Trace {
     let mut trace = step();
     let definitions = &mut trace.definitions;
@@ -30,13 +30,13 @@ pub fn hostile() -> Trace {
     trace
 }
 
-/// What the script of a page reads.
+/// Returns the data that the page's script reads.
 fn data(page: &str) -> Value {
     let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
     serde_json::from_str(data).unwrap()
 }
 
-/// The slices of a page, and how many slices of the trace they stand for.
+/// Returns the number of slices of a page, and the number of slices of the trace that they represent.
 fn slices(page: &str) -> (usize, u64) {
     let (mut drawn, mut stand_for) = (0, 0);
     for track in data(page)["timeline"]["tracks"].as_array().unwrap() {
@@ -85,12 +85,12 @@ fn slices_inside_others_are_below() {
     assert_eq!(rows[0], ["step"]);
     assert_eq!(rows[1], ["gemm \"wide\"\\ 8x4x2", "launch graph"]);
     assert_eq!(rows[2], ["cuLaunchKernelEx", "cuLaunchKernelEx"]);
-    // Two kernels overlap; the synchronisation is below both.
+    // Two kernels overlap; the synchronization is below both.
     let compute = track("stream 7");
     assert_eq!(compute["rows"].as_array().unwrap().len(), 3);
     assert_eq!(names(&compute["rows"][2]), ["stream synchronize"]);
     assert_eq!(names(&compute["points"]), ["weights"]);
-    // The first kernel begins 15 us after the trace.
+    // The first kernel starts 15 us after the trace.
     assert_eq!((&compute["rows"][0]["s"][0], &compute["rows"][0]["d"][0]), (&15_000.into(), &5000.into()));
     assert_eq!(track("memory allocated")["series"]["v"], serde_json::json!([1_048_576.0, 0.0]));
 }

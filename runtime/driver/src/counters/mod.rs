@@ -1,11 +1,11 @@
-//! Hardware counters of kernels: bytes of memory, hit rates, occupancy, stalls.
+//! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
-//! The hardware counts few things at once, so each kernel runs several times, with the memory it found restored before each
-//! run: its results are those of one run, its time is not. Kernels run one at a time meanwhile.
+//! The hardware counts only a few metrics at once, so each kernel is replayed several times. Memory is restored before
+//! each pass, so results are those of one run, but the elapsed time is not. Kernels are serialized meanwhile.
 //!
-//! [`CounterDriver::counters_open`] prepares a context. What is enqueued between [`CounterDriver::counters_begin`] and
-//! [`CounterDriver::counters_end`] is counted, and has run when that returns. Contexts are independent of each other; recording
-//! of [activity](crate::activity) and counting exclude each other in a process.
+//! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
+//! [`CounterDriver::counters_end`] is counted, and has run when the latter returns. Contexts are independent of each
+//! other. Recording [activity](crate::activity) and counting exclude each other in a process.
 
 mod permission;
 
@@ -15,77 +15,77 @@ pub use self::permission::CounterPermission;
 use crate::activity::ActivityError;
 use crate::{Context, DriverError};
 
-/// The result of a call that concerns counters.
+/// Result of a call that concerns counters.
 pub type CounterResult<T> = std::result::Result<T, CounterError>;
 
-/// What a counter says of a kernel.
+/// Meaning of a counter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterKind {
     /// Nanoseconds from the kernel's start to its end.
     Duration,
-    /// Bytes read from the device's memory.
+    /// Bytes read from device memory.
     MemoryRead,
-    /// Bytes written to the device's memory.
+    /// Bytes written to device memory.
     MemoryWritten,
-    /// The percentage of accesses to the L2 cache that it served.
+    /// L2 hit rate: percentage of L2 accesses served by the cache.
     L2HitRate,
-    /// The percentage of the warps that multiprocessors can hold which were resident, on average while a multiprocessor had
-    /// any: achieved occupancy.
+    /// Achieved occupancy: average percentage of an SM's maximum resident warps, over the time in which the SM had any.
     Occupancy,
-    /// The percentage of cycles in which tensor cores worked, while a multiprocessor had warps.
+    /// Percentage of cycles in which tensor cores were active, while an SM had warps.
     TensorActive,
-    /// Warps that waited for this reason, on average over the cycles in which an instruction was issued. Of all reasons
-    /// together: the cycles from one instruction of a warp to its next. `selected` is no wait: it is the issue itself.
+    /// Warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum over all
+    /// reasons is the number of cycles from one instruction of a warp to its next. `selected` is not a stall: it is the
+    /// issue itself.
     Stall(String),
 }
 
 /// A counter of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// What it says.
+    /// Meaning of the counter.
     pub kind: CounterKind,
-    /// The vendor's name of the metric, for example `dram__bytes_read.sum`.
+    /// Vendor's name of the metric, for example `dram__bytes_read.sum`.
     pub name: String,
 }
 
-/// What is counted on a device.
+/// Counting setup of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterSetup {
-    /// What counts, for example `CUPTI 13.0`.
+    /// Counter source, for example `CUPTI 13.0`.
     pub source: String,
-    /// The vendor's name of the chip, for example `GH100`.
+    /// Vendor's name of the chip, for example `GH100`.
     pub chip: String,
-    /// How often each kernel runs.
+    /// Passes (replays) per kernel.
     pub passes: usize,
-    /// The counters. The chip may lack some.
+    /// Available counters. The chip may lack some.
     pub counters: Vec<Counter>,
 }
 
-/// What was counted between a begin and an end.
+/// Counter values between a begin and an end.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
-    /// For each kernel that ran, in the order in which they ran, the value of each of [`CounterSetup::counters`]; `None`
-    /// where there is none, as of a rate of nothing. Those of graphs are not among them.
+    /// Value of each of [`CounterSetup::counters`] per kernel, in execution order. A value is `None` if undefined, for
+    /// example a rate with a zero denominator. Kernels of graphs are not included.
     pub kernels: Vec<Vec<Option<f64>>>,
-    /// Kernels for which there was no space.
+    /// Kernels dropped for lack of space.
     pub dropped: u64,
 }
 
-/// Why nothing can be counted, and what to do about it.
+/// Reason why nothing can be counted, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
     /// The driver's devices have no counters.
     #[error("the {driver} devices have no hardware counters; count on a CUDA device, `cuda:0`")]
     Unsupported {
-        /// The driver.
+        /// Name of the driver.
         driver: &'static str,
     },
-    /// A profiler records in this process.
+    /// A profiler is recording in this process.
     #[error("a profiler records in this process, which hardware counters exclude; stop it first")]
     Recording,
-    /// The context is counted on already, or is not prepared, or a part was begun twice.
+    /// The context is already being counted or is not prepared, or a range was begun twice.
     #[error("hardware counters: {0}")]
     Misuse(&'static str),
     /// The process was forked from one that uses the devices.
@@ -93,65 +93,65 @@ pub enum CounterError {
         "this process was forked from one that uses CUDA, which does not work here; count in the process that opened the devices"
     )]
     Forked,
-    /// CUPTI cannot be loaded, or is of a version that cannot be used.
+    /// CUPTI cannot be loaded, or its version is unusable.
     #[error("no hardware counters without CUPTI: {reason}")]
     NoCupti {
-        /// The cause, and the remedy.
+        /// Cause and remedy.
         reason: String,
     },
-    /// CUPTI's companion for metrics, `libnvperf_host.so`, cannot be loaded.
+    /// `libnvperf_host.so`, CUPTI's metrics library, cannot be loaded.
     #[error(
         "no hardware counters without `{library}`, which belongs to CUPTI; it was searched as {searched}; run `pip install \
          '{package}'` in the active Python environment, or set WARPSMITH_LIBRARY_PATH to the folder that has it{}",
         because(reason)
     )]
     NoMetricsLibrary {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
-        /// The paths and names that were tried.
+        /// Paths and names that were tried.
         searched: String,
-        /// Why the last file that exists could not be loaded; empty if there is none.
+        /// Reason why the last existing file could not be loaded; empty if there is none.
         reason: String,
-        /// What to install from PyPI.
+        /// PyPI package to install.
         package: String,
     },
-    /// The system does not let this user count.
+    /// The system does not allow this user to count.
     #[error(
         "{call} is not permitted: {text} ({permission}); {}. A container gets either from its host alone: `docker run --cap-add \
          SYS_ADMIN`",
         CounterPermission::REMEDY
     )]
     NotPermitted {
-        /// CUPTI's function.
+        /// CUPTI function that failed.
         call: &'static str,
         /// CUPTI's explanation.
         text: String,
-        /// What the system says about it.
+        /// Permission as the system reports it.
         permission: CounterPermission,
     },
-    /// Another tool counts.
+    /// Another tool is using the counters.
     #[error(
         "the hardware counters are in use by {by}; run the program without Nsight Compute (ncu), Nsight Systems (nsys), cuda-gdb and \
          compute-sanitizer, and pause what samples the GPU: `dcgmi profile --pause`"
     )]
     InUse {
-        /// What counts, as far as is known.
+        /// The tool, as far as is known.
         by: String,
     },
     /// The device, or how the system presents it, has no counters.
     #[error("device {device} has no hardware counters: {obstacle}")]
     Device {
-        /// The ordinal of the device.
+        /// Ordinal of the device.
         device: u32,
-        /// Why.
+        /// Reason.
         obstacle: Obstacle,
     },
-    /// A call of CUPTI failed.
+    /// A CUPTI call failed.
     #[error("{call} failed with CUPTI error {code}: {text}")]
     Cupti {
-        /// CUPTI's function.
+        /// CUPTI function that failed.
         call: &'static str,
-        /// Its code, as in `CUptiResult`.
+        /// Error code, as in `CUptiResult`.
         code: u32,
         /// CUPTI's explanation.
         text: String,
@@ -161,31 +161,31 @@ pub enum CounterError {
     Driver(#[from] DriverError),
 }
 
-/// Why a device has no counters.
+/// Reason why a device has no counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// It is older than compute capability 7.5.
+    /// Compute capability older than 7.5.
     Architecture,
-    /// CUPTI does not know the chip.
+    /// Chip unknown to CUPTI.
     Chip(String),
-    /// The chip has none of the counters.
+    /// Chip without any of the counters.
     NoCounters(String),
-    /// It is a part of a GPU (MIG).
+    /// MIG instance.
     Mig,
-    /// It is a virtual GPU that cannot count.
+    /// Virtual GPU that cannot count.
     VirtualGpu,
-    /// It is a virtual GPU that may not count.
+    /// Virtual GPU that is not allowed to count.
     VirtualGpuDisabled,
-    /// Confidential computing is on.
+    /// Confidential computing is enabled.
     ConfidentialComputing,
-    /// It is made for mining.
+    /// Mining processor.
     MiningProcessor,
-    /// It is linked by SLI.
+    /// SLI configuration.
     Sli,
-    /// It is used through the Windows Subsystem for Linux.
+    /// Windows Subsystem for Linux (WSL).
     Wsl,
-    /// CUPTI does not say.
+    /// Reason not reported by CUPTI.
     Unknown,
 }
 
@@ -212,7 +212,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl From<ActivityError> for CounterError {
-    /// Errors of loading CUPTI.
+    /// Converts errors of loading CUPTI.
     fn from(error: ActivityError) -> Self {
         match error {
             ActivityError::Driver(error) => Self::Driver(error),
@@ -227,24 +227,24 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// The part of a driver that counts. Its methods may be called by an observer, and wait for devices.
+/// Hardware counters of a driver. An observer may call the methods; they wait for devices.
 pub trait CounterDriver {
-    /// Prepares a context, once until [`Self::counters_close`].
+    /// Prepares a context. A second call requires [`Self::counters_close`] first.
     ///
     /// # Errors
     /// [`CounterError`], which names the cause and the remedy.
     fn counters_open(&self, context: Context) -> CounterResult<CounterSetup>;
 
-    /// Counts what is enqueued on the prepared context from now on, in one part at a time.
+    /// Starts counting the work enqueued on the prepared context. Only one range is counted at a time.
     ///
     /// # Errors
-    /// Whatever CUPTI reports; nothing is counted then.
+    /// Any error of CUPTI; nothing is counted then.
     fn counters_begin(&self, context: Context) -> CounterResult<()>;
 
-    /// Ends what [`Self::counters_begin`] began. All kernels of it have run.
+    /// Ends the range that [`Self::counters_begin`] started. All its kernels have run.
     ///
     /// # Errors
-    /// Whatever CUPTI reports; it has ended all the same.
+    /// Any error of CUPTI; the range has ended all the same.
     fn counters_end(&self, context: Context) -> CounterResult<Counted>;
 
     /// Ends counting on a context, if it is prepared.

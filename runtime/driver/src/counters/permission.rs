@@ -1,31 +1,32 @@
-//! [`CounterPermission`]: whether this process may read hardware counters, as far as the system says.
+//! [`CounterPermission`]: whether this process may read hardware counters, as far as the system reports it.
 
 use std::fmt;
 
-/// `CAP_SYS_ADMIN` of Linux.
+/// Linux capability `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// Whether this process may read the hardware counters of NVIDIA's devices, as far as the system says; CUPTI has the last word.
+/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. CUPTI
+/// has the last word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
-    /// Whether the NVIDIA module lets administrators alone count; `None` if it does not say.
+    /// True if the NVIDIA module restricts counters to administrators; `None` if it does not say.
     pub is_restricted: Option<bool>,
-    /// Whether this process has `CAP_SYS_ADMIN`; `None` if the system does not say.
+    /// True if this process has `CAP_SYS_ADMIN`; `None` if the system does not say.
     pub is_administrator: Option<bool>,
 }
 
 impl CounterPermission {
-    /// What permits all users to count; the system must restart afterwards.
+    /// Remedy that permits all users to count; it requires a reboot.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 
-    /// That of this process.
+    /// Permission of this process.
     pub fn of_process() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self::of(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
     }
 
-    /// By the parameters of the NVIDIA module and the status of a process.
+    /// Derives the permission from the parameters of the NVIDIA module and the status of a process.
     fn of(params: &str, status: &str) -> Self {
         let value = params.lines().find_map(|line| line.trim().strip_prefix("RmProfilingAdminOnly:"));
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -36,7 +37,7 @@ impl CounterPermission {
         }
     }
 
-    /// Whether it may count; `None` if the system says too little.
+    /// Returns true if the process may count; `None` if the system says too little.
     pub fn is_granted(self) -> Option<bool> {
         match (self.is_restricted, self.is_administrator) {
             (Some(false), _) | (_, Some(true)) => Some(true),
@@ -46,7 +47,7 @@ impl CounterPermission {
     }
 }
 
-/// What the system says, in words.
+/// Describes the system's answer in words.
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {

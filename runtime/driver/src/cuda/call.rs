@@ -1,7 +1,7 @@
-//! Loading the driver library and turning its status codes into errors.
+//! Loading the driver library and converting its status codes to errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. What an
-//! older driver may lack is a [`Feature`]: it is checked when it is first used. If it is missing, its calls are not
+//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. Function groups
+//! that an older driver may lack are a [`Feature`], checked at first use. If a feature is missing, its calls are not
 //! supported; everything else works.
 
 use std::ffi::{CStr, c_char};
@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 
 use crate::error::{DriverError, Result, capture_advice, code};
 
-/// Every function that this crate calls, as the library exports it.
+/// Names of all functions that this crate calls, as the library exports them.
 const SYMBOLS: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -67,8 +67,8 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
-/// The functions of [`Feature::Graphs`], all of which CUDA 12.0 has. Those with a number took other parameters before
-/// CUDA 12.
+/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Versioned names took other parameters before CUDA
+/// 12.
 const GRAPH_SYMBOLS: &[&str] = &[
     "cuLaunchHostFunc",
     "cuStreamBeginCapture_v2",
@@ -105,33 +105,33 @@ const GRAPH_SYMBOLS: &[&str] = &[
     "cuGraphExecChildGraphNodeSetParams",
 ];
 
-/// Functions that come together, and that a driver need not have.
+/// Group of functions that were introduced together and are optional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feature {
     VirtualMemory,
-    /// Mapped memory of several processes.
+    /// Mapped memory shared between processes.
     SharedMemory,
-    /// Events of several processes.
+    /// Events shared between processes.
     SharedEvents,
     Pools,
     Peers,
     CaptureMode,
     HostFunctions,
-    /// The context of a stream.
+    /// Querying the context of a stream.
     StreamContexts,
-    /// The same where streams can be of a part of a device.
+    /// Querying the context of a stream that may belong to a part of a device.
     StreamParts,
     StreamIds,
-    /// Launches that are not plain.
+    /// Launch attributes.
     LaunchAttributes,
     Clusters,
     Graphs,
-    /// Edges of graphs that say more than what comes before what.
+    /// Edge data of graphs.
     GraphEdgeData,
     ConditionalNodes,
-    /// Which kernels a module has.
+    /// Enumeration of a module's kernels.
     ModuleKernels,
-    /// The parameters of a kernel.
+    /// Parameter layout of a kernel.
     KernelParams,
     TensorMaps,
 }
@@ -186,13 +186,13 @@ impl Feature {
         }
     }
 
-    /// Whether the driver has it. The library is loaded.
+    /// Returns true if the driver has the feature. The library must be loaded.
     pub(super) fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; Feature::COUNT] = [const { OnceLock::new() }; Feature::COUNT];
         *FOUND[self as usize].get_or_init(|| self.symbols().iter().all(|symbol| has_symbol(symbol)))
     }
 
-    /// Fails `call` if the driver does not have it.
+    /// Fails `call` if the driver lacks the feature.
     pub(super) fn need(self, call: &'static str) -> Result<()> {
         if self.is_there() {
             return Ok(());
@@ -201,35 +201,36 @@ impl Feature {
     }
 }
 
-/// Whether the library has a function. The library is loaded.
+/// Returns true if the library has a function. The library must be loaded.
 fn has_symbol(symbol: &str) -> bool {
     // SAFETY: the function is only looked up, not called.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
 }
 
-/// A function that the bindings do not know, if the library has it. The library is loaded.
+/// Looks up a function that the bindings do not know. The library must be loaded.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the library's function of that name.
+/// `F` is the type of a pointer to the library's function with that name.
 pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
     // SAFETY: passed on from the caller.
     unsafe { sys::culib().get::<F>(symbol.as_bytes()).ok().map(|function| *function) }
 }
 
-/// Exempts this thread from what a capture of a graph, its own or another thread's, forbids, until the value is
-/// dropped: allocating, freeing and mapping, querying whether work has run, loading images, making streams and
-/// executables. Captures forbid that for the sake of captured work that would depend on it; what this crate captures
-/// never does. A forbidden call is not only refused, it invalidates the capture, so that it cannot be tried first.
+/// Exempts this thread from the restrictions of a graph capture, its own or another thread's, until the value is
+/// dropped. The restricted calls allocate, free or map memory, query whether work has run, load images, or create
+/// streams and executables. Captures forbid them to protect captured work that would depend on them; captured work of
+/// this crate never does. A forbidden call is not only refused: it also invalidates the capture, so it cannot be tried
+/// first.
 ///
-/// Waiting is not exempted: a wait during a capture should fail. Nor is what the driver forbids in every mode, such as
-/// querying captured work. Work on streams, and events except queries, are never forbidden and need no exemption,
-/// which costs two calls.
+/// Waiting is not exempted: a wait during a capture should fail. Calls that the driver forbids in every mode, such as
+/// querying captured work, are not exempted either. Work on streams, and events except queries, are never forbidden and
+/// need no exemption, which costs two calls.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
 
 impl RelaxedCapture {
-    /// Nothing happens where the driver does not know the mode.
+    /// Enters the relaxed mode; does nothing where the driver does not support it.
     pub(super) fn enter() -> Self {
         let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         Self(Feature::CaptureMode.is_there().then(|| exchange_capture_mode(relaxed)).flatten())
@@ -253,8 +254,8 @@ fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUst
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// Elapsed time in its newer form, which drivers before CUDA 12.8 lack, or the older. The bindings know only
-/// the newer.
+/// `cuEventElapsedTime` in its newer form, which drivers before CUDA 12.8 lack, or in the older one. The bindings know
+/// only the newer form.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
     // SAFETY: the library's functions of these names have this signature.
@@ -263,10 +264,10 @@ fn elapsed_time() -> Result<ElapsedTime> {
     found.ok_or(DriverError::LacksFunction { symbol: "cuEventElapsedTime" })
 }
 
-/// Loads the driver library, unless it is.
+/// Loads the driver library, unless it is already loaded.
 pub(super) fn load_library() -> Result<()> {
-    // SAFETY: loading the library runs its initialisers, which is what it is for. `culib` panics without one,
-    // and is only called with one.
+    // SAFETY: loading the library runs its initializers, as intended. `culib` panics without a library, and is called
+    // only if there is one.
     if !unsafe { sys::is_culib_present() } {
         return Err(DriverError::NoLibrary);
     }
@@ -276,7 +277,7 @@ pub(super) fn load_library() -> Result<()> {
     }
 }
 
-/// An error for a status that is not success, with the driver's name and text for it.
+/// Returns an error for a status other than success, with the driver's name and text for it.
 #[inline]
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     if result == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result)) }
@@ -284,7 +285,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
 
 #[cold]
 fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
-    // SAFETY: the functions are those of their type, and give a static string for codes that they know.
+    // SAFETY: the functions have the expected type, and return a static string for codes that they know.
     let (name, text) =
         unsafe { (describe(sys::cuGetErrorName, result), describe(sys::cuGetErrorString, result)) };
     let code = result as u32;
@@ -296,13 +297,13 @@ fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
 }
 
 /// # Safety
-/// `function` is one of the driver's two that describe a code.
+/// `function` is one of the driver's two functions that describe a code.
 unsafe fn describe(
     function: unsafe fn(sys::CUresult, *mut *const c_char) -> sys::CUresult,
     result: sys::CUresult,
 ) -> String {
     let mut text = std::ptr::null();
-    // SAFETY: the pointer is to a local variable; a text that the driver gives is a static C string.
+    // SAFETY: the pointer is to a local variable; the driver's text is a static C string.
     unsafe {
         match function(result, &mut text) {
             sys::CUresult::CUDA_SUCCESS if !text.is_null() => {
@@ -313,7 +314,7 @@ unsafe fn describe(
     }
 }
 
-/// The driver's handle of a device.
+/// Driver handle of a device.
 pub(super) fn device(ordinal: u32) -> Result<sys::CUdevice> {
     let mut device = 0;
     let ordinal = integer("cuDeviceGet", ordinal)?;
@@ -322,7 +323,7 @@ pub(super) fn device(ordinal: u32) -> Result<sys::CUdevice> {
     Ok(device)
 }
 
-/// A number as the driver's signatures take it.
+/// Converts a number to the type of the driver's signatures.
 pub(super) fn integer(what: &'static str, number: u32) -> Result<i32> {
     i32::try_from(number).map_err(|_| invalid(what, format!("{number} is too large")))
 }
@@ -336,17 +337,17 @@ pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> 
     Ok(f64::from(milliseconds) * 1e3)
 }
 
-/// An error that this crate found itself, in the driver's form.
+/// Builds an error for a fault that this crate detected, in the driver's form.
 pub(super) fn invalid(call: &'static str, text: String) -> DriverError {
     error(call, code::INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", text)
 }
 
-/// An error for what this driver or device cannot do, in the driver's form.
+/// Builds an error for an operation that the driver or device does not support, in the driver's form.
 pub(super) fn not_supported(call: &'static str, text: String) -> DriverError {
     error(call, code::NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", text)
 }
 
-/// An error in the driver's form, with one of its codes and the code's name.
+/// Builds an error in the driver's form, with one of its codes and the code's name.
 pub(super) fn error(call: &'static str, code: u32, name: &str, text: String) -> DriverError {
     DriverError::Call { call, code, name: name.to_owned(), text }
 }

@@ -1,7 +1,7 @@
-//! Retained primary contexts, and what this driver keeps for each: its mailbox, its pool, the peers with access.
+//! Retained primary contexts, with the state this driver keeps for each: its mailbox, its pool, and peers with access.
 //!
-//! A context's last release frees all of it. Nothing here is reached from inside a host function: the thread that
-//! has the table's lock may be waiting for that function.
+//! The last release of a context frees all of it. No host function reaches this table: the thread that holds the
+//! table's lock may be waiting for that function.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::error::{DriverError, Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{Context, ContextLimit, DevicePtr, Fault};
 
-/// The contexts, by their handles.
+/// Retained contexts, by handle.
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
@@ -26,9 +26,9 @@ struct State {
     ordinal: u32,
     retained: u32,
     mailbox: PinnedMailbox,
-    /// Made at its first use.
+    /// Memory pool, created at first use.
     pool: Option<Pool>,
-    /// The devices, by ordinal, whose contexts were let into this one.
+    /// Ordinals of the devices whose contexts have access to this one.
     visitors: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ impl State {
         Self { ordinal, retained: 1, mailbox, pool: None, visitors: Vec::new() }
     }
 
-    /// Frees what is kept. The context is current.
+    /// Frees the state. The context must be current.
     fn free(self) -> Result<()> {
         let destroyed = self.pool.map_or(Ok(()), Pool::destroy);
         self.mailbox.free().and(destroyed)
@@ -60,20 +60,21 @@ fn refusal() -> DriverError {
     call::error("a call from a host function", code, name, host_function::REFUSED.to_owned())
 }
 
-/// Makes a context the thread's current one.
+/// Makes a context current on this thread.
 #[inline]
 pub(super) fn bind(context: Context) -> Result<()> {
     permitted()?;
     make_current(context)
 }
 
-/// Makes a context the thread's current one, also on a thread that runs an observer, which must be no host function of CUDA's.
+/// Makes a context current on this thread. Also allowed on a thread that runs an observer, which must not be a CUDA
+/// host function.
 #[inline]
 pub(super) fn make_current(context: Context) -> Result<()> {
     let wanted = context.0 as sys::CUcontext;
     let mut current = std::ptr::null_mut();
-    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Asking first
-    // is cheaper than setting, and right whatever other code has made current on this thread.
+    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Querying first is
+    // cheaper than setting, and correct whatever other code has made current on this thread.
     unsafe {
         check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
         if current != wanted {
@@ -83,7 +84,7 @@ pub(super) fn make_current(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// A limit as CUDA names it.
+/// CUDA's name of a limit.
 pub(super) fn limit_of(limit: ContextLimit) -> sys::CUlimit {
     match limit {
         ContextLimit::PrintBuffer => sys::CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
@@ -94,7 +95,7 @@ pub(super) fn limit_of(limit: ContextLimit) -> sys::CUlimit {
     }
 }
 
-/// A limit of the current context.
+/// Returns a limit of the current context.
 pub(super) fn limit(limit: sys::CUlimit) -> Result<usize> {
     let _relaxed = RelaxedCapture::enter();
     let mut value = 0;
@@ -141,8 +142,8 @@ impl Contexts {
         }
     }
 
-    /// Releases a context. The last release calls `before_last` first, with the table's lock, and returns the host functions
-    /// that were never called, to be dropped without that lock: what they own may use this driver.
+    /// Releases a context. The last release first calls `before_last`, with the table's lock held. It returns the host
+    /// functions that were never called, to be dropped without that lock: their captures may use this driver.
     pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
@@ -153,34 +154,35 @@ impl Contexts {
         let last = gone.is_some();
         if let Some(state) = gone {
             before_last(Context(handle));
-            // A lost context does not free; the memory goes with it below.
+            // A lost context cannot free; the release below frees the memory with it.
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
         let _relaxed = RelaxedCapture::enter();
         // SAFETY: the caller retained it. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
-        // With the table's lock: the context can be retained again with the same handle.
+        // The table's lock is held: the context can be retained again with the same handle.
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
     }
 
-    /// The device of a context.
+    /// Ordinal of a context's device.
     pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// As [`Self::ordinal`], also on a thread that runs an observer: it holds the table's lock for no call of the driver's.
+    /// Ordinal of a context's device like [`Self::ordinal`], also on a thread that runs an observer: no driver call is
+    /// made with the table's lock held.
     pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
         let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// The contexts that are retained, and their devices.
+    /// Retained contexts with their devices.
     pub(super) fn all(&self) -> Vec<(Context, u32)> {
         let Ok(contexts) = self.lock() else { return Vec::new() };
         contexts.iter().map(|(handle, state)| (Context(*handle), state.ordinal)).collect()
     }
 
-    /// The pool of a context, which is current. It is made if there is none.
+    /// Pool of a context, which must be current. Creates it if there is none.
     pub(super) fn pool(&self, context: Context) -> Result<Pool> {
         let mut contexts = self.lock()?;
         let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;
@@ -192,7 +194,7 @@ impl Contexts {
         Ok(pool)
     }
 
-    /// Lets the device of one context reach the pool of another.
+    /// Gives the device of one context access to the pool of another.
     pub(super) fn let_in(&self, visitor: Context, host: Context) -> Result<()> {
         let visitor = self.ordinal(visitor)?;
         let mut contexts = self.lock()?;
@@ -204,12 +206,12 @@ impl Contexts {
         Ok(())
     }
 
-    /// Where kernels of a context leave their panics, if it is retained.
+    /// Address of the panic mailbox for a context's kernels, if the context is retained.
     pub(super) fn mailbox(&self, context: Context) -> Option<DevicePtr> {
         self.lock().ok()?.get(&context.0).map(|state| state.mailbox.device_address())
     }
 
-    /// The report of a kernel that stopped a context.
+    /// Report of a kernel that stopped a context.
     pub(super) fn take_fault(&self, context: Context) -> Option<Fault> {
         self.lock().ok()?.get(&context.0)?.mailbox.take()
     }

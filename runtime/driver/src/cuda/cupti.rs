@@ -1,7 +1,7 @@
-//! CUPTI: finding it, and tables of its functions.
+//! CUPTI: locating the library, and tables of its functions.
 //!
-//! Status codes and kinds are plain numbers here: a value that only a newer library knows is no invalid one. The library is
-//! loaded when recording or counters are first asked for, and stays.
+//! Status codes and kinds are plain numbers here, so that a value known only to a newer library is not invalid. The
+//! library is loaded when recording or counters are first requested, and stays loaded.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -52,13 +52,13 @@ pub(super) struct SubscriberParams {
     pub old_name_size: usize,
 }
 
-/// The oldest `CUPTI_API_VERSION` with the records that are read here: that of CUDA 12.0.
+/// Minimum `CUPTI_API_VERSION` whose records can be read: the version of CUDA 12.0.
 const LEAST_VERSION: u32 = 18;
-/// The oldest major version of CUDA whose CUPTI is looked for.
+/// Oldest CUDA major version whose CUPTI is searched for.
 const LEAST_MAJOR: u32 = 12;
 
-/// A table of functions of the library, and `of`, which finds them. The library must stay loaded; the signatures must be
-/// those of CUPTI's functions of these names.
+/// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded; the signatures
+/// must match CUPTI's functions of these names.
 macro_rules! table {
     (
         $(#[$doc:meta])*
@@ -75,7 +75,7 @@ macro_rules! table {
         }
 
         impl $table {
-            /// The functions of a library, or the name of one that it lacks.
+            /// Looks up the functions of a library; fails with the name of a missing one.
             pub(super) fn of(library: &libloading::Library) -> Result<Self, &'static str> {
                 // SAFETY: CUPTI's functions of these names have these signatures.
                 unsafe {
@@ -92,11 +92,11 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// The functions of CUPTI that recording uses, and what every part of CUPTI needs. Each has the library's contract.
+    /// CUPTI functions used by recording and needed by every part of CUPTI. Each has the library's contract.
     Cupti {
         /// `CUPTI_API_VERSION` of the library.
         version: u32 = 0;
-        /// The library, and the name or path by which it was found; `None` in tests.
+        /// Library, and the name or path by which it was found; `None` in tests.
         origin: Option<&'static (Library, PathBuf)> = None;
     }
     required {
@@ -132,7 +132,7 @@ table! {
 const DRIVER_DOMAIN: u32 = 1;
 
 impl Cupti {
-    /// The library's version as users know it: `CUPTI 13.0`, or before 13 its own number.
+    /// Version of the library as users know it: `CUPTI 13.0`, or its own number before 13.
     pub(super) fn name(&self) -> String {
         match self.version {
             version @ 0..100_000 => format!("CUPTI 12 (API version {version})"),
@@ -164,14 +164,14 @@ impl Cupti {
             let mut text = std::ptr::null();
             // SAFETY: the pointer is to a local variable.
             let result = unsafe { function(status, &mut text) };
-            // SAFETY: a text that CUPTI gives is a static C string.
+            // SAFETY: CUPTI's text is a static C string.
             (result == status::SUCCESS).then(|| unsafe { c_text(text) }).flatten()
         };
         let text = self.get_error_message.and_then(get).or_else(|| get(self.get_result_string));
         text.unwrap_or("unknown error").to_owned()
     }
 
-    /// What else uses CUPTI: by its own name where the library gives it, or by the environment.
+    /// Name of the other tool that uses CUPTI: from the library if it reports one, otherwise from the environment.
     pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
@@ -185,8 +185,7 @@ impl Cupti {
             // SAFETY: the structure has the size that it names, and its pointers are to local variables and a C string.
             let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
             if result == status::SUCCESS {
-                // The other one has left meanwhile.
-                // SAFETY: just made.
+                // The other tool has detached meanwhile. SAFETY: just created.
                 unsafe { (self.unsubscribe)(subscriber) };
             }
         }
@@ -198,12 +197,12 @@ impl Cupti {
         if by.is_empty() { "another profiler".to_owned() } else { by }
     }
 
-    /// The name of a driver function by its number, if it has one.
+    /// Name of a driver function by its ID, if it has one.
     pub(super) fn driver_function(&self, number: u32) -> Option<&'static str> {
         let mut name = std::ptr::null();
         // SAFETY: the pointer is to a local variable.
         let result = unsafe { (self.get_callback_name)(DRIVER_DOMAIN, number, &mut name) };
-        // SAFETY: a name that CUPTI gives is a C string of the library, which is never unloaded.
+        // SAFETY: CUPTI's name is a C string of the library, which is never unloaded.
         if result == status::SUCCESS { unsafe { c_text(name) } } else { None }
     }
 }
@@ -212,7 +211,7 @@ impl Cupti {
 pub(super) unsafe extern "C" fn ignore(_data: *mut c_void, _domain: u32, _id: u32, _info: *const c_void) {}
 
 /// # Safety
-/// The pointer is null or to a C string that lives as long as the process.
+/// The pointer is null or points to a C string that lives as long as the process.
 pub(super) unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
         return None;
@@ -221,7 +220,7 @@ pub(super) unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok().filter(|text| !text.is_empty())
 }
 
-/// The tool that the environment attaches to this process, by variables of NVIDIA's.
+/// Tool that the environment attaches to this process, according to NVIDIA's variables.
 fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if set("NSYS_PROFILING_SESSION_ID").is_some() {
@@ -232,12 +231,12 @@ fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     injected.map(|(name, path)| format!("the tool that {name}={path} injects"))
 }
 
-/// `13.0` of 13000.
+/// Formats a CUDA version: 13000 is `13.0`.
 pub(super) fn cuda_version(cuda: i32) -> String {
     format!("{}.{}", cuda / 1000, cuda % 1000 / 10)
 }
 
-/// The package of PyPI with the CUPTI that fits a driver for this version of CUDA.
+/// PyPI package with the CUPTI that fits a driver for this CUDA version.
 pub(super) fn package(cuda: i32) -> String {
     match cuda / 1000 {
         ..=12 => format!("nvidia-cuda-cupti-cu12=={}.*", cuda_version(cuda.max(12_010))),
@@ -245,7 +244,7 @@ pub(super) fn package(cuda: i32) -> String {
     }
 }
 
-/// The library of the process, loaded when it is first asked for. If it cannot be loaded, the next call tries again.
+/// CUPTI of the process, loaded at first use. If it cannot be loaded, the next call tries again.
 ///
 /// # Errors
 /// [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], [`ActivityError::CuptiTooNew`].
@@ -260,8 +259,9 @@ pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
     Ok(*loaded.insert(Box::leak(Box::new(cupti))))
 }
 
-/// The names that the library may have, those of the driver's own version of CUDA first: an older library works on a newer
-/// driver, a newer one may not on an older. On Windows they have the month of the release, and only folders can be searched.
+/// Possible names of the library, starting with the driver's own CUDA version. An older library works on a newer
+/// driver; a newer library may not work on an older driver. On Windows the names contain the month of the release, so
+/// only folders can be searched.
 fn names(cuda: i32) -> Vec<String> {
     if cfg!(windows) {
         return vec!["cupti64_*.dll".to_owned()];
@@ -273,7 +273,7 @@ fn names(cuda: i32) -> Vec<String> {
     names
 }
 
-/// The files of a folder that may be the library, in the order of [`names`], the newest first.
+/// Files in a folder that may be the library, in the order of [`names`], newest first.
 fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
     if cfg!(windows) {
         let mut files = library_paths::inside(folder);
@@ -287,17 +287,18 @@ fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
     names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
 }
 
-/// Where the library is tried: what the user names, then the system's own search, then what is installed elsewhere.
+/// Candidate paths of the library: the user's folders, then the system's own search, then the folders of installed
+/// libraries.
 fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     let names = names(cuda);
     paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
-/// Loads the first library that can be used. If none can, the error is that of the first that was found.
+/// Loads the first usable library. If none is usable, the error is that of the first one found.
 fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in candidates {
-        // SAFETY: CUPTI is loaded, whose initialisers may run at any time.
+        // SAFETY: this loads CUPTI, whose initializers may run at any time.
         let library = match unsafe { Library::new(&file) } {
             Ok(library) => library,
             Err(error) => {
@@ -315,7 +316,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // Neither is one that was refused: other code of the process may use it.
+        // A refused library is not unloaded either: other code in the process may use it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| ActivityError::NoCupti {
@@ -325,7 +326,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
     }))
 }
 
-/// The functions of a library, if it has all of them and is not newer than the driver.
+/// Functions of a library, if it has all of them and is not newer than the driver.
 fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     let lacks = |version: String, lacks: String| ActivityError::CuptiTooOld {
         version,
@@ -340,7 +341,7 @@ fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     fitting(cupti, cuda)
 }
 
-/// Refuses a version that is too old to be read, or of a later major version of CUDA than the driver's.
+/// Refuses a version that is too old to be read, or that belongs to a later CUDA major version than the driver's.
 fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     if cupti.version < LEAST_VERSION {
         let lacks = format!("the records of CUDA {LEAST_MAJOR}");
@@ -353,7 +354,7 @@ fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     Ok(cupti)
 }
 
-/// What was tried, in words.
+/// Searched places, in words.
 fn searched(paths: &LibraryPaths, cuda: i32) -> String {
     format!("{} in the system's search path and in {}", names(cuda).join(", "), paths.searched())
 }

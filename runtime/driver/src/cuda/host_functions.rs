@@ -1,11 +1,14 @@
-//! Functions that streams and graphs call on the host.
+//! Host functions of streams and graphs.
 //!
-//! A function of a stream waits in a table of the process, and the driver gets only its number, so that what a stopped context
-//! never calls can be dropped with the context, and a late call of the driver finds nothing. A function of a graph has a
-//! number in a table too, which does not keep it: the graph's maker does, and a call keeps it until it returns. The
-//! tables have locks of their own, which are not held while anything is called or dropped or while the driver is
-//! called: the driver's thread makes progress whatever other threads wait for. The driver begins no call of either kind
-//! once an error has stopped the context, but a call that has begun continues.
+//! A stream's function waits in a process-wide table, and the driver receives only its ID. A function that a stopped
+//! context never calls can therefore be dropped with the context, and a late call of the driver finds nothing.
+//!
+//! A graph's function also has an ID in a table, which does not keep it alive. The creator of the graph keeps it, and a
+//! call keeps it until it returns.
+//!
+//! The tables have their own locks, which are not held during calls, drops or driver calls. The driver's thread thus
+//! makes progress regardless of which other threads wait. The driver starts no call of either kind after an error has
+//! stopped the context, but a call already started continues.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -19,7 +22,7 @@ use crate::error::{Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{CaptureStatus, Context, GraphFunction, HostFunction};
 
-/// The functions that were not called yet, by their numbers.
+/// Functions not called yet, by ID.
 #[derive(Default)]
 struct Table {
     next: usize,
@@ -31,7 +34,7 @@ fn table() -> MutexGuard<'static, Table> {
     TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts a function of a context into the table.
+/// Adds a function of a context to the table; returns its ID.
 fn keep(context: Context, function: HostFunction) -> usize {
     let mut table = table();
     let number = table.next;
@@ -44,26 +47,26 @@ fn take(number: usize) -> Option<HostCall> {
     table().waiting.remove(&number).map(|(_, function)| function)
 }
 
-/// Called by the driver, with the function's number in place of a pointer.
+/// Entry point for the driver, with the function's ID in place of a pointer.
 unsafe extern "C" fn run(number: *mut c_void) {
     if let Some(function) = take(number.addr()) {
         function.call();
     }
 }
 
-/// The functions of graphs, by their numbers. No number is given twice.
+/// Functions of graphs, by ID. IDs are not reused.
 #[derive(Default)]
 struct GraphTable {
     next: usize,
     functions: HashMap<usize, Weak<GraphFunction>>,
-    /// The numbers by the functions' addresses, which are not used again while `functions` has them.
+    /// IDs by function address. An address is not reused while `functions` has the function.
     numbers: HashMap<usize, usize>,
-    /// The number of entries at which dropped ones are searched for.
+    /// Number of entries at which the table is searched for dropped functions.
     limit: usize,
 }
 
 impl GraphTable {
-    /// The number of a function: always the same.
+    /// ID of a function: always the same.
     fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
         let address = Arc::as_ptr(function).addr();
         if let Some(number) = self.numbers.get(&address) {
@@ -88,22 +91,23 @@ fn graph_table() -> MutexGuard<'static, GraphTable> {
     TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A graph's function, if it is still there.
+/// Function of a graph, if it still exists.
 fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
     graph_table().functions.get(&number)?.upgrade()
 }
 
-/// Called by the driver for a graph, with the function's number in place of a pointer.
+/// Entry point for the driver's graph calls, with the function's ID in place of a pointer.
 unsafe extern "C" fn run_of_graph(number: *mut c_void) {
     let Some(function) = graph_function(number.addr()) else { return };
     host_function::call_graph_function(&function);
-    // Others may have dropped it meanwhile, and what it owns may call the driver.
+    // All other owners may have dropped it meanwhile, and its captures may call the driver.
     if let Some(last) = Arc::into_inner(function) {
         host_function::drop_elsewhere(Box::new(last));
     }
 }
 
-/// A graph's function as the driver takes it. It has to be kept by others: it is not called any more when it is gone.
+/// Node parameters of a graph's function. The caller must keep the function alive: it is not called after it is
+/// dropped.
 pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
     let number = graph_table().number(function);
     sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
@@ -126,7 +130,7 @@ pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFun
     not_captured(stream)?;
     let number = keep(context, function);
     let data = std::ptr::without_provenance_mut(number);
-    // SAFETY: the stream is alive, by the trait's contract; `run` takes any number and lets no panic out.
+    // SAFETY: the stream is alive, by the trait's contract; `run` accepts any number and lets no panic escape.
     let enqueued = unsafe { check("cuLaunchHostFunc", sys::cuLaunchHostFunc(stream, Some(run), data)) };
     if enqueued.is_err()
         && let Some(function) = take(number)
@@ -136,7 +140,7 @@ pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFun
     enqueued
 }
 
-/// The functions of a context that were not called yet. They never will be.
+/// Removes the functions of a context that were never called and never will be.
 pub(super) fn take_all(context: Context) -> Vec<HostCall> {
     table().waiting.extract_if(|_, (of, _)| *of == context).map(|(_, (_, function))| function).collect()
 }
@@ -147,14 +151,14 @@ mod tests {
 
     use super::*;
 
-    /// A function that counts its calls, and something that is alive as long as it.
+    /// Returns a function that counts its calls, and a value that lives as long as the function.
     fn counting(calls: &Arc<AtomicUsize>) -> HostFunction {
         let calls = Arc::clone(calls);
         Box::new(move || _ = calls.fetch_add(1, Ordering::Relaxed))
     }
 
     fn as_the_driver_does(number: usize) {
-        // SAFETY: any number is good.
+        // SAFETY: any number is valid.
         unsafe { run(std::ptr::without_provenance_mut(number)) };
     }
 
@@ -188,7 +192,7 @@ mod tests {
         as_the_driver_does(keep(Context(0xC1), Box::new(|| panic!("in a host function"))));
         let calls = Arc::new(AtomicUsize::new(0));
         let inner = Arc::clone(&calls);
-        // The table is free while a function runs.
+        // The table is unlocked while a function runs.
         let number = keep(
             Context(0xC1),
             Box::new(move || {
@@ -212,7 +216,7 @@ mod tests {
             panic!("there is a function");
         };
         for launches in 1..=3 {
-            // SAFETY: any number is good.
+            // SAFETY: any number is valid.
             unsafe { run(userData) };
             assert_eq!(calls.load(Ordering::Relaxed), launches);
         }
@@ -226,7 +230,7 @@ mod tests {
 
     #[test]
     fn graph_functions_outlive_their_calls() {
-        /// Reports which thread drops it.
+        /// Reports the thread that drops it.
         struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Tells {
             fn drop(&mut self) {
@@ -240,7 +244,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let function = GraphFunction::new(move || {
             drop(inner.lock().unwrap().take());
-            // What it owns is still there.
+            // Its captures are still alive.
             assert!(tells.0.send(std::thread::current().id()).is_ok());
             counted.fetch_add(1, Ordering::Relaxed);
         });
@@ -248,7 +252,7 @@ mod tests {
             panic!("there is a function");
         };
         *owner.lock().unwrap() = Some(function);
-        // SAFETY: any number is good.
+        // SAFETY: any number is valid.
         unsafe { run(userData) };
         let wait = || dropped.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
         let here = std::thread::current().id();

@@ -1,5 +1,4 @@
-//! Launches that are not plain, and how large and how many clusters can be. A context is current in every function
-//! here.
+//! Launches with attributes, and cluster occupancy. A context is current in every function here.
 
 use std::ffi::c_void;
 
@@ -13,7 +12,7 @@ use super::stream_of;
 use crate::error::Result;
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// A launch's attributes beyond its grid: at most one of each kind.
+/// Launch attributes beyond the grid: at most one of each kind.
 pub(super) struct Attributes {
     list: [sys::CUlaunchAttribute; 3],
     count: usize,
@@ -26,7 +25,7 @@ impl Attributes {
         Self { list: [ignored; 3], count: 0 }
     }
 
-    /// Those of a launch on a stream.
+    /// Attributes of a launch on a stream.
     pub(super) fn of_launch(config: &LaunchConfig) -> Self {
         let mut attributes = Self::of_node(config);
         if config.dependent {
@@ -37,7 +36,8 @@ impl Attributes {
         attributes
     }
 
-    /// Those of a node of a graph. There, early starts are a property of the edges, not of the node.
+    /// Attributes of a graph node. In a graph, programmatic dependent launch is a property of the edges, not of the
+    /// node.
     pub(super) fn of_node(config: &LaunchConfig) -> Self {
         let mut attributes = Self::none();
         if config.cluster != [1; 3] {
@@ -51,7 +51,7 @@ impl Attributes {
         attributes
     }
 
-    /// That of a cluster, of one block too.
+    /// Cluster attribute, also for a cluster of one block.
     fn of_cluster(dimensions: [u32; 3]) -> Self {
         let mut attributes = Self::none();
         attributes.push(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster(dimensions));
@@ -67,7 +67,7 @@ impl Attributes {
         &self.list[..self.count]
     }
 
-    /// The configuration as the driver takes it. It points to these attributes.
+    /// Launch configuration in the driver's form. It points to these attributes.
     fn with(&mut self, config: &LaunchConfig, stream: sys::CUstream) -> sys::CUlaunchConfig {
         let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
         sys::CUlaunchConfig {
@@ -85,7 +85,7 @@ impl Attributes {
     }
 }
 
-/// A value whose unused bytes are zero, as the driver requires.
+/// Attribute value whose unused bytes are zero, as the driver requires.
 pub(super) fn zero() -> Value {
     Value { pad: [0; 64] }
 }
@@ -108,7 +108,7 @@ pub(super) unsafe fn launch_plain(
     stream: StreamHandle,
 ) -> Result<()> {
     let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
-    // The driver reads the values; the mutable pointers are only its signature.
+    // The driver only reads the values; its signature takes mutable pointers.
     let params = args.as_ptr() as *mut *mut c_void;
     let function = function.0 as sys::CUfunction;
     let stream = stream_of(stream);
@@ -131,7 +131,7 @@ pub(super) unsafe fn launch_plain(
     check("cuLaunchKernel", result)
 }
 
-/// Enqueues a launch that is not plain.
+/// Enqueues a launch with attributes.
 ///
 /// # Safety
 /// As [`CodeDriver::launch`](crate::CodeDriver::launch).
@@ -144,7 +144,7 @@ pub(super) unsafe fn launch(
     Feature::LaunchAttributes.need("cuLaunchKernelEx")?;
     let mut attributes = Attributes::of_launch(config);
     let config = attributes.with(config, stream_of(stream));
-    // The driver reads the values; the mutable pointers are only its signature.
+    // The driver only reads the values; its signature takes mutable pointers.
     let params = args.as_ptr() as *mut *mut c_void;
     let function = function.0 as sys::CUfunction;
     // SAFETY: passed on from the caller; the attributes are alive and their count matches.
@@ -152,7 +152,7 @@ pub(super) unsafe fn launch(
     check("cuLaunchKernelEx", result)
 }
 
-/// Fails `call` if device `ordinal` has no clusters.
+/// Fails `call` if device `ordinal` does not support clusters.
 fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     Feature::Clusters.need(call)?;
     if properties::has_clusters(call::device(ordinal)?) {
@@ -162,14 +162,14 @@ fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     Err(not_supported(call, text.to_owned()))
 }
 
-/// Blocks of the largest cluster that a configuration can have on device `ordinal`.
+/// Maximum cluster size in blocks for a configuration on device `ordinal`.
 pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &LaunchConfig) -> Result<u32> {
     const CALL: &str = "cuOccupancyMaxPotentialClusterSize";
     need_clusters(CALL, ordinal)?;
     let mut attributes = Attributes::none();
     let config = attributes.with(config, std::ptr::null_mut());
     let mut blocks = 0;
-    // SAFETY: the function is of a loaded module, by the trait's contract; the pointers are to local variables.
+    // SAFETY: the function belongs to a loaded module, by the trait's contract; the pointers are to local variables.
     let result = unsafe {
         sys::cuOccupancyMaxPotentialClusterSize(&mut blocks, function.0 as sys::CUfunction, &config)
     };
@@ -177,7 +177,7 @@ pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &Launc
     Ok(blocks.max(0) as u32)
 }
 
-/// How many clusters of a configuration are on device `ordinal` at once.
+/// Number of clusters of a configuration that are resident on device `ordinal` at once.
 pub(super) fn resident_clusters(
     ordinal: u32,
     function: FunctionHandle,
@@ -195,13 +195,13 @@ pub(super) fn resident_clusters(
     Ok(clusters.max(0) as u32)
 }
 
-/// Lets a kernel have clusters larger than those that every device has.
+/// Allows non-portable cluster sizes for a kernel.
 pub(super) fn allow_large_clusters(ordinal: u32, function: FunctionHandle) -> Result<()> {
     const CALL: &str = "cuFuncSetAttribute";
     need_clusters(CALL, ordinal)?;
     let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
     let _relaxed = RelaxedCapture::enter();
-    // SAFETY: the function is of a loaded module, by the trait's contract.
+    // SAFETY: the function belongs to a loaded module, by the trait's contract.
     check(CALL, unsafe { sys::cuFuncSetAttribute(function.0 as sys::CUfunction, attribute, 1) })
 }
 
@@ -238,7 +238,7 @@ mod tests {
             ]
         );
         let [cluster, cooperative, dependent] = attributes.as_slice() else { panic!("three") };
-        // SAFETY: every bit of these values was written, with the members that are read.
+        // SAFETY: every bit of these values was written, and the members that are read are the ones written.
         let values = unsafe {
             let cluster = cluster.value.clusterDim;
             let flags =

@@ -1,4 +1,4 @@
-//! The number of NVLinks between two devices, as far as the management library reports it.
+//! Number of NVLinks between two devices, as far as NVML reports it.
 
 use nvml_wrapper_sys::bindings::{
     NVML_NVLINK_MAX_LINKS, nvmlEnableState_enum_NVML_FEATURE_ENABLED as ENABLED,
@@ -6,11 +6,11 @@ use nvml_wrapper_sys::bindings::{
 
 use super::management;
 
-/// Where a device is on PCIe: domain, bus and number.
+/// PCIe address of a device: domain, bus and device number.
 type Place = [u32; 3];
 
-/// The links that lead straight to the other device, else, where the library says that the two talk over NVLink, all
-/// that are active, which then end at switches.
+/// Number of links that lead directly to the other device. Otherwise, if NVML reports that the two communicate over
+/// NVLink, the number of active links, which then end at switches.
 pub(super) fn nvlinks(ordinal: u32, peer: u32) -> Option<u32> {
     let (device, peer) = (management::device(ordinal)?, management::device(peer)?);
     let place = peer.place()?;
@@ -20,8 +20,8 @@ pub(super) fn nvlinks(ordinal: u32, peer: u32) -> Option<u32> {
     Some(count(&ends, place, talk))
 }
 
-/// How many of the active links, by where they end if that is known, connect to the device at `peer`. `talk` says
-/// whether the two devices talk over NVLink at all.
+/// Number of active links that connect to the device at `peer`, judged by their remote ends if known. `talk` returns
+/// whether the two devices communicate over NVLink at all.
 fn count(ends: &[Option<Place>], peer: Place, talk: impl FnOnce() -> bool) -> u32 {
     let direct = ends.iter().filter(|end| **end == Some(peer)).count();
     let count = if direct == 0 && !ends.is_empty() && talk() { ends.len() } else { direct };

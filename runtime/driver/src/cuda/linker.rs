@@ -1,4 +1,5 @@
-//! Links code: with a library when it is loaded, for kernels that use NVIDIA's device runtime, and several files into one.
+//! Linking of code: with a library at load time, for kernels that use NVIDIA's device runtime, and several files into
+//! one.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use super::module::{LOG_BYTES, terminated};
 use crate::ModuleSource;
 use crate::error::{DriverError, Result};
 
-/// An active link, with what the driver reads and writes until it is destroyed: its options, their values, and the log
-/// that one of these points to.
+/// An active link, with the memory that the driver uses until the link is destroyed: options, option values, and the
+/// log that one of them points to.
 struct Link {
     state: sys::CUlinkState,
     log: Vec<u8>,
@@ -37,9 +38,9 @@ pub(super) fn with_linked_cubin<R>(
     with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_CUBIN, code, library, load)
 }
 
-/// The cubin of several files of code.
+/// Links several code files into one cubin.
 pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
-    /// The first bytes of a fatbin.
+    /// First bytes of a fatbin.
     const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
     use sys::CUjitInputType as Kind;
     let mut link = Link::new()?;
@@ -59,7 +60,7 @@ pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
         }
     }
     let (image, bytes) = link.complete()?;
-    // SAFETY: the driver gave an image of this size, which stays until the link is dropped.
+    // SAFETY: the driver returned an image of this size, which lives until the link is dropped.
     Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec())
 }
 
@@ -82,11 +83,11 @@ impl Link {
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        // The size is passed in the pointer itself.
+        // The size is passed as the pointer value itself.
         let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut state = std::ptr::null_mut();
-        // SAFETY: the option count matches, each option with a value of its type; the log has the size that is given.
-        // All three live as long as the state, which `Drop` destroys before them.
+        // SAFETY: the option count matches, and each option has a value of its type; the log has the given size. All
+        // three live as long as the state, which `Drop` destroys first.
         let result = unsafe {
             sys::cuLinkCreate_v2(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr(), &mut state)
         };
@@ -95,12 +96,12 @@ impl Link {
     }
 
     fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
-        // Machine code has fields to be aligned; embedded bytes need not be.
+        // Machine code has fields that must be aligned; embedded bytes may be unaligned.
         let mut aligned = vec![0u64; data.len().div_ceil(8)];
-        // SAFETY: the words have room for the bytes, and are other memory.
+        // SAFETY: the words have room for the bytes and do not overlap them.
         unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        // SAFETY: the state is alive; the driver copies what it needs of the data, which has this many bytes, and
-        // the name is a C string.
+        // SAFETY: the state is alive. The driver copies what it needs of the data, which has this many bytes; the name
+        // is a C string.
         let result = unsafe {
             sys::cuLinkAddData_v2(
                 self.state,
@@ -116,7 +117,7 @@ impl Link {
         check("cuLinkAddData", result).map_err(|error| self.rejected(error))
     }
 
-    /// The linked machine code, which belongs to the link, and its size in bytes.
+    /// Linked machine code, owned by the link, and its size in bytes.
     fn complete(&mut self) -> Result<(*const c_void, usize)> {
         let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
         // SAFETY: the state is alive; the pointers are to local variables.

@@ -1,4 +1,4 @@
-//! The panic mailbox of a context: pinned host memory that kernels write and the host reads.
+//! Panic mailbox of a context: pinned host memory that kernels write and the host reads.
 
 use std::ffi::c_void;
 
@@ -9,7 +9,7 @@ use super::call::{RelaxedCapture, check};
 use crate::error::Result;
 use crate::{DevicePtr, Fault, FaultKind};
 
-/// Page-locked memory that all contexts can use and the device can reach. A context is current.
+/// Allocates page-locked memory that all contexts can use and that is mapped for the device. A context is current.
 pub(super) fn allocate_mapped(bytes: usize) -> Result<*mut c_void> {
     let _relaxed = RelaxedCapture::enter();
     let mut pointer = std::ptr::null_mut();
@@ -26,16 +26,16 @@ pub(super) struct PinnedMailbox {
     device: DevicePtr,
 }
 
-// SAFETY: the memory is only accessed by volatile reads and writes, and only under the lock of the driver's
-// table of contexts; what a kernel writes meanwhile is read as plain bytes.
+// SAFETY: the memory is accessed only by volatile reads and writes, under the lock of the driver's context table.
+// Concurrent writes of a kernel are read as plain bytes.
 unsafe impl Send for PinnedMailbox {}
 
 impl PinnedMailbox {
-    /// Allocates an empty one in the current context.
+    /// Allocates an empty mailbox in the current context.
     pub(super) fn allocate() -> Result<Self> {
         let host: *mut Mailbox = allocate_mapped(size_of::<Mailbox>())?.cast();
         let mut device = 0;
-        // SAFETY: the memory was allocated with the size of a mailbox, page aligned, and is mapped.
+        // SAFETY: the memory was allocated with the size of a mailbox, is page-aligned, and is mapped.
         unsafe {
             host.write_volatile(Mailbox::empty());
             let result = sys::cuMemHostGetDevicePointer_v2(&mut device, host.cast(), 0);
@@ -46,15 +46,15 @@ impl PinnedMailbox {
         Ok(Self { host, device: DevicePtr(device) })
     }
 
-    /// Its address for kernels.
+    /// Device address of the mailbox, for kernels.
     pub(super) fn device_address(&self) -> DevicePtr {
         self.device
     }
 
-    /// Takes the message, if a kernel left one. Call it when the kernel has stopped.
+    /// Takes the message, if a kernel left one. The kernel must have stopped.
     pub(super) fn take(&self) -> Option<Fault> {
-        // SAFETY: the memory is a mailbox as long as this value lives, and any bits are one; the context has
-        // stopped, so no kernel writes any more.
+        // SAFETY: the memory is a mailbox as long as this value lives, and any bit pattern is valid; the context has
+        // stopped, so no kernel writes.
         let mail = unsafe { self.host.read_volatile() };
         if mail.state == EMPTY {
             return None;
@@ -76,10 +76,10 @@ impl PinnedMailbox {
         })
     }
 
-    /// Frees the memory. Its context is current.
+    /// Frees the memory. Its context must be current.
     pub(super) fn free(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: allocated in `allocate`; modules that know the address are gone with the context's last user.
+        // SAFETY: allocated in `allocate`; modules that know the address are gone with the last user of the context.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(self.host.cast())) }
     }
 }

@@ -1,7 +1,7 @@
-//! The management library, if the machine has it.
+//! NVML, NVIDIA's management library, if the machine has it.
 //!
-//! The devices of that library are those of the machine, whatever subset and order of them this process sees, so
-//! a device is found by its identity. Any failure means that nothing is reported.
+//! NVML reports the devices of the machine, regardless of the subset and order visible to this process. A device is
+//! therefore found by its UUID. On any failure, nothing is reported.
 
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong};
 use std::fmt::{self, Write};
@@ -17,31 +17,32 @@ const LIBRARY: &str = "nvml.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Room for any text of the library.
+/// Buffer size for any text of the library.
 const TEXT_BYTES: usize = 96;
 
-/// The result of a call of the library that takes these arguments; `None` if it lacks the function or the call fails.
+/// Result of a library call with these arguments; `None` if the function is missing or the call fails.
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{
         let function = $library.$function.as_ref().ok()?;
-        // SAFETY: the signature is that of the bindings; handles come from the library, and what pointers point to is alive.
+        // SAFETY: the signature is that of the bindings; handles come from the library, and pointers refer to live
+        // memory.
         (unsafe { function($($argument),*) } == nvml::nvmlReturn_enum_NVML_SUCCESS).then_some(())
     }};
 }
 
-/// The library, initialized. It is shut down when this is dropped.
+/// Initialized NVML library, shut down on drop.
 pub(super) struct Library(nvml::NvmlLib);
 
 impl Library {
     /// Loads and initializes the library.
     pub(super) fn open() -> Option<Self> {
-        // SAFETY: the driver's library runs no code of this program when it is loaded.
+        // SAFETY: loading the driver's library runs no code of this program.
         let library = unsafe { nvml::NvmlLib::new(LIBRARY) }.ok()?;
         called!(library, nvmlInit_v2())?;
         Some(Self(library))
     }
 
-    /// The number of GPUs of the machine.
+    /// Number of GPUs in the machine.
     pub(super) fn device_count(&self) -> Option<u32> {
         let mut count = 0;
         called!(self.0, nvmlDeviceGetCount_v2(&mut count))?;
@@ -69,7 +70,7 @@ impl Drop for Library {
     }
 }
 
-/// The library, loaded at its first use.
+/// NVML, loaded at first use.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     LIBRARY.get_or_init(Library::open).as_ref()
@@ -79,11 +80,11 @@ fn library() -> Option<&'static Library> {
 pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     let text = uuid_text(call::device(ordinal).and_then(properties::uuid).ok()?);
     let library = library()?;
-    // A part of a device has an identity of its own, of the other form.
+    // A MIG instance has its own UUID, with the other prefix.
     ["GPU", "MIG"].iter().find_map(|kind| library.device_of(&CString::new(format!("{kind}-{text}")).ok()?))
 }
 
-/// Version of the driver's package.
+/// Version of the driver package.
 pub(super) fn driver_version() -> Option<String> {
     let library = &library()?.0;
     text(|buffer, bytes| called!(library, nvmlSystemGetDriverVersion(buffer, bytes)))
@@ -101,19 +102,19 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A GPU, or a part of one (MIG). `None` is what the library does not report.
+/// A GPU or a MIG instance. `None` stands for values that NVML does not report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device<'a> {
     library: &'a Library,
     handle: nvml::nvmlDevice_t,
 }
 
-// SAFETY: the library may be called from any thread, and a handle names a device, not state of a thread.
+// SAFETY: NVML may be called from any thread, and a handle names a device, not thread state.
 unsafe impl Send for Device<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Device<'_> {}
 
-/// Methods that get one number of a device.
+/// Defines methods that return one number of a device.
 macro_rules! numbers {
     ($($name:ident($($parameter:ident: $type:ty),*) = $function:ident;)*) => {$(
         pub(super) fn $name(&self, $($parameter: $type),*) -> Option<u32> {
@@ -139,13 +140,13 @@ impl Device<'_> {
         text(|buffer, bytes| called!(self.library.0, nvmlDeviceGetUUID(self.handle, buffer, bytes)))
     }
 
-    /// Part `index` of a GPU that is divided.
+    /// MIG instance `index` of a partitioned GPU.
     pub(super) fn part(&self, index: u32) -> Option<Self> {
         let library = &self.library.0;
         self.other(|handle| called!(library, nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index, handle)))
     }
 
-    /// The GPU that this is a part of.
+    /// GPU that contains this MIG instance.
     pub(super) fn whole(&self) -> Option<Self> {
         let library = &self.library.0;
         self.other(|handle| {
@@ -159,42 +160,42 @@ impl Device<'_> {
         Some(Self { library: self.library, handle })
     }
 
-    /// Bytes in use.
+    /// Memory in use in bytes.
     pub(super) fn memory_used(&self) -> Option<u64> {
-        // The version of the structure is part of its size.
+        // The structure's version is encoded in its size field.
         let version = (size_of::<nvml::nvmlMemory_v2_t>() | 2 << 24) as u32;
         let mut memory = nvml::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
         called!(self.library.0, nvmlDeviceGetMemoryInfo_v2(self.handle, &mut memory))?;
         Some(memory.used)
     }
 
-    /// Percent of the time in which multiprocessors and memory were in use.
+    /// Percent of time in which SMs and memory were in use.
     pub(super) fn utilization(&self) -> Option<[u32; 2]> {
         let mut rates = nvml::nvmlUtilization_t { gpu: 0, memory: 0 };
         called!(self.library.0, nvmlDeviceGetUtilizationRates(self.handle, &mut rates))?;
         Some([rates.gpu, rates.memory])
     }
 
-    /// Why its clocks are not higher, as bits.
+    /// Clock throttle reasons, as bits.
     pub(super) fn throttle_reasons(&self) -> Option<u64> {
         let mut reasons: c_ulonglong = 0;
         called!(self.library.0, nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, &mut reasons))?;
         Some(reasons)
     }
 
-    /// Process and bytes of every context. Processes whose use is not reported are left out.
+    /// Process ID and bytes of every context. Processes with unreported use are omitted.
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // Without room the call fails and says how many there are; without processes it succeeds.
+        // With a zero-sized buffer the call fails and returns the count; without processes it succeeds.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {
             return Some(Vec::new());
         }
-        // Some more may start until the next call.
+        // More processes may start before the next call.
         count += 8;
-        // SAFETY: numbers alone.
+        // SAFETY: the structure consists of numbers only.
         let none: nvml::nvmlProcessInfo_t = unsafe { mem::zeroed() };
         let mut processes = vec![none; count as usize];
         let room = processes.as_mut_ptr();
@@ -205,17 +206,17 @@ impl Device<'_> {
         Some(known.map(|process| (process.pid, process.usedGpuMemory)).collect())
     }
 
-    /// Where it is on PCIe: domain, bus and number.
+    /// PCIe address: domain, bus and device number.
     pub(super) fn place(&self) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetPciInfo_v3(self.handle, info)))
     }
 
-    /// Where NVLink `link` ends.
+    /// PCIe address of the remote end of NVLink `link`.
     pub(super) fn end_of_link(&self, link: u32) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetNvLinkRemotePciInfo_v2(self.handle, link, info)))
     }
 
-    /// Whether it reaches the other device over NVLink.
+    /// Returns true if the device communicates with the other one over NVLink.
     pub(super) fn has_nvlink_to(&self, other: &Self) -> Option<bool> {
         let (index, mut status) = (nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK, 0);
         called!(self.library.0, nvmlDeviceGetP2PStatus(self.handle, other.handle, index, &mut status))?;
@@ -226,12 +227,12 @@ impl Device<'_> {
 fn place(get: impl FnOnce(*mut nvml::nvmlPciInfo_t) -> Option<()>) -> Option<[u32; 3]> {
     let mut info = MaybeUninit::zeroed();
     get(info.as_mut_ptr())?;
-    // SAFETY: numbers and arrays of them, for which zeros are values too.
+    // SAFETY: numbers and arrays of numbers, for which zeros are valid.
     let info: nvml::nvmlPciInfo_t = unsafe { info.assume_init() };
     Some([info.domain, info.bus, info.device])
 }
 
-/// An identity as the management library writes it.
+/// UUID in NVML's notation.
 fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in uuid.iter().enumerate() {

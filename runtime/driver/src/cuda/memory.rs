@@ -1,6 +1,6 @@
 //! Device memory, page-locked host memory, and device memory mapped into reserved addresses.
 //!
-//! None of these calls waits for work, and all may run while another thread captures a graph.
+//! None of these calls waits for work. All may run while another thread captures a graph.
 
 use std::ffi::c_void;
 
@@ -19,25 +19,25 @@ use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, St
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// A device as the place of memory.
+/// Device as a memory location.
 pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
     let device = call::device(ordinal)?;
     Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-/// Reading and writing by each of these devices.
+/// Read and write access for each of these devices.
 pub(super) fn access(ordinals: &[u32]) -> Result<Vec<sys::CUmemAccessDesc>> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |ordinal: &u32| Ok(sys::CUmemAccessDesc { location: location(*ordinal)?, flags });
     ordinals.iter().map(describe).collect()
 }
 
-/// Memory of a device that no other process can be given.
+/// Allocation properties of device memory that cannot be exported to other processes.
 fn allocation(ordinal: u32) -> Result<sys::CUmemAllocationProp> {
     allocation_for(ordinal, sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)
 }
 
-/// Memory of a device that other processes can be given in this form.
+/// Allocation properties of device memory that can be exported in this form.
 fn allocation_for(
     ordinal: u32,
     requested: sys::CUmemAllocationHandleType,
@@ -56,16 +56,16 @@ fn allocation_for(
     })
 }
 
-/// The address by which the device reaches page-locked memory.
+/// Device address of page-locked memory.
 fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     let mut device = 0;
-    // SAFETY: the pointer to write to is of a local variable; the driver refuses an address that is not page-locked.
+    // SAFETY: the driver writes to a local variable, and refuses an address that is not page-locked.
     let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut device, ptr, 0) };
     check("cuMemHostGetDevicePointer", result)?;
     Ok(DevicePtr(device))
 }
 
-/// An attribute of an address, as 32 bits.
+/// Attribute of an address, as a 32-bit value.
 fn pointer_attribute(attribute: PointerAttribute, ptr: DevicePtr) -> Result<i32> {
     let mut value = 0i32;
     // SAFETY: the requested attributes are written as 32 bits, to a local variable. The address is only looked up.
@@ -80,7 +80,7 @@ fn bind_virtual(context: Context, call: &'static str) -> Result<RelaxedCapture> 
     Ok(RelaxedCapture::enter())
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
 unsafe impl MemoryDriver for CudaDriver {
     fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
         bind(context)?;
@@ -218,7 +218,7 @@ unsafe impl MemoryDriver for CudaDriver {
             sys::cuMemExportToShareableHandle(target, handle.0, FILE_DESCRIPTOR, 0)
         };
         check("cuMemExportToShareableHandle", result)?;
-        // SAFETY: the driver has opened it for the caller.
+        // SAFETY: the driver has opened the descriptor for the caller.
         Ok(ExportedMemory(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
@@ -234,8 +234,8 @@ unsafe impl MemoryDriver for CudaDriver {
         Feature::SharedMemory.need("cuMemImportFromShareableHandle")?;
         let mut handle = 0;
         let descriptor = std::ptr::without_provenance_mut(memory.0.as_raw_fd() as usize);
-        // SAFETY: the driver takes the file descriptor in place of a pointer, and leaves it open; the pointer is to a local
-        // variable.
+        // SAFETY: the driver takes the file descriptor in place of a pointer, and leaves it open. The pointer is to a
+        // local variable.
         let result = unsafe { sys::cuMemImportFromShareableHandle(&mut handle, descriptor, FILE_DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", result)?;
         Ok(PhysicalHandle(handle))

@@ -1,12 +1,13 @@
-//! The CUDA driver, through its driver API, loaded at its first use.
+//! CUDA driver through its driver API, loaded at first use.
 //!
-//! Primary contexts are used, so that CUDA libraries and other code of the process share them. Every call makes
-//! its context the thread's current one if another is; what other code had made current is not restored.
-//! Streams do not order themselves with the legacy default stream. A panicking kernel leaves its text in a
-//! mailbox in pinned host memory, one per context, which outlives the kernel. Stream-ordered memory comes from a pool
-//! of this crate's own, one per context, made at its first use: what other code of the process has set for
-//! the device's default pool is neither used nor changed. Calls from inside a host function are refused before they
-//! reach the driver, which must not be called there.
+//! Primary contexts are used, so that CUDA libraries and other code in the process share them. Every call makes its
+//! context current on the thread if another one is; the context that other code had made current is not restored.
+//! Streams do not order themselves with the legacy default stream.
+//!
+//! A panicking kernel leaves its text in a mailbox in pinned host memory, one per context, which outlives the kernel.
+//! Stream-ordered memory comes from this crate's own pool, one per context, created at first use. The device's default
+//! pool and its settings by other code are neither used nor changed. Calls from inside a host function are refused
+//! before they reach the driver, which must not be called there.
 
 mod activity;
 mod call;
@@ -49,12 +50,12 @@ use super::{
 use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
-/// See the [module's documentation](self).
+/// Driver of CUDA devices. See the [module's documentation](self).
 #[derive(Debug)]
 pub struct CudaDriver {
-    /// `1000 * major + 10 * minor`, as CUDA gives it.
+    /// CUDA version of the driver: `1000 * major + 10 * minor`.
     version: i32,
-    /// The process that started the driver, which does not work in one that was forked from it.
+    /// ID of the process that started the driver, which does not work in a forked process.
     process: u32,
     devices: u32,
     contexts: Contexts,
@@ -62,22 +63,22 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// The driver of the process.
+    /// Driver of the process.
     ///
     /// # Errors
-    /// [`NoDriverLibrary`](crate::DriverError::NoLibrary),
-    /// [`DriverLacksFunction`](crate::DriverError::LacksFunction), or what `cuInit` reports. No device is no
-    /// error: the count is 0 then.
+    /// [`NoDriverLibrary`](crate::DriverError::NoLibrary), [`DriverLacksFunction`](crate::DriverError::LacksFunction),
+    /// or the error of `cuInit`. Having no device is not an error: the count is 0 then.
     ///
     /// # Safety
-    /// The driver trusts its arguments: handles passed to its methods came from it, for the context they are used
-    /// with, and are alive; contexts are retained while they are used.
+    /// The driver trusts its arguments. Handles passed to its methods came from it, for the context they are used with,
+    /// and are alive. Contexts are retained while they are used.
     pub unsafe fn get() -> Result<Arc<Self>> {
         static DRIVER: OnceLock<Result<Arc<CudaDriver>>> = OnceLock::new();
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
 
-    /// Whether the driver library exists and has every function that this crate needs. Does not start the driver.
+    /// Returns true if the driver library exists and has every function that this crate needs. Does not start the
+    /// driver.
     pub fn is_installed() -> bool {
         call::load_library().is_ok()
     }
@@ -114,7 +115,7 @@ fn stream_of(stream: StreamHandle) -> sys::CUstream {
     stream.0 as sys::CUstream
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
 unsafe impl Driver for CudaDriver {
     fn name(&self) -> &'static str {
         "cuda"

@@ -1,4 +1,4 @@
-//! Images, the kernels in them, and their launches.
+//! Images, their kernels, and launches.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::{
     ModuleSource, StreamHandle,
 };
 
-/// Bytes for what the driver's PTX compiler says.
+/// Size in bytes of the log of the driver's PTX compiler.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
-/// The newest PTX that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
+/// Newest PTX version that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
 fn max_ptx_version(driver: i32) -> u32 {
     let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
     match (major, minor) {
@@ -27,7 +27,7 @@ fn max_ptx_version(driver: i32) -> u32 {
         (12, 6) => 85,
         (12, 7..) => 80 + minor - 1,
         (0..=10, _) => 65,
-        // 11.x is PTX 7.x; since 13.0, which is 9.0, the minor numbers are the same again.
+        // CUDA 11.x is PTX 7.x; from CUDA 13.0 (PTX 9.0) on, the minor numbers match again.
         _ => 10 * (major - 4) + minor,
     }
 }
@@ -38,9 +38,9 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
-            // Machine code is an ELF file, whose fields must be aligned; embedded bytes may not be.
+            // Machine code is an ELF file, whose fields must be aligned; embedded bytes may be unaligned.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
-            // SAFETY: the words have room for the bytes, and are other memory.
+            // SAFETY: the words have room for the bytes and do not overlap them.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
             load_data(aligned.as_ptr().cast())
         }
@@ -64,7 +64,7 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
     }
 }
 
-/// PTX as the driver takes it: with a terminating zero. Anything from a zero on would be ignored.
+/// PTX in the driver's form: with a terminating zero. The driver would ignore anything after a zero.
 pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
@@ -74,11 +74,11 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     let mut log = vec![0u8; LOG_BYTES];
     let mut options =
         [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The size is passed in the pointer itself, and the driver writes back how much it used.
+    // The size is passed as the pointer value itself, and the driver writes back the size used.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
     let mut module = std::ptr::null_mut();
-    // SAFETY: `image` is PTX with a terminating zero or a whole cubin; the option count matches, each option with
-    // a value of its type; the log has the size that is given.
+    // SAFETY: `image` is PTX with a terminating zero or a whole cubin. The option count matches, and each option has a
+    // value of its type; the log has the given size.
     let result = unsafe {
         sys::cuModuleLoadDataEx(
             &mut module,
@@ -96,7 +96,7 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     Ok(module)
 }
 
-/// Address and size of a global.
+/// Address and size of a global variable.
 fn global(module: sys::CUmodule, name: &CStr) -> Result<(DevicePtr, usize)> {
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: the module is loaded; the pointers are to local variables and a C string.
@@ -105,7 +105,7 @@ fn global(module: sys::CUmodule, name: &CStr) -> Result<(DevicePtr, usize)> {
     Ok((DevicePtr(address), bytes))
 }
 
-/// Writes the mailbox's address to the image's global, if the image has one.
+/// Writes the mailbox's address to the image's global variable, if the image has one.
 fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     let (DevicePtr(address), bytes) = match global(module, &c_string(MAILBOX_SYMBOL)?) {
         Err(error) if error.code() == Some(code::NOT_FOUND) => return Ok(()),
@@ -117,9 +117,9 @@ fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     }
     let mut stream = std::ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // The legacy default stream would wait for streams of other code, and invalidate their captures.
-    // SAFETY: the global has 8 bytes, which was checked, and no kernel of the module runs yet; the copy has run, or
-    // failed, before `value` goes; the stream is alive until it is destroyed, and used nowhere else.
+    // The legacy default stream would wait for streams of other code, and invalidate their captures. SAFETY: the global
+    // has 8 bytes, as checked, and no kernel of the module runs yet. The copy has run, or failed, before `value` is
+    // dropped. The stream is alive until it is destroyed, and used nowhere else.
     unsafe {
         check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, 0))?;
         let source = std::ptr::from_ref(&value).cast();
@@ -134,25 +134,25 @@ fn c_string(symbol: &str) -> Result<CString> {
     CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
 }
 
-/// The symbol of a kernel, where the driver gives it.
+/// Symbol of a kernel, where the driver reports it.
 pub(super) fn name(function: FunctionHandle) -> Result<String> {
     Feature::ModuleKernels.need("cuFuncGetName")?;
     let mut name = std::ptr::null();
-    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+    // SAFETY: the function belongs to a loaded module, by the trait's contract; the pointer is to a local variable.
     check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function.0 as sys::CUfunction) })?;
-    // SAFETY: the driver gave a C string, which lives as long as the module.
+    // SAFETY: the driver returned a C string, which lives as long as the module.
     Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 pub(super) fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {
     let mut value = 0;
-    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+    // SAFETY: the function belongs to a loaded module, by the trait's contract; the pointer is to a local variable.
     let result = unsafe { sys::cuFuncGetAttribute(&mut value, attribute, function.0 as sys::CUfunction) };
     check("cuFuncGetAttribute", result)?;
     Ok(value.max(0) as u32)
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
 unsafe impl CodeDriver for CudaDriver {
     fn max_ptx_version(&self) -> Option<u32> {
         Some(max_ptx_version(self.version))
@@ -233,10 +233,11 @@ unsafe impl CodeDriver for CudaDriver {
         loop {
             let (mut offset, mut size) = (0, 0);
             let function = function.0 as sys::CUfunction;
-            // SAFETY: the function is of a loaded module, by the trait's contract; the pointers are to local variables.
+            // SAFETY: the function belongs to a loaded module, by the trait's contract; the pointers are to local
+            // variables.
             let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
             match result {
-                // There are no more.
+                // There are no more parameters.
                 sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
                 result => check("cuFuncGetParamInfo", result)?,
             }
@@ -266,7 +267,7 @@ unsafe impl CodeDriver for CudaDriver {
         bind(context)?;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the function is of a loaded module, by the trait's contract.
+        // SAFETY: the function belongs to a loaded module, by the trait's contract.
         let result = unsafe {
             sys::cuFuncSetAttribute(
                 function.0 as sys::CUfunction,
@@ -286,7 +287,7 @@ unsafe impl CodeDriver for CudaDriver {
     ) -> Result<u32> {
         bind(context)?;
         let mut blocks = 0;
-        // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+        // SAFETY: the function belongs to a loaded module, by the trait's contract; the pointer is to a local variable.
         let result = unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,

@@ -1,4 +1,4 @@
-//! Access of one device to another's memory, and copies between devices, which need none.
+//! Peer access between devices, and peer copies, which do not require peer access.
 
 use cudarc::driver::sys;
 
@@ -6,7 +6,7 @@ use super::call::{self, Feature, RelaxedCapture, check};
 use crate::error::Result;
 use crate::{Context, DevicePtr};
 
-/// Whether device `ordinal` can reach the memory of device `peer`. No context is needed.
+/// Returns true if device `ordinal` can access the memory of device `peer`. No context is needed.
 pub(super) fn can_access(ordinal: u32, peer: u32) -> Result<bool> {
     if !Feature::Peers.is_there() {
         return Ok(false);
@@ -18,7 +18,7 @@ pub(super) fn can_access(ordinal: u32, peer: u32) -> Result<bool> {
     Ok(can != 0)
 }
 
-/// Lets the current context reach the memory of another, which is retained.
+/// Gives the current context access to the memory of another, which is retained.
 pub(super) fn enable(peer: Context) -> Result<()> {
     Feature::Peers.need("cuCtxEnablePeerAccess")?;
     let _relaxed = RelaxedCapture::enter();
@@ -29,7 +29,7 @@ pub(super) fn enable(peer: Context) -> Result<()> {
     }
 }
 
-/// Enqueues a copy between two contexts, or within one. Memory of any kind will do, mapped memory too.
+/// Enqueues a copy between two contexts, or within one. Any kind of memory is allowed, including mapped memory.
 ///
 /// # Safety
 /// Both contexts are retained; both ranges are valid for `bytes` until the copy has run, and do not overlap.

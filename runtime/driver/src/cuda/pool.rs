@@ -1,5 +1,4 @@
-//! Stream-ordered memory: a pool of a device's memory that keeps what was freed. A context is current in every
-//! function here.
+//! Stream-ordered memory: a pool of device memory that keeps freed memory. A context is current in every function here.
 
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
@@ -11,12 +10,12 @@ use super::properties::read_attribute;
 use crate::DevicePtr;
 use crate::error::Result;
 
-/// A pool, by its handle. It is destroyed by [`Self::destroy`].
+/// A pool handle, destroyed by [`Self::destroy`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pool(u64);
 
 impl Pool {
-    /// Makes a pool on device `ordinal` which these devices can reach too.
+    /// Creates a pool on device `ordinal` that these devices can also access.
     pub(super) fn create(ordinal: u32, visitors: &[u32]) -> Result<Self> {
         Feature::Pools.need("cuMemPoolCreate")?;
         let device = call::device(ordinal)?;
@@ -47,17 +46,17 @@ impl Pool {
         self.0 as sys::CUmemoryPool
     }
 
-    /// Keeps freed memory until it is trimmed; without this, each synchronisation releases it.
+    /// Keeps freed memory until it is trimmed; otherwise, each synchronization releases it.
     fn keep_everything(self) -> Result<()> {
         let mut threshold = u64::MAX;
         let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the pool is alive; the attribute is a number of 64 bits, which the pointer is to.
+        // SAFETY: the pool is alive; the attribute is a 64-bit number, and the pointer points to one.
         let result =
             unsafe { sys::cuMemPoolSetAttribute(self.raw(), attribute, (&raw mut threshold).cast()) };
         check("cuMemPoolSetAttribute", result)
     }
 
-    /// Lets devices use the pool's memory.
+    /// Gives devices access to the pool's memory.
     pub(super) fn let_in(self, ordinals: &[u32]) -> Result<()> {
         let access = access(ordinals)?;
         if access.is_empty() {
@@ -69,7 +68,7 @@ impl Pool {
         check("cuMemPoolSetAccess", result)
     }
 
-    /// Allocates for work that comes later on `stream`. Graphs can capture it.
+    /// Allocates memory for later work on `stream`. Graphs can capture the call.
     pub(super) fn allocate(self, bytes: usize, stream: sys::CUstream) -> Result<DevicePtr> {
         let mut ptr = 0;
         // SAFETY: the pool is alive, as is the stream, by the trait's contract; the pointer is to a local variable.
@@ -80,13 +79,13 @@ impl Pool {
 
     fn attribute(self, attribute: PoolAttribute) -> Result<u64> {
         let mut value = 0u64;
-        // SAFETY: the pool is alive; the requested attributes are numbers of 64 bits, which the pointer is to.
+        // SAFETY: the pool is alive; the requested attributes are 64-bit numbers, and the pointer points to one.
         let result = unsafe { sys::cuMemPoolGetAttribute(self.raw(), attribute, (&raw mut value).cast()) };
         check("cuMemPoolGetAttribute", result)?;
         Ok(value)
     }
 
-    /// Bytes held, and bytes of them in use.
+    /// Bytes reserved, and bytes of them in use.
     pub(super) fn info(self) -> Result<(u64, u64)> {
         let reserved = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
         let used = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;

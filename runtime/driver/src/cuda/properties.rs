@@ -1,4 +1,4 @@
-//! The properties of a CUDA device, from its attributes. No context is needed.
+//! Properties of a CUDA device, from its attributes. No context is needed.
 
 use std::ffi::{CStr, c_char};
 
@@ -9,14 +9,14 @@ use super::call::{self, Feature, check};
 use crate::DeviceProperties;
 use crate::error::Result;
 
-/// Blocks of the largest cluster that every kernel can have, on every device that has clusters.
+/// Maximum portable cluster size in blocks, on every device that supports clusters.
 const PORTABLE_CLUSTER: u32 = 8;
 
-/// The properties of device `ordinal`.
+/// Properties of device `ordinal`.
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
     let device = call::device(ordinal)?;
     let get = |attribute| read_attribute(device, attribute);
-    // Kilohertz, two transfers per clock; bits. Some devices do not report them.
+    // The clock is in kHz with two transfers per clock, the bus width in bits. Some devices do not report them.
     let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
     let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -47,7 +47,8 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
         shared_memory_per_multiprocessor: get(
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
         )?,
-        // Older drivers know neither this nor what comes next. The first devices that reserve any were of 8.0.
+        // Older drivers know neither this attribute nor the next. Devices reserve shared memory from compute capability
+        // 8.0 on.
         reserved_shared_memory_per_block: get(
             Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
         )
@@ -60,13 +61,13 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
     })
 }
 
-/// Whether a device and its driver have clusters.
+/// Returns true if a device and its driver support clusters.
 pub(super) fn has_clusters(device: sys::CUdevice) -> bool {
     let can = || read_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
     Feature::Clusters.is_there() && can().is_ok_and(|can| can != 0)
 }
 
-/// An attribute of a device; negative values are 0.
+/// Attribute of a device; negative values become 0.
 pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
     let mut value = 0;
     // SAFETY: the pointer is to a local variable; an unknown device is an error of the call.
@@ -76,14 +77,14 @@ pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Res
 
 fn name(device: sys::CUdevice) -> Result<String> {
     let mut text = [0 as c_char; 256];
-    // SAFETY: the buffer has one byte more than is passed, so what is written ends with a zero.
+    // SAFETY: the buffer is one byte longer than the length passed, so the text ends with a zero.
     unsafe {
         check("cuDeviceGetName", sys::cuDeviceGetName(text.as_mut_ptr(), text.len() as i32 - 1, device))?;
         Ok(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())
     }
 }
 
-/// The identity of a device.
+/// UUID of a device.
 pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a local variable.

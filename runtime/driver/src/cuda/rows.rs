@@ -1,8 +1,8 @@
-//! Copies of rows that lie apart. A context is current in every function here.
+//! Pitched copies of rows. A context is current in every function here.
 //!
-//! The driver takes all rows as one copy, unless a pitch is over the limit of its copy engines or, within a device,
-//! one that they cannot do. It refuses that before anything is enqueued; then each row is a copy of its own, slower
-//! to enqueue and with the same result. Rows that overlap because their pitch is too small are refused.
+//! The driver takes all rows as one copy, unless a pitch exceeds the limit of its copy engines or, within a device, is
+//! unsupported by them. It refuses such a copy before anything is enqueued. Each row is then copied separately, which
+//! is slower to enqueue and has the same result. Rows that overlap because their pitch is too small are refused.
 
 use std::ffi::c_void;
 
@@ -15,8 +15,8 @@ use crate::{DevicePtr, Place, RowsCopy};
 /// Enqueues a copy of rows.
 ///
 /// # Safety
-/// Every row of both sides is valid until the copy has run, and no row of the target overlaps another row of either
-/// side.
+/// Every row of both sides is valid until the copy has run, and no row of the destination overlaps another row of
+/// either side.
 pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> {
     if let Some(text) = rows.overlap() {
         return Err(invalid("cuMemcpy2DAsync", text));
@@ -36,7 +36,7 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
     }
 }
 
-/// The copy of all rows at once, as the driver takes it.
+/// Copy of all rows at once, in the driver's form.
 fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     let (src_type, src_host, src_device) = parts(rows.src);
     let (dst_type, dst_host, dst_device) = parts(rows.dst);
@@ -60,7 +60,7 @@ fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     }
 }
 
-/// The kind of memory, the host's address and the device's, of which the other is null.
+/// Memory type, host address and device address; the unused address is null.
 pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
     match place {
         Place::Host(pointer) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
@@ -68,7 +68,7 @@ pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdev
     }
 }
 
-/// Where a row goes and where it comes from; `None` on address overflow.
+/// Destination and source of a row; `None` on address overflow.
 fn row_at(rows: &RowsCopy, row: usize) -> Option<(Place, Place)> {
     Some((
         place_at(rows.dst, row.checked_mul(rows.dst_pitch)?)?,

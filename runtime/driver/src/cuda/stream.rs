@@ -12,7 +12,7 @@ fn event_of(event: EventHandle) -> sys::CUevent {
     event.0 as sys::CUevent
 }
 
-/// True for success, false for "not ready".
+/// Returns true for success, false for "not ready".
 fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     match result {
         sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -20,8 +20,7 @@ fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     }
 }
 
-/// The context of a stream, where the driver reports it. For a stream of a part of a device that is the primary
-/// context.
+/// Context of a stream, where the driver reports it. For a stream of a part of a device, this is the primary context.
 fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     let (mut context, mut part) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables.
@@ -37,7 +36,7 @@ fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     check("cuStreamGetCtx", result).map(|()| Some(context))
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
 unsafe impl StreamDriver for CudaDriver {
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
         bind(context)?;

@@ -1,7 +1,7 @@
-//! Clocks, temperature and power, as far as the management library reports them.
+//! Clocks, temperature and power, as far as NVML reports them.
 //!
-//! A device is looked up in the library once; querying its clock then allocates nothing. A part of a device (MIG)
-//! has no clocks of its own and reports those of the whole.
+//! A device is looked up in NVML once; querying its clock then allocates nothing. A MIG instance has no clocks of its
+//! own and reports those of the whole GPU.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::Telemetry;
 const SM: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_SM;
 const MEMORY: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_MEM;
 
-/// The devices of the process in the management library, each looked up at its first use.
+/// NVML devices of the process, each looked up at first use.
 #[derive(Debug)]
 pub(super) struct Sensors(Box<[OnceLock<Option<Device<'static>>>]>);
 
@@ -54,7 +54,7 @@ impl Sensors {
     }
 }
 
-/// The reasons by their bits, as the management library names them.
+/// Throttle reasons by bit, as NVML names them.
 const REASONS: [(u32, &str); 9] = [
     (nvml::nvmlClocksThrottleReasonGpuIdle, "gpu_idle"),
     (nvml::nvmlClocksThrottleReasonApplicationsClocksSetting, "applications_clocks_setting"),

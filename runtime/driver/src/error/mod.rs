@@ -1,4 +1,4 @@
-//! [`DriverError`]: what a driver reports.
+//! [`DriverError`]: the error type of drivers.
 //!
 //! Errors are plain data and can be cloned.
 
@@ -7,10 +7,10 @@ pub mod code;
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of a driver call.
+/// Result of a driver call.
 pub type Result<T, E = DriverError> = std::result::Result<T, E>;
 
-/// An error of a driver, with its cause and remedy.
+/// Error of a driver, with its cause and remedy.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -26,34 +26,34 @@ pub enum DriverError {
         "the CUDA driver has no function `{symbol}`; install driver 525 or newer (CUDA 12.0), or use the emulated device `cpu`"
     )]
     LacksFunction {
-        /// The function's name.
+        /// Name of the function.
         symbol: &'static str,
     },
 
     /// The driver refused a module's code.
     #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
     ImageRejected {
-        /// The driver's error.
+        /// Error of the driver.
         source_error: Arc<DriverError>,
-        /// The log of its compiler; may be empty.
+        /// Log of the driver's compiler; may be empty.
         log: String,
     },
 
     /// A driver call failed.
     #[error("{call} failed with error {code} ({name}): {text}")]
     Call {
-        /// The driver's function.
+        /// Driver function that failed.
         call: &'static str,
-        /// Its error code, as in CUDA's `CUresult`: see [`code`].
+        /// Error code, as in CUDA's `CUresult`: see [`code`].
         code: u32,
-        /// The code's name.
+        /// Name of the code.
         name: String,
-        /// The driver's explanation.
+        /// Explanation by the driver.
         text: String,
     },
 }
 
-/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+/// Prints the message itself, so that `main` and `unwrap` show it in readable form.
 impl fmt::Debug for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -61,7 +61,7 @@ impl fmt::Debug for DriverError {
 }
 
 impl DriverError {
-    /// CUDA's error code, when a driver call failed.
+    /// CUDA error code, if a driver call failed.
     pub fn code(&self) -> Option<u32> {
         match self {
             Self::Call { code, .. } => Some(*code),
@@ -70,7 +70,7 @@ impl DriverError {
         }
     }
 
-    /// Whether the call failed with a code after which the context does nothing more.
+    /// Returns true if the call failed with a code after which the context is unusable.
     pub fn stops_context(&self) -> bool {
         matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
     }
@@ -80,7 +80,7 @@ fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
 }
 
-/// The remedy for a driver's code that is about captures.
+/// Remedy for a capture-related error code of the driver.
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {

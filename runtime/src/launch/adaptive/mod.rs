@@ -1,16 +1,16 @@
-//! The adaptive launcher: finds out on a program's own launches which block and grid are fastest.
+//! The adaptive launcher: finds the fastest block and grid by measuring a program's own launches.
 //!
 //! Off by default; [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on for all launches on a
-//! device, also those of libraries: the fastest configuration depends on the device, not on the caller. It acts on launches that leave block and grid open ([`Launch::auto`],
-//! [`Launch::for_occupancy`], [`Launch::for_bandwidth`] and nothing more), for which every candidate gives the same
-//! result.
+//! device, including those of libraries: the fastest configuration depends on the device, not on the caller. It acts on
+//! launches that leave block and grid open ([`Launch::auto`], [`Launch::for_occupancy`], [`Launch::for_bandwidth`] and
+//! nothing more), for which every candidate gives the same result.
 //!
-//! For each kernel instance, kind of device and size (two for each power of two), the heuristic's choice and at most
-//! five others take turns in the program's launches, each between two timed events of the device's pool. Events
-//! are queried at later launches; nothing waits. After at most 36 measured launches the median
-//! decides: the heuristic's choice stays unless another takes 3 % less. The winner goes to the device's [`LaunchPolicy`], where
-//! later launches find it and are not measured. Launches of other sizes share the times by the
-//! ratio of their sizes; launches that are captured are not measured.
+//! Trials are per kernel instance, kind of device and size class (two per power of two). The heuristic's choice and at
+//! most five other candidates are interleaved in the program's launches, each between two timed events of the device's
+//! pool. Events are queried at later launches; nothing waits. After at most 36 measured launches the median decides:
+//! the heuristic's choice stays unless another candidate takes 3 % less time. The winner goes to the device's
+//! [`LaunchPolicy`], where later launches find it and are not measured. Launches of different sizes in a class share
+//! measurements, scaled by the ratio of their sizes. Captured launches are not measured.
 
 mod trial;
 
@@ -32,30 +32,30 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The most sizes of kernels that are measured at the same time.
+/// Maximum number of trials at the same time, one per kernel and size.
 const MOST_TRIALS: usize = 256;
-/// The most measurements of one that are not read yet.
+/// Maximum number of unread measurements per trial.
 const MOST_PENDING: usize = 4;
-/// Candidates besides the heuristic's choice.
+/// Maximum number of candidates besides the heuristic's choice.
 const MOST_OTHERS: usize = 5;
 
 /// A device's measurements of its launches.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
-    /// Counts changes after which a launch may become another configuration.
+    /// Counts changes after which a launch may resolve to a different configuration.
     generation: Arc<AtomicU64>,
-    /// `None` until it is first needed.
+    /// The launch policy; `None` until it is first needed.
     policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
     running: Mutex<HashMap<u64, Running>>,
 }
 
-/// A trial with the measurements that are not read yet, oldest first.
+/// A trial with its unread measurements, oldest first.
 #[derive(Debug)]
 struct Running {
     trial: Trial,
     pending: Vec<Pending>,
-    /// The number of threads or items to which times are scaled.
+    /// Number of threads or items to which times are scaled.
     n: u64,
 }
 
@@ -67,7 +67,7 @@ struct Pending {
     end: EventHandle,
 }
 
-/// A launch that is to be measured.
+/// A launch to be measured.
 #[derive(Debug)]
 pub(super) struct Measurement {
     key: u64,
@@ -84,7 +84,7 @@ impl Part for Launches {
 }
 
 impl Launches {
-    /// As the environment says.
+    /// Creates the state that the environment selects.
     pub(crate) fn from_environment() -> Self {
         let is_on = std::env::var_os("WARPSMITH_ADAPTIVE_LAUNCH").is_some_and(|value| value == "1");
         Self { is_adaptive: AtomicBool::new(is_on), ..Self::default() }
@@ -115,16 +115,16 @@ impl Launches {
         let new = store::policy(device);
         new.watch(&self.generation);
         let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        // Of two threads the slower drops its own without the lock.
+        // If two threads race, the slower one drops its own policy, without the lock.
         Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
-    /// The result of the measurement of such a launch.
+    /// Result of the measurement of such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }
 
-    /// Returns the events of measurements that are never read. The device is closing.
+    /// Returns the events of measurements that are never read to the pool, because the device is closing.
     fn return_events(&self, events: &EventPool) {
         for pending in self.running().drain().flat_map(|(_, running)| running.pending) {
             [pending.start, pending.end].into_iter().for_each(|event| events.put(event, true));
@@ -132,7 +132,7 @@ impl Launches {
     }
 }
 
-/// `None` where block and grid are not free.
+/// Describes an open launch; `None` if block and grid are not free.
 fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch<'a>> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
@@ -153,12 +153,12 @@ fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch
     })
 }
 
-/// Whether events may be recorded around work on this stream.
+/// Returns true if events may be recorded around work on this stream.
 fn may_measure(stream: &Stream) -> bool {
     !stream.is_capturing() && !stream.device().is_lost()
 }
 
-/// The heuristic's choice and what is tried besides, of different configurations.
+/// Returns the heuristic's choice and the alternatives to try, all of different configurations.
 fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Winner) -> Vec<Winner> {
     let limits = Limits::of(function);
     let grids: &[GridChoice] = if is_loop {
@@ -186,7 +186,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     found
 }
 
-/// Another configuration for a launch, and its measurement, if there is something to be found out.
+/// Returns another configuration for a launch, and its measurement, if there is something to measure.
 #[cold]
 pub(super) fn choose(
     function: &Function,
@@ -202,7 +202,7 @@ pub(super) fn choose(
     };
     let policy = launches.policy(function.device());
     let (key, n) = (open.key(), open.n);
-    // Without the lock: it is the program's.
+    // Called without the lock, because the policy is the program's code.
     let is_full = policy.is_full();
     let mut running = launches.running();
     if !running.contains_key(&key) {
@@ -239,7 +239,7 @@ pub(super) fn choose(
     }
 }
 
-/// The rule by which the heuristic came to this grid.
+/// Returns the rule that gives the heuristic's grid.
 fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
     match launch.shape {
         Shape::Bandwidth { items, .. } => {
@@ -251,7 +251,7 @@ fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
 }
 
 impl Running {
-    /// Reads what was reached, without waiting.
+    /// Reads the measurements whose events were reached, without waiting.
     fn read(&mut self, stream: &Stream) {
         let _quiet = Quiet::begin();
         while let Some(Pending { candidate, n, start, end }) = self.pending.first() {
@@ -271,7 +271,7 @@ impl Running {
 }
 
 impl Measurement {
-    /// Launches between two events. A failure to measure is no error.
+    /// Launches between two events. A failure to measure is not an error.
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
         let record = |event| {
@@ -330,22 +330,22 @@ impl Device {
         self.part::<Launches>().is_adaptive.store(is_on, Ordering::Relaxed);
     }
 
-    /// Whether the adaptive launcher is on.
+    /// Returns true if the adaptive launcher is on.
     pub fn is_adaptive_launch(&self) -> bool {
         self.part::<Launches>().is_adaptive()
     }
 
-    /// Where the device looks up which launches are fastest, and keeps what it measures.
+    /// The policy in which the device looks up the fastest launches and stores its measurements.
     pub fn launch_policy(&self) -> Arc<dyn LaunchPolicy> {
         self.part::<Launches>().policy(self)
     }
 
-    /// Replaces the device's policy. Launches look there from now on.
+    /// Replaces the device's policy. Subsequent launches use the new one.
     pub fn set_launch_policy(&self, policy: Arc<dyn LaunchPolicy>) {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // Without the lock.
+        // Dropped without the lock.
         drop(before);
         launches.changed();
     }

@@ -1,22 +1,22 @@
-//! [`Trial`]: which candidate is measured next, and which was the fastest. It does not depend on devices.
+//! [`Trial`]: selects the candidate to measure next, and the fastest one. It does not depend on devices.
 
 use crate::launch::policy::Winner;
 
-/// Measurements of each candidate. The first is not counted: it may have loaded code, or woken the device.
+/// Measurements per candidate. The first is not counted: it may have loaded code, or woken the device.
 const MEASUREMENTS: usize = 6;
-/// With this number of counted measurements each, candidates much slower than the fastest are dropped.
+/// Number of counted measurements per candidate after which those much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
-/// A configuration that replaces the heuristic's choice takes at most this share of its time.
+/// Maximum time of a configuration that replaces the heuristic's choice, as a fraction of the choice's time.
 const CLEARLY_FASTER: f64 = 0.97;
 
 #[derive(Debug)]
 struct Candidate {
     winner: Winner,
-    /// Measurements that were begun.
+    /// Number of measurements started.
     begun: usize,
     is_warm: bool,
-    /// Microseconds.
+    /// Counted times in microseconds.
     times: Vec<f64>,
     is_out: bool,
 }
@@ -29,21 +29,21 @@ impl Candidate {
     }
 }
 
-/// The measuring of a few candidates, in turn.
+/// Interleaved measurement of a few candidates.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// The heuristic's choice is the first.
+    /// The candidates, the heuristic's choice first.
     candidates: Vec<Candidate>,
 }
 
 impl Trial {
-    /// Of these candidates, the heuristic's choice first.
+    /// Starts a trial of these candidates, the heuristic's choice first.
     pub fn new(candidates: impl IntoIterator<Item = Winner>) -> Self {
         let new = |winner| Candidate { winner, begun: 0, is_warm: false, times: Vec::new(), is_out: false };
         Self { candidates: candidates.into_iter().map(new).collect() }
     }
 
-    /// The next to be measured; `None` if enough measurements were begun.
+    /// Returns the next candidate to measure; `None` if enough measurements were started.
     pub fn next(&mut self) -> Option<(usize, Winner)> {
         let open = |(_, one): &(usize, &mut Candidate)| !one.is_out && one.begun < MEASUREMENTS;
         let all = self.candidates.iter_mut().enumerate();
@@ -52,7 +52,7 @@ impl Trial {
         Some((index, next.winner))
     }
 
-    /// Notes a measurement in microseconds; `None` if it came to nothing, which ends it for that candidate.
+    /// Records a measurement in microseconds; `None` if it failed, which drops the candidate.
     pub fn add(&mut self, index: usize, us: Option<f64>) {
         let Some(one) = self.candidates.get_mut(index) else { return };
         match us.filter(|us| us.is_finite() && *us >= 0.0) {
@@ -69,8 +69,8 @@ impl Trial {
         }
     }
 
-    /// The fastest with its median in microseconds, once all measurements are done. If none came to anything, the
-    /// heuristic's choice without a time.
+    /// Returns the fastest candidate with its median in microseconds, once all measurements are done. If all of them
+    /// failed, returns the heuristic's choice without a time.
     pub fn settled(&self) -> Option<(Winner, Option<f64>)> {
         let is_done = |one: &Candidate| one.is_out || one.times.len() + 1 >= MEASUREMENTS;
         if !self.candidates.iter().all(is_done) {
@@ -92,7 +92,7 @@ mod tests {
         Trial::new(blocks.iter().map(|&block| Winner { block, grid: GridChoice::All }))
     }
 
-    /// Runs a trial in which a block takes so long; returns the result and how often each was measured.
+    /// Runs a trial with the given time per block; returns the result and the number of measurements of each candidate.
     fn run(blocks: &[u32], us: impl Fn(u32, usize) -> Option<f64>) -> (u32, Option<f64>, Vec<usize>) {
         let mut trial = trial(blocks);
         let mut measured = vec![0; blocks.len()];
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_fastest_median_wins_and_each_is_measured_as_often() {
         let times = |block, round| {
-            // The first round is slow for all, and one of the others for the fastest.
+            // The first round is slow for all candidates, and one later round for the fastest.
             let noise = if round == 0 || (block == 128 && round == 2) { 1000.0 } else { round as f64 * 0.01 };
             Some(if block == 128 { 8.0 } else { 10.0 } + noise)
         };

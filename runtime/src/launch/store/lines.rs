@@ -1,8 +1,8 @@
 //! Files of lines that several processes append to.
 //!
-//! Guarantees: lines of several processes never mix: each is one write at the end of the file, under a lock where the file
-//! system has one. A line that was cut off, because a process was killed or the disk was full, damages none after it:
-//! the next writer begins a line of its own. Reading takes a bounded amount of memory, whatever the file holds.
+//! Lines of several processes never mix: each is one write at the end of the file, under a lock if the file system has
+//! locks. A line that was cut off, because a process was killed or the disk was full, damages no later line: the next
+//! writer starts a new line. Reading takes a bounded amount of memory, whatever the file holds.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,20 +11,20 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// The longest line that is read, in bytes.
+/// Length of the longest line that is read, in bytes.
 pub const LONGEST: usize = 64 << 10;
-/// The damaged lines that are described.
+/// Maximum number of damaged lines that are described.
 const MOST_DESCRIBED: usize = 16;
-/// The number of attempts to take a lock that another process has, a millisecond apart.
+/// Number of attempts to take a lock held by another process, a millisecond apart.
 const TRIES: usize = 100;
 
 /// Lines that cannot be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLines {
-    /// Their number.
+    /// Number of damaged lines.
     pub number: usize,
-    /// The first sixteen of them.
+    /// The first sixteen damaged lines.
     pub first: Vec<DamagedLine>,
 }
 
@@ -32,9 +32,9 @@ pub struct DamagedLines {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {
-    /// Its number, from 1. If only the end of a file is read, it counts from where that begins.
+    /// Line number, starting at 1. If only the end of a file is read, it counts from the start of that part.
     pub line: usize,
-    /// Why it is damaged.
+    /// Reason why the line is damaged.
     pub what: String,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for DamagedLine {
 }
 
 impl DamagedLines {
-    /// Counts one more, and describes it if it is among the first.
+    /// Counts one more damaged line, and describes it if it is among the first.
     pub fn add(&mut self, line: usize, what: String) {
         self.number += 1;
         if self.first.len() < MOST_DESCRIBED {
@@ -54,11 +54,11 @@ impl DamagedLines {
     }
 }
 
-/// Hands the lines of the last `most` bytes of a file to `each`, with their numbers and without the space around them, or
-/// what is wrong with one that is too long. Empty lines are left out; a file that is not there has none.
+/// Passes the lines of the last `most` bytes of a file to `each`, trimmed and with their numbers. A line that is too
+/// long is passed as an error. Empty lines are skipped; a missing file has no lines.
 ///
 /// # Errors
-/// Errors of the system. The lines before were passed to the caller.
+/// Errors of the system. The lines before the error were passed to `each`.
 pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
@@ -70,13 +70,13 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// The last `most` bytes of a file, from the first line that begins there.
+/// Returns a reader of the last `most` bytes of a file, from the first line that starts there.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {
         return Ok(BufReader::new(file.take(most)));
     }
-    // From the last byte before, so that a line that begins just there is not lost.
+    // Starts one byte earlier, so that a line that starts exactly there is not lost.
     file.seek(SeekFrom::Start(len - most - 1))?;
     let mut file = BufReader::new(file.take(most + 1));
     file.skip_until(b'\n')?;
@@ -105,10 +105,10 @@ fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], Strin
     Ok(())
 }
 
-/// Appends a line, which has its end, with one call. Makes the folders above the file.
+/// Appends a line, which includes its newline, with one write. Creates the folders above the file.
 ///
 /// # Errors
-/// Errors of the system, and a line that was not written as a whole.
+/// Errors of the system, and a line that was only partly written.
 pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -133,7 +133,7 @@ pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether the last line has no end.
+/// Returns true if the last line has no newline.
 fn is_cut_off(file: &mut File) -> io::Result<bool> {
     let len = file.metadata()?.len();
     if len == 0 {
@@ -141,18 +141,18 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     }
     file.seek(SeekFrom::Start(len - 1))?;
     let mut last = [0];
-    // Nothing is read where the file was made shorter meanwhile: a line too many does no harm.
+    // Nothing is read if the file was truncated meanwhile; an extra newline does no harm.
     let read = file.read(&mut last)?;
     Ok(read == 0 || last != [b'\n'])
 }
 
-/// Retries a lock until it is taken, or for a tenth of a second: a line is written at once without it, too, on all but
-/// file systems of a network. Closing the file unlocks it.
+/// Retries a lock until it is taken, for at most a tenth of a second. A line is written atomically even without the
+/// lock, except on network file systems. Closing the file releases the lock.
 fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
     for _ in 0..TRIES {
         match ask() {
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
-            // A file system that has no locks.
+            // The file system may have no locks.
             Ok(()) | Err(TryLockError::Error(_)) => return,
         }
     }

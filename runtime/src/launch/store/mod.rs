@@ -1,18 +1,18 @@
 //! The user's file of tuned launches.
 //!
-//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] keeps there what is measured. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`, or
-//! else in `warpsmith` in the user's directory for caches (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
-//! `%LOCALAPPDATA%`).
+//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements there.
+//! The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`, or otherwise in `warpsmith` in the user's cache
+//! directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
-//! A file of JSON lines that only grows. It is read once, when the store is opened. A record that another process
-//! appends meanwhile is seen by the next one that opens the file. A line that cannot be used is skipped, and
-//! [`Opened::damaged`] says which and why; lines of another version are passed over. Where the file cannot be read or
-//! written, the program continues with what it measures itself, and [`LaunchStore::problem`] says why.
+//! The file holds JSON lines and only grows. It is read once, when the store is opened. Records that another process
+//! appends later are seen by the next process that opens the file. An unusable line is skipped and reported by
+//! [`Opened::damaged`]; lines of other versions are ignored. If the file cannot be read or written, the program
+//! continues with its own measurements, and [`LaunchStore::problem`] returns the reason.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `lines` | files of lines that several processes append to |
-//! | `table`, `tuned`, `subject` | [`LaunchStore`]; what a tuner keeps in it, and for what |
+//! | `table`, `tuned`, `subject` | [`LaunchStore`]; the tuned configurations in it, and their keys |
 //! | `record` | a record and its line |
 
 mod lines;
@@ -40,10 +40,10 @@ pub use self::table::LaunchStore;
 pub use self::tuned::TunedConfiguration;
 
 const FILE: &str = "launches.jsonl";
-/// The most of the file that is read: its end.
+/// Maximum number of bytes that are read, at the end of the file.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A store that was opened, and what its file is like.
+/// A store that was opened, and the state of its file.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Opened {
@@ -52,11 +52,11 @@ pub struct Opened {
     /// The lines of this version that could not be used when the file was read. One is usual after a process was killed
     /// while it wrote.
     pub damaged: DamagedLines,
-    /// Lines of another version, and those for which there was no room.
+    /// Number of lines of another version, and of lines for which there was no room.
     pub passed_over: usize,
 }
 
-/// The store in a directory, which is made when something is written.
+/// Opens the store in a directory, which is created on the first write.
 ///
 /// ```
 /// let directory = std::env::temp_dir().join(format!("warpsmith-doc-{}", std::process::id()));
@@ -77,7 +77,7 @@ pub fn open(directory: impl AsRef<Path>) -> Opened {
     Opened { store, damaged, passed_over }
 }
 
-/// The user's store; one in memory, with a problem, where there is no directory for it.
+/// The user's store; if there is no directory for it, one in memory, with a problem.
 pub fn shared() -> &'static Opened {
     static SHARED: OnceLock<Opened> = OnceLock::new();
     SHARED.get_or_init(|| match user_directory() {
@@ -90,13 +90,14 @@ pub fn shared() -> &'static Opened {
     })
 }
 
-/// The directory of the user's store: see the [module's documentation](self). `None` in a program with rights that the user who
-/// started it does not have (set-user-id): the environment must not choose which files it writes.
+/// Returns the directory of the user's store: see the [module's documentation](self). `None` if the program has rights
+/// that the user who started it does not have (set-user-id): the environment must not choose which files it writes.
 pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
 
-/// CUDA devices have the user's store. An emulated device has one in memory, because its times are those of the CPU.
+/// Returns the policy of a device. CUDA devices use the user's store. An emulated device uses one in memory, because
+/// its times are CPU times.
 pub(super) fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
     if device.is_emulated() { LaunchStore::in_memory().policy() } else { shared().store.policy() }
 }
@@ -111,7 +112,7 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = set("WARPSMITH_CACHE_DIR") {
         return Some(directory);
     }
-    // A folder of whatever folder the program is started in is not the user's.
+    // A relative path depends on the working directory, so it is not the user's directory.
     let set = |name| set(name).filter(|path| path.is_absolute());
     let caches = if cfg!(windows) {
         set("LOCALAPPDATA")

@@ -1,8 +1,8 @@
-//! [`StoreProblem`]: why a tuned configuration is not known or not kept.
+//! [`StoreProblem`]: the reason why a tuned configuration is not known or not stored.
 
 use crate::Error;
 
-/// Why something is not known, or not kept for later processes.
+/// Reason why something is not known, or not stored for later processes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreProblem {
@@ -12,16 +12,16 @@ pub enum StoreProblem {
         /// The operation that failed, the file, the cause, and the remedy.
         what: String,
     },
-    /// This is no configuration that can be kept.
+    /// The configuration cannot be stored.
     #[error("a tuned configuration cannot be kept: {what}")]
     Configuration {
-        /// Why it is damaged.
+        /// Reason why it is invalid.
         what: String,
     },
-    /// There is no room in memory for more.
+    /// The store is full.
     #[error("a tuned configuration is not kept: the store has {most} of them; remove its file to begin anew")]
     Full {
-        /// The most entries there can be.
+        /// Maximum number of entries.
         most: usize,
     },
 }

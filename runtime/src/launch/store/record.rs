@@ -1,4 +1,4 @@
-//! A record of the store and its line in the file: JSON of this version's form, or what is wrong with it.
+//! A record of the store and its line in the file: JSON of this version's format, or the reason why it is damaged.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,26 +11,26 @@ use super::subject::{LaunchSubject, TunedSubject};
 use super::tuned::TunedConfiguration;
 use super::{cannot, lines};
 
-/// The version of a line's form. Lines of others are passed over.
+/// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
-/// The most characters of an error that describe a damaged line.
+/// Maximum number of characters of an error that describes a damaged line.
 const MOST_SAID: usize = 160;
 
-/// Something that a store knows.
+/// A record of a store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record<'a> {
-    /// The block and grid of open launches of an instance.
+    /// Block and grid of open launches of an instance.
     Launch {
         #[serde(rename = "for")]
         subject: LaunchSubject<'a>,
         block: u32,
         #[serde(serialize_with = "grid_to_text", deserialize_with = "grid_from_text")]
         grid: GridChoice,
-        /// The median of what was measured, in microseconds.
+        /// Median of the measured times, in microseconds.
         median_us: f64,
     },
-    /// The configuration of a kernel.
+    /// The tuned configuration of a kernel.
     Tuned {
         #[serde(rename = "for")]
         subject: TunedSubject<'a>,
@@ -40,7 +40,7 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Whether a launch or a tuner can come to such a record.
+    /// Fails if no launch and no tuner can produce such a record.
     fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: &str| Err(StoreProblem::Configuration { what: what.to_owned() });
         match self {
@@ -70,14 +70,14 @@ struct Version {
     version: u32,
 }
 
-/// Why a line is not used.
+/// Reason why a line is not used.
 #[derive(Debug, PartialEq)]
 pub enum Unusable {
     OtherVersion,
     Damaged(String),
 }
 
-/// The line of a record, with its end.
+/// Returns the line of a record, with its newline.
 fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(&Line { version: VERSION, record })?;
     line.push(b'\n');
@@ -87,13 +87,13 @@ fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
 /// Appends a record to a file.
 ///
 /// # Errors
-/// The operation that failed, the file, the cause, and the remedy.
+/// A text with the operation that failed, the file, the cause, and the remedy.
 pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     let line = to_line(record).map_err(std::io::Error::from);
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
 }
 
-/// The record of a line.
+/// Parses the record of a line.
 pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     let damaged = |error: serde_json::Error| Unusable::Damaged(shorten(&error.to_string()));
     let Version { version } = serde_json::from_slice(line).map_err(damaged)?;
@@ -107,10 +107,10 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     }
 }
 
-/// Whether a line of the file can be used.
+/// Fails if a line of the file cannot be used.
 ///
 /// # Errors
-/// Why it is damaged.
+/// The reason why the line is damaged.
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match from_line(line) {
         Ok(_) => Ok(()),
@@ -119,7 +119,7 @@ pub fn check_line(line: &[u8]) -> Result<(), String> {
     }
 }
 
-/// `all`, `balanced`, `waves:N` or `blocks:N`.
+/// Writes `all`, `balanced`, `waves:N` or `blocks:N`.
 fn grid_to_text<S: Serializer>(grid: &GridChoice, serializer: S) -> Result<S::Ok, S::Error> {
     match grid {
         GridChoice::All => serializer.serialize_str("all"),

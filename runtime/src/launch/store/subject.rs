@@ -1,4 +1,4 @@
-//! The subject of a record, and the key by which it is found.
+//! The subject of a record, and its lookup key.
 //!
 //! Equal subjects have equal keys, whether they come from a program or from the file.
 
@@ -10,18 +10,18 @@ use crate::launch::policy::{OpenLaunch, size_class};
 use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The alignment in bytes of the largest access: a larger one makes no difference.
+/// Maximum alignment in bytes that makes a difference: that of the largest access.
 const MOST_ALIGNMENT: u32 = 16;
 /// The highest [`size_class`].
 const MOST_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.
 ///
-/// A configuration is found again by the same of everything, where devices of one name, capability, number of
-/// multiprocessors, L2 cache and major version of the driver are the same, and sizes are by [`TuningKey::n`].
+/// A configuration is found by an equal key. Devices are equal if name, capability, number of multiprocessors, L2 cache
+/// and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
 #[derive(Debug, Clone, Copy)]
 pub struct TuningKey<'a> {
-    /// The device it was measured on, or is to run on.
+    /// Device on which the configuration was measured, or is to run.
     pub device: &'a DeviceProperties,
     /// The kernel's package, as in `KernelInfo::package`.
     pub package: &'a str,
@@ -29,16 +29,16 @@ pub struct TuningKey<'a> {
     pub kernel: &'a str,
     /// The type arguments of its instances, joined by commas, such as `f32` or `f32,f64`.
     pub types: &'a str,
-    /// The code, as [`Module::image_hash`](warpsmith_runtime::Module::image_hash) gives it: 0 on an emulated device, where
-    /// this crate's version takes its place.
+    /// Hash of the code, from [`Module::image_hash`](warpsmith_runtime::Module::image_hash): 0 on an emulated device,
+    /// where this crate's version identifies the code instead.
     pub image: u64,
     /// The number of elements. Sizes share a configuration within half a power of two: 1024 to 1535, 1536 to 2047.
     pub n: u64,
-    /// The alignment of all arrays in bytes, the least of them: a power of two. More than 16 counts as 16.
+    /// Smallest alignment of the arrays in bytes: a power of two. Values above 16 count as 16.
     pub alignment: u32,
 }
 
-/// Devices that share what was measured on one of them.
+/// A class of devices that share measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceClass<'a> {
     pub name: Cow<'a, str>,
@@ -49,14 +49,14 @@ pub struct DeviceClass<'a> {
     pub driver: Cow<'a, str>,
 }
 
-/// Code that is the same.
+/// Identity of a kernel's code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code<'a> {
     pub package: Cow<'a, str>,
     /// The image's hash, 0 on an emulated device.
     #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
     pub image: u64,
-    /// This crate's version where there is no image, else empty.
+    /// Version of this crate if there is no image, otherwise empty.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub runtime: Cow<'a, str>,
 }
@@ -72,7 +72,7 @@ pub struct LaunchSubject<'a> {
     pub bucket: u32,
 }
 
-/// The subject of a tuned configuration, as it is kept.
+/// Subject of a tuned configuration, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TunedSubject<'a> {
     pub device: DeviceClass<'a>,
@@ -81,12 +81,12 @@ pub struct TunedSubject<'a> {
     pub types: Cow<'a, str>,
     /// The [`size_class`].
     pub bucket: u32,
-    /// The alignment of all arrays in bytes, 16 at most.
+    /// Alignment of all arrays in bytes, at most 16.
     pub alignment: u32,
 }
 
-/// The hash of a subject, the same in every process. It is faster than the standard library's, which a look-up at each
-/// launch of an operation would wait for.
+/// Hash of a subject, the same in every process. It is faster than the standard library's, because each launch of an
+/// operation waits for the lookup.
 fn key(subject: &impl Hash) -> u64 {
     FixedState::default().hash_one(subject)
 }
@@ -129,7 +129,7 @@ impl<'a> LaunchSubject<'a> {
 }
 
 impl<'a> TunedSubject<'a> {
-    /// `None` for an alignment that is none.
+    /// Returns `None` if the alignment is not a power of two.
     pub fn of(subject: &TuningKey<'a>) -> Option<Self> {
         let TuningKey { device, package, kernel, types, image, n, alignment } = *subject;
         alignment.is_power_of_two().then(|| Self {
@@ -178,7 +178,7 @@ pub mod tests {
         DeviceProperties { capability, driver_version: "13.0".to_owned(), ..emulated.properties().clone() }
     }
 
-    /// A device, and others that differ from it in one thing each.
+    /// A device, and others that differ from it in one property each.
     fn different(device: &DeviceProperties) -> [DeviceProperties; 6] {
         let device = || device.clone();
         [

@@ -1,10 +1,10 @@
-//! [`LaunchStore`]: what was fastest, by kernel, kind of device and size.
+//! [`LaunchStore`]: the fastest launches and configurations, by kernel, kind of device and size.
 //!
-//! It holds the block and grid of open launches, which the adaptive launcher finds, and whole configurations with the
-//! instance that they name, which a tuner finds ([`LaunchStore::store_tuned`]). Block and grid of such a configuration hold
-//! for open launches of its instance too.
+//! It holds the block and grid of open launches, found by the adaptive launcher. It also holds whole configurations
+//! with the instance that they name, found by a tuner ([`LaunchStore::store_tuned`]). Block and grid of such a
+//! configuration also apply to open launches of its instance.
 //!
-//! A store is a table in memory: a look-up is a hash and a read. New records are appended to its file, if it has one.
+//! A store is a table in memory: a lookup is a hash and a read. New records are appended to its file, if it has one.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -24,10 +24,10 @@ use super::record::{Record, append};
 use super::subject::{LaunchSubject, TunedSubject, TuningKey};
 use super::tuned::TunedConfiguration;
 
-/// The most entries of a kind that are known.
+/// Maximum number of entries of each kind.
 const MOST: usize = 1 << 16;
 
-/// The fastest launches and configurations that are known. Cheap to clone; clones are one store.
+/// The fastest known launches and configurations. Cheap to clone; clones share one store.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -60,10 +60,10 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// Whether there is a tuned configuration: most programs have none, and need not look.
+    /// True if there is a tuned configuration. Most programs have none and skip the lookup.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
-    /// Counters of devices that use the store: one more says that launches may become something else.
+    /// Counters of devices that use the store, incremented when launches may resolve differently.
     watchers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
@@ -75,7 +75,7 @@ struct Known {
 }
 
 impl Known {
-    /// Takes in what a record says; false if there is no room. Of two for one thing, the later one holds.
+    /// Adds a record; returns false if there is no room. A later record for the same key replaces an earlier one.
     fn add(&mut self, record: &Record<'_>, source: Source) -> bool {
         match record {
             Record::Launch { subject, block, grid, .. } => {
@@ -89,7 +89,7 @@ impl Known {
                 if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
                     let winner = (winner, Source::Tuned);
                     insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-                    // One thread an element: the grid must cover all elements, or some are left out.
+                    // One thread per element: the grid must cover all elements, otherwise some are left out.
                     if winner.0.grid == GridChoice::All {
                         insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
                     }
@@ -100,7 +100,7 @@ impl Known {
     }
 }
 
-/// False if there is no room.
+/// Inserts an entry; returns false if there is no room.
 fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> bool {
     let has_room = known.len() < MOST || known.contains_key(&key);
     if has_room {
@@ -110,12 +110,12 @@ fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> boo
 }
 
 impl LaunchStore {
-    /// A store without a file: what is measured is known until the program ends.
+    /// Creates a store without a file: results are known until the program ends.
     pub fn in_memory() -> Self {
         Self::new(None, None)
     }
 
-    /// A store that appends new records to a file, unless there is a problem with that from the start.
+    /// Creates a store that appends new records to a file, unless the file has a problem from the start.
     pub(crate) fn new(file: Option<PathBuf>, problem: Option<String>) -> Self {
         if let Some(problem) = &problem {
             tracing::warn!(
@@ -132,15 +132,15 @@ impl LaunchStore {
         }))
     }
 
-    /// The store of a device: the user's file for a CUDA device, one in memory for an emulated device, whose times are
-    /// those of the CPU, or the one that was [installed](Self::install). An empty one if the device has the launch policy
-    /// of another crate.
+    /// The store of a device. It is the user's file for a CUDA device, and one in memory for an emulated device, whose
+    /// times are CPU times; or the one that was [installed](Self::install). If the device has the launch policy of
+    /// another crate, it is an empty store.
     pub fn of(device: &Device) -> Self {
         let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
         policy.downcast().map_or_else(|_| Self::in_memory(), Self)
     }
 
-    /// Makes it the store of a device. Launches look there from now on.
+    /// Makes this the store of a device. Subsequent launches use it.
     pub fn install(&self, device: &Device) {
         device.set_launch_policy(self.policy());
     }
@@ -149,12 +149,13 @@ impl LaunchStore {
         self.0.clone()
     }
 
-    /// Takes in a record of the file; of two for one thing the later one holds. False if there is no room.
+    /// Adds a record of the file; returns false if there is no room. A later record for the same key replaces an
+    /// earlier one.
     pub(crate) fn add(&self, record: &Record<'_>) -> bool {
         self.0.remember(record, Source::Tuned)
     }
 
-    /// The file in which records are kept.
+    /// The file in which records are stored.
     pub fn path(&self) -> Option<&Path> {
         self.0.file.as_deref()
     }
@@ -169,23 +170,23 @@ impl LaunchStore {
         self.0.known().tuned.len()
     }
 
-    /// Whether there is a tuned configuration. It costs one read of memory.
+    /// Returns true if there is a tuned configuration. Costs one memory read.
     pub fn has_tuned(&self) -> bool {
         self.0.has_tuned.load(Ordering::Acquire)
     }
 
-    /// Whether nothing is known.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         let known = self.0.known();
         known.launches.is_empty() && known.tuned.is_empty()
     }
 
-    /// Why nothing is kept or read, if there is a file and that is so. The program continues without it.
+    /// The error that disabled the store's file, if any. The program continues without the file.
     pub fn problem(&self) -> Option<String> {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The fastest configuration that is known for something. Takes less than a microsecond, and reads no file.
+    /// Returns the fastest known configuration for a key. Takes less than a microsecond, and reads no file.
     pub fn tuned(&self, subject: &TuningKey<'_>) -> Option<Arc<TunedConfiguration>> {
         if !self.has_tuned() {
             return None;
@@ -194,16 +195,17 @@ impl LaunchStore {
         self.0.known().tuned.get(&key).cloned()
     }
 
-    /// Stores the fastest configuration for a key, instead of the previous one.
+    /// Stores the fastest configuration for a key and replaces the previous one.
     ///
-    /// If it names an instance, has a value for `block`, and has neither dynamic shared memory nor clusters, open launches
-    /// of that instance for such sizes use its block and grid too: `Launch::for_bandwidth` always, `Launch::auto` and
-    /// `Launch::for_occupancy` where the grid is `auto` or not named. That takes effect at once, also for launches that
-    /// were made before. They ignore the alignment: the configuration stored last is used.
+    /// The configuration also applies to open launches of its instance for such sizes. For that it must name the
+    /// instance, have a value for `block`, and have neither dynamic shared memory nor clusters. `Launch::for_bandwidth`
+    /// then always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` do if the grid is `auto` or not
+    /// named. This takes effect at once, also for launches that were made earlier. Open launches ignore the alignment:
+    /// the configuration stored last is used.
     ///
     /// # Errors
-    /// [`StoreProblem::File`] where it cannot be written: it is known in this process all the same.
-    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`]: it is not kept.
+    /// [`StoreProblem::File`] if the file cannot be written; the configuration is still known in this process.
+    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`]: the configuration is not stored.
     pub fn store_tuned(
         &self,
         subject: &TuningKey<'_>,
@@ -224,7 +226,7 @@ impl LaunchPolicy for Inner {
 
     fn learn(&self, launch: &OpenLaunch<'_>, Winner { block, grid }: Winner, us: Option<f64>) {
         let (subject, median_us) = (LaunchSubject::of(launch), us.unwrap_or(0.0));
-        // `problem` says what is wrong with the file.
+        // `problem` returns errors of the file.
         let _ =
             self.take(&Record::Launch { subject, block, grid, median_us }, Source::Measured, us.is_some());
     }
@@ -257,7 +259,7 @@ impl Inner {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a record in, and notifies the watchers; false if there is no room.
+    /// Adds a record and notifies the watchers; returns false if there is no room.
     fn remember(&self, record: &Record<'_>, source: Source) -> bool {
         if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
             return false;
@@ -269,8 +271,8 @@ impl Inner {
         true
     }
 
-    /// Takes a record in, and has it kept if it is to be. One thread at a time does so: memory and file agree on which of two
-    /// is the later.
+    /// Adds a record, and appends it to the file if `is_kept`. One thread at a time does this, so that memory and file
+    /// agree on which of two records is the later.
     fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.remember(record, source) {
@@ -279,7 +281,7 @@ impl Inner {
         if !is_kept {
             return Ok(());
         }
-        // A failed write is not tried again.
+        // A failed write is not retried.
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {

@@ -1,9 +1,9 @@
 //! [`ArenaState`]: the blocks of one stream in one pool, and their allocation policy.
 //!
-//! Nothing here calls a driver, but to say which buffers there are to one that watches them, or knows of threads: segments
-//! come from above and go back there. Blocks are found
-//! by best fit on (size, address) unless the pool says otherwise, split when the rest is worth keeping, and
-//! merged with their free neighbours when they are freed. The rules are PyTorch's.
+//! This module does not call the driver (it only reports buffers to a watching one) and does not handle threads. The
+//! caller supplies segments and takes them back. Blocks are found by best fit on (size, address) unless the pool
+//! specifies otherwise. They are split when the remainder is worth keeping, and merged with free neighbors when freed.
+//! The rules are PyTorch's.
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::{DevicePtr, Driver, EventHandle};
 use crate::snapshot::TraceAction;
 
-/// Memory of the driver that blocks are cut from.
+/// Driver memory that blocks are cut from.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub address: u64,
-    /// Bytes of addresses; not all have memory in an expandable segment.
+    /// Size of the address range; in an expandable segment not all of it is mapped.
     pub size: u64,
     pub kind: Kind,
     /// The block with the lowest address.
     pub first: BlockId,
     pub source: Source,
-    /// Recorded on the arena's stream when the segment last became free as a whole; only in pools that lend to
+    /// Event recorded on the arena's stream when the segment last became entirely free; only in pools that lend to
     /// other streams.
     pub idle: Option<EventHandle>,
-    /// Whose request it was made for.
+    /// The source location of the request that it was allocated for.
     pub site: Site,
 }
 
-/// How a segment came from the driver, and so how it goes back.
+/// The driver API that a segment was allocated with, which determines how it is freed.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// `memory_allocate`.
     Driver,
     /// `stream_allocate`.
     StreamOrdered,
-    /// Reserved addresses, with memory mapped in part of them.
+    /// Reserved addresses, partly mapped.
     Expandable(Expandable),
 }
 
@@ -53,17 +53,17 @@ pub(crate) struct ArenaState {
     pub policy: Policy,
     pub blocks: Blocks,
     pub free: [FreeIndex; 2],
-    /// By number; `None` is a place to use again.
+    /// Segments by number; `None` is a vacant slot.
     pub segments: Vec<Option<Segment>>,
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
-    /// Wants to know which buffers there are.
+    /// A driver that is told about every buffer.
     pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
-    /// Whether frees may be deferred: not when every event is recorded, or advances a clock.
+    /// True if frees may be deferred: not if every event is recorded, or advances a clock.
     pub may_defer: bool,
-    /// The devices, by ordinal, that may use the memory.
+    /// Ordinals of the devices that may use the memory.
     pub devices: Vec<u32>,
 }
 
@@ -86,19 +86,19 @@ impl ArenaState {
         state
     }
 
-    /// Whether frees may be deferred under the policy: not when each has to be seen.
+    /// Returns true if frees may be deferred under the policy: not if each one must be observed.
     fn may_defer_frees(&self) -> bool {
         self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
     }
 
-    /// Has the driver know the buffers from now on. What a graph has used, each of its launches uses again, so the blocks of
-    /// pools for graphs are none.
+    /// Reports buffers to the driver from now on. Blocks of graph pools are not reported: every launch of a graph uses
+    /// them again.
     pub fn watch(&mut self, driver: &Arc<dyn Driver>) {
         self.watcher = (!self.policy.graph && driver.watches_buffers()).then(|| Arc::clone(driver));
         self.may_defer = self.may_defer_frees();
     }
 
-    /// Sets the policy for later requests, and counts anew what is oversize. Returns how many segments were and are.
+    /// Sets the policy for later requests, and recounts the oversize segments. Returns their number before and after.
     pub fn set_policy(&mut self, policy: Policy) -> [u64; 2] {
         let limits = [self.policy.max_split, policy.max_split];
         self.policy = policy;
@@ -118,7 +118,7 @@ impl ArenaState {
         segments
     }
 
-    /// Begins a history, or ends it.
+    /// Starts or ends a history.
     pub fn set_history(&mut self, history: Option<History>) {
         self.history = history.map(Box::new);
         self.may_defer = self.may_defer_frees();
@@ -145,7 +145,7 @@ impl ArenaState {
         (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }
 
-    /// Of blocks in expandable segments the one that could grow least, so that what can grow stays whole.
+    /// Returns, among blocks of expandable segments, the one that could grow least, to preserve the larger runs.
     fn least_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
         let grown = |id: BlockId| {
             let block = &self.blocks[id];
@@ -174,7 +174,7 @@ impl ArenaState {
         }
     }
 
-    /// Allocates the front of a block that is in no index.
+    /// Allocates the front of a block that is not in an index.
     #[inline]
     pub fn occupy(&mut self, id: BlockId, size: u64, requested: u64, site: Site) {
         use Counted::*;
@@ -211,7 +211,7 @@ impl ArenaState {
         }
     }
 
-    /// Cuts a block in two; it keeps the front. The rest is free, but in no index yet.
+    /// Splits a block in two; it keeps the front. The remainder is free, but not yet in an index.
     #[inline]
     pub fn split(&mut self, id: BlockId, size: u64) -> BlockId {
         let front = &mut self.blocks[id];
@@ -232,8 +232,8 @@ impl ArenaState {
         rest
     }
 
-    /// Takes a block back from its user. Returns it to the free ones, unless `pending` says that other streams
-    /// may still use it; then [`Self::release`] does that later. Returns the block that it is part of then.
+    /// Takes a block back from its user. The block becomes free, unless `pending` says that other streams may still use
+    /// it; [`Self::release`] then frees it later. Returns the resulting merged block.
     #[inline]
     pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
         use Counted::*;
@@ -261,7 +261,7 @@ impl ArenaState {
         }
     }
 
-    /// Counts that nothing uses a block any more.
+    /// Counts a block as no longer in use.
     #[inline]
     pub fn end_use(&mut self, id: BlockId) {
         let block = &self.blocks[id];
@@ -277,7 +277,7 @@ impl ArenaState {
         }
     }
 
-    /// Makes a block that nothing uses any more free, merged with its free neighbours. Returns the whole.
+    /// Frees a block that nothing uses any more, merging it with free neighbors. Returns the merged block.
     #[inline]
     pub fn release(&mut self, id: BlockId) -> BlockId {
         use Counted::*;
@@ -291,7 +291,7 @@ impl ArenaState {
             self.counters.change(kind, InactiveSplit, merged, now);
             self.counters.change(kind, InactiveSplitBytes, merged_bytes, now_bytes);
             if !is_split && let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
-                // It was recorded before the segment's last use, so it says nothing of that.
+                // The event was recorded before the segment's last use, so it does not cover that use.
                 self.pending.keep_event(event);
             }
         }
@@ -300,27 +300,27 @@ impl ArenaState {
         id
     }
 
-    /// Puts a block into the index of free ones.
+    /// Puts a block into the free index.
     #[inline]
     pub fn put_back(&mut self, id: BlockId) {
         let kind = self.blocks[id].kind as usize;
         self.free[kind].insert(&mut self.blocks, id);
     }
 
-    /// Takes a free block out of the index.
+    /// Removes a free block from the free index.
     #[inline]
     pub fn take_out(&mut self, id: BlockId) {
         let kind = self.blocks[id].kind as usize;
         self.free[kind].remove(&mut self.blocks, id);
     }
 
-    /// Whether there is no memory at all.
+    /// Returns true if the arena has no segments.
     pub fn is_empty(&self) -> bool {
         self.segments.iter().all(Option::is_none)
     }
 
-    /// Joins a block with free neighbours, which leave the index. Returns the whole, and how many neighbours of
-    /// how many bytes there were.
+    /// Merges a block with its free neighbors, which leave the index. Returns the merged block, and the number and
+    /// total bytes of the neighbors.
     #[inline]
     pub fn merge_neighbours(&mut self, id: BlockId) -> (BlockId, u64, u64) {
         let kind = self.blocks[id].kind as usize;
@@ -344,7 +344,7 @@ impl ArenaState {
         (whole, merged, bytes)
     }
 
-    /// Makes two neighbours one block, with the place of the first. Neither is in an index.
+    /// Joins two neighbors into one block, which keeps the slot of the first. Neither is in an index.
     #[inline]
     pub fn join(&mut self, first: BlockId, second: BlockId) {
         let (size, next) = (self.blocks[second].size, self.blocks[second].next);
@@ -356,7 +356,7 @@ impl ArenaState {
         self.blocks.remove(second);
     }
 
-    /// Takes a segment in. Its one block is in no index.
+    /// Adds a segment. Its single block is not in an index.
     pub fn add_segment(&mut self, segment: Segment, uncached: bool) -> BlockId {
         let number = match self.segments.iter().position(Option::is_none) {
             Some(number) => number,
@@ -390,7 +390,7 @@ impl ArenaState {
         block
     }
 
-    /// Gives a segment up whose one block is in no index. It is the caller's then.
+    /// Removes a segment whose single block is not in an index, and hands it to the caller.
     pub fn remove_segment(&mut self, id: BlockId) -> Option<Segment> {
         debug_assert!(!self.blocks[id].is_split());
         let number = self.blocks[id].segment as usize;
@@ -419,13 +419,13 @@ impl ArenaState {
         self.segments.get_mut(number)?.as_mut()
     }
 
-    /// The free blocks that are a whole segment, except in expandable segments.
+    /// Returns the free blocks that span an entire segment, except in expandable segments.
     pub fn whole_segments(&self) -> Vec<BlockId> {
         let whole = |id: &BlockId| !self.blocks[*id].is_split() && !self.blocks[*id].expandable;
         self.free.iter().flat_map(|index| index.ids(&self.blocks)).filter(whole).collect()
     }
 
-    /// Writes an event into the history, if one is kept.
+    /// Records an event in the history, if one is kept.
     #[inline]
     pub fn note(&mut self, action: TraceAction, address: u64, size: u64, site: Site) {
         if let Some(history) = &mut self.history {
@@ -433,13 +433,13 @@ impl ArenaState {
         }
     }
 
-    /// Bytes of free blocks.
+    /// Total bytes of free blocks.
     pub fn cached(&self) -> u64 {
         let ids = self.free.iter().flat_map(|index| index.ids(&self.blocks));
         ids.map(|id| self.blocks[id].size).sum()
     }
 
-    /// Bytes of the largest free block.
+    /// Size of the largest free block, in bytes.
     pub fn largest_free(&self) -> u64 {
         let largest = |index: &FreeIndex| index.largest(&self.blocks).map(|id| self.blocks[id].size);
         self.free.iter().filter_map(largest).max().unwrap_or(0)

@@ -1,23 +1,23 @@
 //! Blocks: ranges of addresses in a segment, kept in a slab so that handing one out allocates nothing.
 //!
-//! The blocks of a segment form a list by address without gaps. Two free neighbours never stay apart; neither do
-//! two unmapped ones.
+//! The blocks of a segment form a list by address without gaps. Two free neighbors are always merged; so are two
+//! unmapped ones.
 
 use std::ops::{Index, IndexMut};
 use std::panic::Location;
 
 use super::size::Kind;
 
-/// A block's place in its slab.
+/// Index of a block in its slab.
 pub(crate) type BlockId = u32;
 
-/// No block.
+/// The null block ID.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
-/// The use of a block.
+/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not a block: a place in the slab that waits for its next use.
+    /// A vacant slot of the slab, not a block.
     Vacant,
     /// In the free index.
     Free,
@@ -25,38 +25,38 @@ pub(crate) enum State {
     Allocated,
     /// Freed, but work on other streams may still use it.
     Pending,
-    /// Addresses without memory, in an expandable segment.
+    /// Unmapped addresses of an expandable segment.
     Unmapped,
 }
 
-/// One block: a cache line.
+/// A block, stored in one cache line.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(crate) struct Block {
     pub address: u64,
     pub size: u64,
-    /// The requested bytes.
+    /// Requested bytes.
     pub requested: u64,
-    /// The requesting call; none before the first use.
+    /// The source location of the request; none before the first use.
     pub site: Option<&'static Location<'static>>,
-    /// When it became free, on the clock of garbage collection.
+    /// The time at which it became free, on the clock of garbage collection.
     pub freed_at: u64,
-    /// The neighbours in the segment.
+    /// The neighbors in the segment.
     pub prev: BlockId,
     pub next: BlockId,
-    /// The children in the free index; `left` also links vacant places.
+    /// The children in the free index; `left` also links vacant slots.
     pub left: BlockId,
     pub right: BlockId,
     pub segment: u32,
     pub state: State,
     pub kind: Kind,
     pub expandable: bool,
-    /// Goes back to the driver when it is freed.
+    /// True if the block returns to the driver when freed.
     pub uncached: bool,
 }
 
 impl Block {
-    /// Whether the block is a part of its segment only.
+    /// Returns true if the block is only a part of its segment.
     pub fn is_split(&self) -> bool {
         self.prev != NONE || self.next != NONE
     }
@@ -80,7 +80,7 @@ impl Default for Blocks {
 }
 
 impl Blocks {
-    /// Stores a block; the place of a removed one is used again.
+    /// Stores a block, reusing the slot of a removed one if possible.
     pub fn insert(&mut self, block: Block) -> BlockId {
         match self.vacant {
             NONE => {
@@ -95,19 +95,19 @@ impl Blocks {
         }
     }
 
-    /// Forgets a block, which is in no list any more.
+    /// Removes a block, which is no longer in any list.
     pub fn remove(&mut self, id: BlockId) {
         self[id].state = State::Vacant;
         self[id].left = self.vacant;
         self.vacant = id;
     }
 
-    /// The block, if there is one at this place.
+    /// Returns the block, if there is one in this slot.
     pub fn get(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id as usize).filter(|block| block.state != State::Vacant)
     }
 
-    /// The blocks from `first` on, by address.
+    /// Iterates over the blocks from `first` on, by address.
     pub fn list(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
         let mut id = first;
         std::iter::from_fn(move || {

@@ -1,14 +1,14 @@
 //! Counters behind the statistics.
 //!
-//! Each arena counts its own blocks under its own lock, so that streams share nothing while they allocate. Summed
-//! over arenas, the current, allocated and freed counts are exact; a peak of the sum is at most the sum of the peaks,
-//! which is what a sum reports. Memory reserved from the driver changes rarely and is also counted once a
-//! device, where its peak is exact.
+//! Each arena counts its own blocks under its own lock, so that streams share nothing while they allocate. Summed over
+//! arenas, the current, allocated and freed counts are exact. The sum of the arenas' peaks is reported as the peak; it
+//! is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, where its
+//! peak is exact.
 
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
 
-/// The counters, for each kind of blocks.
+/// The quantities counted for each kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allocation,
@@ -22,12 +22,12 @@ pub(crate) enum Counted {
 
 const COUNTED: usize = Counted::ReservedBytes as usize + 1;
 
-/// One counter. Freed is allocated less current.
+/// One counter. The freed amount is allocated minus current.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Track {
     current: u64,
     peak: u64,
-    /// Since the last reset, when `base` was there.
+    /// Amount since the last reset, at which it was `base`.
     allocated: u64,
     base: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Track {
 impl Track {
     #[inline]
     pub fn up(&mut self, amount: u64) {
-        // Over years, or with large blocks that come and go fast, the sum passes what fits; differences still hold.
+        // Over years, or with large short-lived blocks, the sum overflows; differences remain correct.
         self.allocated = self.allocated.wrapping_add(amount);
         self.current += amount;
         self.peak = self.peak.max(self.current);
@@ -47,7 +47,7 @@ impl Track {
         self.current = self.current.saturating_sub(amount);
     }
 
-    /// Counts anew what it counted as `before`, after what counts changed.
+    /// Replaces the contribution `before` with `now`, after the counting rule changed.
     pub fn correct(&mut self, before: u64, now: u64) {
         self.up(now.saturating_sub(before));
         self.down(before.saturating_sub(now));
@@ -61,7 +61,7 @@ impl Track {
         (self.allocated, self.base) = (0, self.current);
     }
 
-    /// Adds what another counter counted.
+    /// Adds the values of another counter.
     fn absorb(&mut self, other: &Track) {
         self.current += other.current;
         self.peak += other.peak;
@@ -69,7 +69,7 @@ impl Track {
         self.base += other.base;
     }
 
-    /// Adds this counter to a sum, with a peak of its own.
+    /// Adds this counter to a sum, with the given peak.
     fn add_with_peak(&self, peak: u64, sum: &mut Statistic) {
         sum.current += self.current;
         sum.peak += peak;
@@ -82,7 +82,7 @@ impl Track {
         self.add_with_peak(self.peak, sum);
     }
 
-    /// Both kinds together, but for the peak.
+    /// Combines both kinds, except for the peak.
     fn and(&self, other: &Track) -> Track {
         Track {
             current: self.current + other.current,
@@ -93,14 +93,14 @@ impl Track {
     }
 }
 
-/// Blocks, or their bytes, that were freed and wait for events. Added to those that are allocated they make
-/// up the active ones; as there are none most of the time, the active ones are not counted by themselves.
+/// Blocks, or their bytes, that were freed and wait for events. The active count is this plus the allocated count.
+/// Since usually nothing waits, the active count has no counter of its own.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     current: [u64; 2],
-    /// `current` at the last reset of what is accumulated.
+    /// The value of `current` at the last reset of the accumulated counts.
     base: [u64; 2],
-    /// The most that was active, by kind and in all, while anything waited.
+    /// Peak of the active amount while anything waited, per kind and in total.
     peak: [u64; 3],
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
     /// Peaks of both kinds together.
     peaks: [u64; COUNTED],
-    /// Blocks, then bytes.
+    /// Waiting blocks, then waiting bytes.
     waiting: [Waiting; 2],
     pub oversize_allocations: Track,
     pub oversize_segments: Track,
@@ -130,7 +130,7 @@ impl Counters {
         self.by_kind[kind as usize][counted as usize].down(amount);
     }
 
-    /// Counts that an amount changed, in one step.
+    /// Counts a change of an amount, in one step.
     #[inline]
     pub fn change(&mut self, kind: Kind, counted: Counted, before: u64, now: u64) {
         if now > before {
@@ -140,7 +140,7 @@ impl Counters {
         }
     }
 
-    /// Counts one thing of `amount` bytes, in a counter of things and in one of their bytes.
+    /// Counts one item of `amount` bytes, in a counter of items and in a counter of their bytes.
     #[inline]
     pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
         self.up(kind, things, 1);
@@ -153,7 +153,7 @@ impl Counters {
         self.down(kind, bytes, amount);
     }
 
-    /// Counts a block that is allocated.
+    /// Counts an allocated block.
     #[inline]
     pub fn allocate(&mut self, kind: Kind, bytes: u64, requested: u64) {
         self.up_both(kind, Counted::Allocation, Counted::AllocatedBytes, bytes);
@@ -170,7 +170,7 @@ impl Counters {
         self.note_active_peaks();
     }
 
-    /// Counts that such a block no longer waits.
+    /// Counts that such a block has stopped waiting.
     pub fn wait_no_more(&mut self, kind: Kind, bytes: u64) {
         self.waiting[0].current[kind as usize] -= 1;
         self.waiting[1].current[kind as usize] -= bytes;
@@ -191,12 +191,12 @@ impl Counters {
         self.by_kind.iter().map(|tracks| tracks[counted as usize].current).sum()
     }
 
-    /// Bytes of blocks that wait for events.
+    /// Bytes of the blocks that wait for events.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting[1].current.iter().sum()
     }
 
-    /// The most bytes that were active.
+    /// Peak of the active bytes.
     pub fn active_peak(&self) -> u64 {
         self.waiting[1].peak[2].max(self.peaks[Counted::AllocatedBytes as usize])
     }
@@ -215,7 +215,7 @@ impl Counters {
         self.waiting.iter_mut().for_each(|waiting| waiting.base = waiting.current);
     }
 
-    /// Adds what others counted of which nothing waits and that are about to go.
+    /// Adds the counters of an arena that is about to be removed and in which nothing waits.
     pub fn absorb(&mut self, others: &Counters) {
         let mut others = others.clone();
         for ((waiting, other), counted) in
@@ -237,7 +237,7 @@ impl Counters {
         by_kind.iter_mut().flatten().chain([oversize_allocations, oversize_segments])
     }
 
-    /// Counts what was allocated since `before` some more times.
+    /// Counts the allocations since `before` a further `times` times.
     pub fn repeat(&mut self, before: &Counters, times: u64) {
         let mut before = before.clone();
         for (track, before) in self.tracks().zip(before.tracks()) {
@@ -255,7 +255,7 @@ impl Counters {
         small.and(large).add_with_peak(self.peaks[counted], &mut sum.all);
     }
 
-    /// Adds what is active to two sums, of blocks and of bytes.
+    /// Adds the active amounts to two sums, of blocks and of bytes.
     pub fn add_active_to(&self, blocks: &mut ByPool, bytes: &mut ByPool) {
         let counted = [Counted::Allocation, Counted::AllocatedBytes];
         for ((waiting, counted), sum) in self.waiting.iter().zip(counted).zip([blocks, bytes]) {

@@ -1,23 +1,24 @@
 //! [`DeferredFree`]: a fast path for temporaries, memory that is freed right after it was allocated and requested again.
 //!
-//! A loop that allocates a buffer and drops it in every iteration would coalesce the block with its neighbours and split
-//! it again each time. If the operation that follows an allocation frees that block, the free is deferred: the block stays
-//! split and stays counted as allocated. If the next operation requests the same number of bytes, it gets the block,
-//! which is the one that best fit would have chosen, because nothing has changed in between. Every other operation first
-//! performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are those without this path.
+//! A loop that allocates a buffer and drops it in every iteration would coalesce the block with its neighbors and split
+//! it again each time. If the operation that follows an allocation frees that block, the free is deferred: the block
+//! stays split and stays counted as allocated. If the next operation requests the same number of bytes, it gets the
+//! block. Best fit would have chosen the same one, because nothing has changed in between. Every other operation first
+//! performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without this
+//! path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
 use super::history::Site;
 
-/// The frees and allocations that were deferred.
+/// Deferred frees and allocations.
 #[derive(Debug)]
 pub(super) struct DeferredFree {
-    /// The block that the last operation allocated from the free ones.
+    /// The block that the last operation allocated from the free blocks.
     latest: BlockId,
     /// The block whose free is deferred.
     block: BlockId,
-    /// How often `latest` or `block` was freed and reused without being counted.
+    /// The number of times that `latest` or `block` was freed and reused without being counted.
     rounds: u64,
 }
 
@@ -28,7 +29,7 @@ impl Default for DeferredFree {
 }
 
 impl ArenaState {
-    /// Notes that a free block was allocated by the current operation.
+    /// Records that the current operation allocated a free block.
     #[inline]
     pub fn note_allocated(&mut self, block: BlockId) {
         self.deferred.latest = block;
@@ -57,7 +58,7 @@ impl ArenaState {
         Some(block)
     }
 
-    /// Performs what was deferred. Every operation begins with it, except those that defer.
+    /// Performs the deferred operations. Every operation calls it first, except those that defer.
     #[inline]
     pub fn settle(&mut self) {
         if self.deferred.block != NONE || self.deferred.rounds != 0 {
@@ -71,7 +72,7 @@ impl ArenaState {
         let DeferredFree { latest, block: deferred, rounds } = std::mem::take(&mut self.deferred);
         let block = if deferred == NONE { latest } else { deferred };
         if rounds > 0 {
-            // All rounds count alike: one is done and counted as often as there were.
+            // All rounds count alike: one is performed, and counted as many times as there were.
             let (size, requested) =
                 (self.policy.round(self.blocks[block].requested), self.blocks[block].requested);
             let before = self.counters.clone();
@@ -100,7 +101,7 @@ mod tests {
     use crate::memory::options::AllocatorOptions;
     use crate::memory::statistics::MemoryStatistics;
 
-    /// An arena with free segments, that defers frees or does not.
+    /// Makes an arena with free segments that defers frees or does not.
     fn arena(may_defer: bool) -> ArenaState {
         let mut state =
             ArenaState::new(Policy::new(&AllocatorOptions::default(), &Arc::default()), Vec::new());

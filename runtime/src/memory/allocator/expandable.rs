@@ -1,16 +1,15 @@
-//! Expandable segments: addresses are reserved once, memory is mapped behind them in pages as it is needed.
+//! Expandable segments: addresses are reserved once, and memory is mapped into them page by page as needed.
 //!
-//! An arena has one for each kind of blocks, or more when a reservation is used up. Parts without memory are
-//! [`State::Unmapped`] blocks; a request that no free block fits takes the lowest run of free and unmapped blocks
-//! that is long enough and maps what is missing. So neighbouring free blocks of different requests merge, which
-//! separate segments of the driver never do.
+//! An arena has one for each kind of block, or more when a reservation is used up. Unmapped parts are
+//! [`State::Unmapped`] blocks. A request that no free block fits takes the lowest sufficiently long run of free and
+//! unmapped blocks, and maps the missing pages. Neighboring free blocks of different requests can therefore merge,
+//! which separate driver segments never do.
 //!
-//! Where the memory of a page comes from: from the driver, while what is reserved stays within [`SLACK`] of the most
-//! that was ever in use. Beyond that, if the arena's stream is idle, pages that are free as a whole elsewhere in
-//! the arena are unmapped there and mapped here, which costs as much as new ones; then free pages of the other
-//! kind return to the driver. A busy stream may still use free pages, so then the driver is called all the same:
-//! nothing here waits. PyTorch leaves holes mapped until memory runs out; what this rule makes of it for several
-//! traces stands in `docs/memory.md`.
+//! A page comes from the driver while the reserved memory stays within [`SLACK`] of the peak in use. Beyond that, if
+//! the arena's stream is idle, entirely free pages elsewhere in the arena are moved: unmapped there and mapped here.
+//! Moving costs as much as new pages. Next, free pages of the other kind return to the driver. A busy stream may still
+//! use free pages, so in that case the driver is called all the same: this module never waits. PyTorch leaves holes
+//! mapped until memory runs out; `docs/memory.md` shows the effect of this rule on several traces.
 
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};
@@ -25,23 +24,23 @@ use crate::error::Result;
 use crate::memory::options::Reserve;
 use crate::snapshot::TraceAction;
 
-/// New memory is preferred to moving pages while what is reserved is at most this much more, in hundredths, than
-/// the most that was ever in use.
+/// Slack, in percent. New memory is preferred to moving pages while the reserved memory exceeds the peak in use by at
+/// most this much.
 const SLACK: u64 = 8;
-/// The page for large blocks, unless their segments are to be smaller. Mapping costs the same for each page whatever
-/// its size; larger pages leave holes that cannot be moved.
+/// The page size for large blocks, unless their segments are configured smaller. Mapping costs the same per page at any
+/// size; larger pages leave holes that cannot be moved.
 const LARGE_PAGE: u64 = 4 << 20;
 
 /// The memory of an expandable segment.
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// The memory that is mapped at each page of the reservation.
+    /// The memory mapped at each page of the reservation.
     pages: Vec<Option<PhysicalHandle>>,
 }
 
 impl Expandable {
-    /// The pages that lie wholly within a range of offsets.
+    /// Returns the pages that lie entirely within a range of offsets.
     fn whole_pages(&self, start: u64, end: u64) -> std::ops::Range<u64> {
         let first = start.div_ceil(self.page);
         first..(end / self.page).max(first)
@@ -72,8 +71,8 @@ struct Run {
     first: BlockId,
 }
 
-/// Maps memory until there is a free block of the request's size. `None` when the driver or the limit has no
-/// more; what was mapped until then stays as free blocks.
+/// Maps memory until there is a free block of the request's size. Returns `None` if the driver or the limit has no more
+/// memory; pages mapped until then stay as free blocks.
 pub(super) fn grow(
     memory: &CachingAllocator,
     device: &Device,
@@ -82,7 +81,7 @@ pub(super) fn grow(
 ) -> Result<Option<BlockId>> {
     let kind = Kind::of(request.size);
     if request.size > device.properties().total_memory {
-        // Mapping page after page until the device has no more would take long.
+        // Mapping page by page until the device has no more memory would take too long.
         return Ok(None);
     }
     let run = match find_run(state, kind, request.size) {
@@ -92,15 +91,16 @@ pub(super) fn grow(
             None => return Ok(None),
         },
     };
-    // The run becomes one free block, from its first block on, that grows until it is large enough. It is in no
-    // index meanwhile, so that its pages are not taken for it.
+    // The run becomes one free block, starting at its first block, that grows until it is large enough. It is in no
+    // index meanwhile, so that its own pages are not moved to serve it.
     let mut block = run.first;
     if state.blocks[block].state == State::Free {
         state.take_out(block);
     }
     loop {
         if state.blocks[block].state == State::Free {
-            // Also when it is large enough: what is left of it would else stay apart from a free neighbour.
+            // Merge even if it is already large enough: its remainder would otherwise stay separate from a free
+            // neighbor.
             let next = state.blocks[block].next;
             if next != NONE && state.blocks[next].state == State::Free {
                 state.take_out(next);
@@ -111,7 +111,7 @@ pub(super) fn grow(
                 return Ok(Some(block));
             }
         }
-        // Here the run goes on with addresses without memory: they are the next block, or the first of all.
+        // Here the run continues with unmapped addresses: the next block, or the first block of the run.
         let has_front = state.blocks[block].state == State::Free;
         let unmapped = if has_front { state.blocks[block].next } else { block };
         let missing = request.size - if has_front { state.blocks[block].size } else { 0 };
@@ -132,7 +132,7 @@ pub(super) fn grow(
     }
 }
 
-/// The lowest run of free and unmapped blocks of at least `size`, with addresses to map in it.
+/// Finds the lowest run of free and unmapped blocks of at least `size` that has addresses to map.
 fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
     let mut segments: Vec<_> = state
         .segments
@@ -160,7 +160,7 @@ fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
     None
 }
 
-/// Reserves addresses for a new expandable segment. `None` when there are none.
+/// Reserves addresses for a new expandable segment. Returns `None` if there are none.
 fn reserve_addresses(
     device: &Device,
     state: &mut ArenaGuard<'_>,
@@ -201,8 +201,8 @@ fn reserve_addresses(
     Ok(Some(Run { first: state.add_segment(segment, false) }))
 }
 
-/// Maps the front of an unmapped block, `missing` bytes rounded up to pages or all of it, and makes that front a
-/// free block in no index. False when there is no memory.
+/// Maps the front of an unmapped block (`missing` bytes rounded up to pages, or the whole block) and makes that front a
+/// free block outside any index. Returns false if there is no memory.
 fn map_front(
     memory: &CachingAllocator,
     device: &Device,
@@ -236,7 +236,7 @@ fn map_front(
     })();
     if !matches!(result, Ok(true)) {
         for handle in handles.into_iter() {
-            // SAFETY: the handle is mapped nowhere. A failure leaks the page to the context's end.
+            // SAFETY: the handle is not mapped. On failure the page is leaked until the context is destroyed.
             let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
             memory.unreserve(kind, page, false, false);
         }
@@ -249,7 +249,7 @@ fn map_front(
             *slot = Some(handle);
         }
     }
-    // The block may have grown meanwhile: its next neighbour can have given pages.
+    // The block may have grown meanwhile: its next neighbor may have given up pages.
     if bytes < state.blocks[unmapped].size {
         let rest = state.split(unmapped, bytes);
         state.blocks[rest].state = State::Unmapped;
@@ -259,7 +259,7 @@ fn map_front(
     Ok(true)
 }
 
-/// The address and the page size of a block's expandable segment.
+/// Returns the address and the page size of a block's expandable segment.
 fn layout(state: &mut ArenaState, block: BlockId) -> Option<(u64, u64)> {
     let segment = state.segment(block)?;
     match &segment.source {
@@ -268,7 +268,7 @@ fn layout(state: &mut ArenaState, block: BlockId) -> Option<(u64, u64)> {
     }
 }
 
-/// Maps pages one after the other from `address` on and lets devices use them. Nothing stays mapped on an error.
+/// Maps pages consecutively from `address` on and lets devices use them. On an error nothing stays mapped.
 fn map_pages(
     device: &Device,
     address: u64,
@@ -282,8 +282,8 @@ fn map_pages(
         let result = handles
             .iter()
             .try_for_each(|handle| {
-                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is mapped
-                // nowhere else.
+                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is mapped nowhere
+                // else.
                 unsafe { driver.virtual_map(context, at(mapped), page as usize, *handle) }?;
                 mapped += 1;
                 Ok(())
@@ -303,8 +303,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps pages that are free as a whole into `handles`, as many of the `wanted` pages as would exceed the slack if
-/// new.
+/// Unmaps entirely free pages into `handles`: as many of the `wanted` pages as would exceed the slack if newly
+/// allocated.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -326,7 +326,7 @@ fn spare_pages(
     if !device.call(|driver, context| driver.stream_query(context, stream))? {
         return Ok(());
     }
-    // The smallest blocks first, which are the least likely to serve a request.
+    // The smallest blocks first, which are least likely to serve a request.
     for block in expandable_blocks(state, kind) {
         let missing = (beyond(state).div_ceil(page) as usize).min(wanted - handles.len());
         if missing == 0 {
@@ -343,7 +343,7 @@ fn spare_pages(
     Ok(())
 }
 
-/// The free blocks of expandable segments, smallest first.
+/// Returns the free blocks of expandable segments, smallest first.
 fn expandable_blocks(state: &ArenaState, kind: Kind) -> Vec<BlockId> {
     let mut blocks: Vec<_> = state.free[kind as usize].ids(&state.blocks).collect();
     blocks.retain(|id| state.blocks[*id].expandable);
@@ -365,15 +365,15 @@ fn release_pages(
     let unmapped = unmap(device, state, block, most, page, &mut handles);
     let bytes = handles.len() as u64 * page;
     for handle in handles {
-        // SAFETY: the handle is mapped nowhere any more. A failure leaks the page to the context's end.
+        // SAFETY: the handle is no longer mapped. On failure the page is leaked until the context is destroyed.
         let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
         memory.unreserve(kind, page, false, false);
     }
     unmapped.map(|()| bytes)
 }
 
-/// Unmaps up to `most` of the whole pages of a free block, the last ones, whose size is `page`. The work on the
-/// arena's stream is done. The block's edges stay free blocks.
+/// Unmaps up to `most` of the last whole pages of a free block; `page` is their size. The work on the arena's stream is
+/// done. The edges of the block stay free blocks.
 fn unmap(
     device: &Device,
     state: &mut ArenaState,
@@ -429,7 +429,7 @@ fn unmap(
     result
 }
 
-/// Joins an unmapped block with unmapped neighbours.
+/// Merges an unmapped block with its unmapped neighbors.
 fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     let unmapped = |state: &ArenaState, id| id != NONE && state.blocks[id].state == State::Unmapped;
     let (prev, next) = (state.blocks[block].prev, state.blocks[block].next);
@@ -441,8 +441,8 @@ fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     }
 }
 
-/// Releases every page that is free as a whole to the driver, and the addresses of segments that have none left.
-/// Returns how many bytes went.
+/// Releases every entirely free page to the driver, and the addresses of segments that have no pages left. Returns the
+/// number of bytes released.
 pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
     let Some(_outside) = memory.outside_captures() else { return Ok(0) };
     let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
@@ -470,7 +470,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
     Ok(released)
 }
 
-/// Lets a device use an arena's expandable segments, as they are and as they grow.
+/// Lets a device use an arena's expandable segments, both current pages and later ones.
 pub(super) fn allow(device: &Device, state: &mut ArenaState, peer: u32) -> Result<()> {
     if !state.devices.contains(&peer) {
         state.devices.push(peer);

@@ -1,29 +1,29 @@
 //! [`FreeIndex`]: the free blocks of one kind, ordered by (size, address).
 //!
-//! Sizes fall into bins: one a multiple of 512 bytes up to 32 KiB, then 32 bins a doubling. A bitmap says which
-//! bins have blocks; within a bin they form a treap by (size, address). Finding, inserting and removing a block
-//! take a few steps however many blocks there are, and allocate nothing: the trees live in the blocks.
+//! Sizes fall into bins: one per multiple of 512 bytes up to 32 KiB, then 32 bins per doubling. A bitmap records which
+//! bins have blocks; within a bin they form a treap by (size, address). Finding, inserting and removing a block take a
+//! few steps regardless of the number of blocks. They allocate nothing: the trees live in the blocks.
 
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Units of 512 bytes below which each size has its own bin.
+/// Sizes below this many 512-byte units have a bin each.
 const EXACT: u64 = 64;
-/// Bins a doubling above that.
+/// Bins per doubling above that.
 const PER_DOUBLING: usize = 32;
 /// Sizes are below 2^62 bytes, that is 2^53 units.
 const BINS: usize = EXACT as usize + (53 - 6) * PER_DOUBLING;
 const WORDS: usize = BINS.div_ceil(64);
 
-/// Where a block stands in the order.
+/// Sort key of a block: (size, address).
 type Key = (u64, u64);
 
-/// See the [module's documentation](self).
+/// Index of the free blocks of one kind. See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct FreeIndex {
-    /// Which words of `words` are not zero.
+    /// Bitmap of the non-zero words of `words`.
     summary: u64,
-    /// Which bins have blocks.
+    /// Bitmap of the bins that have blocks.
     words: [u64; WORDS],
     /// The root of each bin's tree.
     roots: Box<[BlockId; BINS]>,
@@ -43,7 +43,7 @@ impl Default for FreeIndex {
     }
 }
 
-/// The bin of a size; larger sizes never have a lower bin.
+/// Returns the bin of a size; larger sizes never have a lower bin.
 #[inline]
 fn bin(size: u64) -> usize {
     let units = size / MIN_BLOCK;
@@ -60,7 +60,7 @@ fn key(blocks: &Blocks, id: BlockId) -> Key {
     (blocks[id].size, blocks[id].address)
 }
 
-/// A node is above all nodes with a lower number: as good as random, and the same in every run.
+/// Treap priority of a node: pseudorandom, and the same in every run.
 #[inline]
 fn priority(id: BlockId) -> u32 {
     (id.wrapping_add(1)).wrapping_mul(0x9E37_79B1).rotate_left(13).wrapping_mul(0x85EB_CA6B)
@@ -81,7 +81,7 @@ impl FreeIndex {
         }
     }
 
-    /// The first bin from `from` on that has blocks.
+    /// Returns the first bin from `from` on that has blocks.
     #[inline]
     fn next_bin(&self, from: usize) -> Option<usize> {
         let word = from / 64;
@@ -137,7 +137,7 @@ impl FreeIndex {
         self.set(blocks, link, id);
     }
 
-    /// Takes a block out that is in the index. The caller gives it its new state.
+    /// Removes a block from the index. The caller sets its new state.
     #[inline]
     pub fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
         let key_of_id = key(blocks, id);
@@ -159,7 +159,7 @@ impl FreeIndex {
         self.set(blocks, link, merged);
     }
 
-    /// The first block whose (size, address) is at least this one: the best fit for `(size, 0)`.
+    /// Returns the first block whose (size, address) is at least `wanted`: the best fit for `(size, 0)`.
     #[inline]
     pub fn at_least(&self, blocks: &Blocks, wanted: Key) -> Option<BlockId> {
         let own = bin(wanted.0);
@@ -183,7 +183,7 @@ impl FreeIndex {
         Some(node)
     }
 
-    /// The largest block, of several the one with the lowest address.
+    /// Returns the largest block; among equals the one with the lowest address.
     pub fn largest(&self, blocks: &Blocks) -> Option<BlockId> {
         let mut node = self.roots[self.last_bin()?];
         while blocks[node].right != NONE {
@@ -192,7 +192,7 @@ impl FreeIndex {
         self.at_least(blocks, (blocks[node].size, 0))
     }
 
-    /// Every block, in no particular order.
+    /// Iterates over all blocks, in no particular order.
     pub fn ids(&self, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
         let mut bins = std::iter::successors(self.next_bin(0), |bin| self.next_bin(bin + 1));
         let mut stack = Vec::new();
@@ -207,7 +207,7 @@ impl FreeIndex {
     }
 }
 
-/// Parts a tree into what is before `at` and what is after it.
+/// Splits a tree into the nodes before `at` and those after it.
 fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) {
     let (mut left, mut right) = (NONE, NONE);
     let (mut left_end, mut right_end) = (NONE, NONE);
@@ -237,10 +237,10 @@ fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) 
     (left, right)
 }
 
-/// Joins two trees that are not empty, of which all of one is before all of the other.
+/// Merges two non-empty trees; all keys of one are before all keys of the other.
 fn merge(blocks: &mut Blocks, mut left: BlockId, mut right: BlockId) -> BlockId {
     let root = if priority(left) >= priority(right) { left } else { right };
-    // The node whose child is open, and whether it is the right one.
+    // The node whose child link is open, and whether it is the right child.
     let mut open = (NONE, false);
     while left != NONE && right != NONE {
         let (node, side) = if priority(left) >= priority(right) { (left, true) } else { (right, false) };

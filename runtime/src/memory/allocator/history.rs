@@ -1,4 +1,4 @@
-//! [`History`]: the last events of an arena, with the place in the program that each came from.
+//! [`History`]: the last events of an arena, with the source location of each.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -6,14 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::snapshot::TraceAction;
 
-/// Where a call came from.
+/// Source location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub action: TraceAction,
-    /// For [`TraceAction::Oom`] the free bytes of the device.
+    /// The block's address; for [`TraceAction::Oom`] the free bytes of the device.
     pub address: u64,
     pub size: u64,
     pub stream: u64,
@@ -21,12 +21,12 @@ pub(crate) struct Entry {
     pub site: Site,
 }
 
-/// A ring of the newest events.
+/// A ring buffer of the newest events.
 #[derive(Debug)]
 pub(crate) struct History {
     entries: VecDeque<Entry>,
     limit: usize,
-    /// The arena's stream.
+    /// ID of the arena's stream.
     pub stream: u64,
 }
 
@@ -44,7 +44,7 @@ impl History {
         self.entries.push_back(Entry { action, address, size, stream: self.stream, time_us, site });
     }
 
-    /// The events, oldest first.
+    /// Iterates over the events, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }

@@ -1,26 +1,26 @@
-//! [`Lock`]: a lock for state that one thread uses nearly always.
+//! [`Lock`]: a spin lock for state that is nearly always used by one thread.
 //!
-//! Taking it without contention is one atomic exchange and releasing it a plain store, half of what a lock costs
-//! that wakes its waiters; a pair of allocate and free takes it twice. Threads that wait ask again and again, at
-//! longer and longer intervals up to [`LONGEST`], since the holder may be waiting for the device.
+//! Without contention, acquiring it is one atomic exchange and releasing it a plain store. That is half the cost of a
+//! lock that wakes its waiters; a pair of allocate and free takes it twice. Waiting threads poll at increasing
+//! intervals up to [`LONGEST`], since the holder may be waiting for the device.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The longest time between two looks at a lock that is held.
+/// The longest interval between two polls of a held lock.
 const LONGEST: Duration = Duration::from_micros(200);
 
-/// See the [module's documentation](self).
+/// A spin lock. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Lock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached through a guard, of which there is one at a time, so threads take turns with it;
-// that needs it to be `Send` and no more, as for `std::sync::Mutex`.
+// SAFETY: the value is only accessed through a guard, and only one guard exists at a time. As for `std::sync::Mutex`,
+// this only requires `T: Send`.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -51,7 +51,7 @@ impl<T> Lock<T> {
                 _ => std::thread::sleep(LONGEST.min(Duration::from_micros(u64::from(looks - 119) * 10))),
             }
             looks = looks.saturating_add(1);
-            // Looking first leaves the holder its cache line.
+            // Reading first leaves the cache line with the holder.
             if !self.held.load(Ordering::Relaxed) && self.try_hold() {
                 return;
             }
@@ -59,10 +59,10 @@ impl<T> Lock<T> {
     }
 }
 
-/// The right to use what a [`Lock`] holds; dropping it releases the lock.
+/// A guard that grants access to the value of a [`Lock`]; dropping it releases the lock.
 pub(super) struct Guard<'a, T>(&'a Lock<T>);
 
-// SAFETY: a guard is a `&mut T` to other threads, no more.
+// SAFETY: to other threads a guard is just a `&mut T`.
 unsafe impl<T: Sync> Sync for Guard<'_, T> {}
 
 impl<T> Deref for Guard<'_, T> {
@@ -70,7 +70,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock, so every reference comes through it.
+        // SAFETY: this guard holds the lock, so every reference is obtained through it.
         unsafe { &*self.0.value.get() }
     }
 }

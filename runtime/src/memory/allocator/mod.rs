@@ -1,34 +1,33 @@
 //! The caching allocator of device memory.
 //!
-//! Guarantees. A block is allocated for work on one stream, its home, and returns to the free blocks of that
-//! stream: whatever ran on it before on the same stream runs before later work, so freeing it waits for
-//! nothing. A block that other streams used waits for events that are recorded on them when it is freed. No
-//! block moves to another stream without an event between them. When a request fails, nothing has changed but
-//! what the cache holds.
+//! Guarantees. A block is allocated for work on one stream, its home, and returns to that stream's free blocks. Earlier
+//! work on the same stream runs before later work, so freeing a block does not wait. A block that other streams used
+//! waits for events, which are recorded on them when it is freed. No block moves to another stream without an event in
+//! between. If a request fails, only the contents of the cache have changed.
 //!
-//! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes that
-//! lock and no other; what all streams share (the registry and the totals) is touched only when memory comes from
-//! the driver or returns to it, when a stream is used for the first or last time, and to report. Locks are taken in
-//! the order registry, arena, totals; never two arenas at once; none while code of the user runs. Calls that
-//! a capture of another thread must not see, above all waits for a stream, hold a lock that excludes captures.
+//! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes only that
+//! lock. State shared by all streams (the registry and the totals) is accessed rarely: when memory comes from the
+//! driver or returns to it, when a stream is first or last used, and for reports. Locks are taken in the order
+//! registry, arena, totals; never two arenas at once; none while user code runs. Calls that a capture of another thread
+//! must not see, above all waits for a stream, hold a lock that excludes captures.
 //!
-//! How a request goes, step by step, and the figures that were measured: `docs/memory.md`.
+//! `docs/memory.md` describes the steps of a request and has measurements.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `arena` | the blocks of one stream: find, split, merge; no driver, no threads |
+//! | `arena` | the blocks of one stream: find, split, merge; no driver calls, not thread-safe |
 //! | `block`, `free_index` | blocks in a slab, and the free ones in order |
-//! | `size`, `policy` | rounding, and what of the options an arena needs |
+//! | `size`, `policy` | rounding, and the options that an arena needs |
 //! | `lock` | the arenas' lock |
-//! | `deferred_free` | a fast path for blocks that are freed at once |
+//! | `deferred_free` | a fast path for blocks that are freed immediately |
 //! | `pending` | blocks that wait for events of other streams |
-//! | `streams` | which arena a stream has, and what happens to it when the stream is destroyed |
-//! | `slow_path` | what is tried, in which order, when no free block fits |
+//! | `streams` | the arena of each stream, and its hand-over when the stream is destroyed |
+//! | `slow_path` | the fallback steps when no free block fits |
 //! | `expandable` | segments that grow: addresses reserved once, memory mapped in pages |
 //! | `release` | releasing memory to the driver: on request, under pressure, by age |
-//! | `pool` | private pools, and which requests go to them |
-//! | `raw` | the interface for bare addresses |
-//! | `counters`, `history`, `report` | what statistics, snapshots and the out-of-memory error are made of |
+//! | `pool` | private pools, and the routing of requests to them |
+//! | `raw` | the interface for raw addresses |
+//! | `counters`, `history`, `report` | data for statistics, snapshots and the out-of-memory error |
 
 mod arena;
 mod block;
@@ -72,20 +71,20 @@ use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
 use crate::stream::Stream;
 
-/// Allocated memory. Its holder frees it by [`free`], once, with the stream it was allocated on.
+/// Allocated memory. Its holder frees it with [`free`], once, passing the stream it was allocated on.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// `None` for the arena that the stream has in the default pool.
+    /// The arena; `None` for the stream's arena in the default pool.
     arena: Option<Arc<Arena>>,
     block: BlockId,
     ptr: DevicePtr,
 }
 
 impl Allocation {
-    /// Of no bytes: no block, the null address.
+    /// An allocation of zero bytes: no block, the null address.
     pub(crate) const EMPTY: Allocation = Allocation { arena: None, block: NONE, ptr: DevicePtr::NULL };
 
-    /// Memory that is of no allocator: no block, a foreign address.
+    /// Creates an allocation of foreign memory: no block, a foreign address.
     pub(crate) fn foreign(ptr: DevicePtr) -> Self {
         Self { ptr, ..Self::EMPTY }
     }
@@ -94,13 +93,13 @@ impl Allocation {
         self.ptr
     }
 
-    /// The private pool it is of.
+    /// Private pool that the memory came from.
     pub fn pool(&self) -> Option<PoolId> {
         self.arena.as_ref().map(|arena| arena.pool)
     }
 }
 
-/// A lock that all streams share, and how often it was taken.
+/// A lock shared by all streams, with the number of acquisitions.
 #[derive(Debug, Default)]
 struct Shared<T>(Mutex<(u64, T)>);
 
@@ -139,30 +138,30 @@ type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
-    /// Whether memory was requested from the driver already; the backend is fixed then.
+    /// True if memory has been requested from the driver; from then on the backend is fixed.
     started: bool,
     arenas: Vec<Arc<Arena>>,
     pools: Vec<Weak<PoolShared>>,
-    /// Streams whose work is being captured, by number, and where their requests go.
+    /// IDs of streams whose work is being captured, and the pools that serve their requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
     free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
-    /// How many events each arena's history keeps.
+    /// The number of events that each arena's history keeps.
     history: Option<usize>,
-    /// Devices, by ordinal, that may use this device's memory.
+    /// Ordinals of the devices that may use this device's memory.
     peers: Vec<u32>,
 }
 
 /// The counters of the whole device.
 #[derive(Debug, Default)]
 struct Totals {
-    /// Segments and reserved bytes; nothing else of it is used.
+    /// Counters for segments and reserved bytes; the other counters are unused.
     counters: Counters,
     /// The counts of dropped arenas.
     forgotten: Counters,
     /// Bytes being requested from the driver.
     claimed: u64,
-    /// The most that may be reserved.
+    /// Maximum of reserved bytes.
     limit: Option<u64>,
     alloc_retries: u64,
     ooms: u64,
@@ -172,17 +171,17 @@ struct Totals {
     device_frees: u64,
 }
 
-/// The allocator of a device. See the [module's documentation](self).
+/// The caching allocator of a device. See the [module's documentation](self).
 pub(crate) struct CachingAllocator {
     registry: Shared<Registry>,
     totals: Shared<Totals>,
-    /// Guards and captures that send requests to a private pool. While there are none, no lookup is made.
+    /// Number of guards and captures that route requests to a private pool. While it is 0, no lookup is made.
     routes: AtomicUsize,
-    /// Captures that are active: no events are recorded or queried, nothing waits.
+    /// Number of active captures. While one is active, no events are recorded or queried, and nothing waits.
     captures: AtomicUsize,
-    /// Held while the allocator does what a capture must not see; a capture begins when it is not held.
+    /// Held during operations that a capture must not see; a capture begins only when it is not held.
     outside_captures: RwLock<()>,
-    /// How often large blocks were looked for; moves only with garbage collection.
+    /// Number of searches for large blocks; advances only with garbage collection.
     clock: Arc<AtomicU64>,
     raw: RawTable,
 }
@@ -201,40 +200,41 @@ impl CachingAllocator {
         }
     }
 
-    /// Whether work on the device is being captured.
+    /// Returns true if work on the device is being captured.
     pub fn capturing(&self) -> bool {
         self.captures.load(Ordering::Acquire) > 0
     }
 
-    /// Keeps captures from beginning until the guard is dropped; `None` if one is active.
+    /// Prevents captures from beginning until the guard is dropped; `None` if one is active.
     fn outside_captures(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.outside_captures.read().unwrap_or_else(PoisonError::into_inner);
         (!self.capturing()).then_some(guard)
     }
 
-    /// Counts a capture, when all is done that it must not see. The caller holds no lock of the allocator.
+    /// Counts a capture, after all operations that it must not see have finished. The caller holds no lock of the
+    /// allocator.
     fn begin_capture(&self) {
         let _excluded = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
         self.captures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether memory comes from the driver's own stream-ordered pool.
+    /// Returns true if memory comes from the driver's own stream-ordered pool.
     pub fn is_stream_ordered(&self) -> bool {
         self.registry.lock().options.backend == Backend::StreamOrdered
     }
 
-    /// The arenas there are. They stay, so they are worked on without the registry's lock.
+    /// Returns all arenas. The caller uses them without the registry's lock, which is safe because arenas stay alive.
     fn arenas(&self) -> Vec<Arc<Arena>> {
         self.registry.lock().arenas.clone()
     }
 }
 
-/// The request.
+/// A memory request.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     /// The requested bytes.
     bytes: u64,
-    /// That, rounded to a block's size.
+    /// The requested bytes, rounded up to a block size.
     size: u64,
     site: &'static Location<'static>,
 }
@@ -258,7 +258,7 @@ pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Allocation> {
     allocate_from(streams::arena_of(stream)?, None, stream, bytes, site)
 }
 
-/// Allocates in the default pool, wherever the thread's requests go.
+/// Allocates in the default pool, regardless of the thread's pool guards.
 #[track_caller]
 pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocation> {
     stream.device().0.health.check(stream.device().id())?;
@@ -268,7 +268,7 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
     }
 }
 
-/// Frees memory that belongs to a stream which is being dropped; `arena` is the stream's own.
+/// Frees memory of a stream that is being dropped; `arena` is the stream's own.
 ///
 /// # Safety
 /// As [`free`]; the memory was used on no other stream.
@@ -282,7 +282,7 @@ pub(crate) unsafe fn free_at_end(
     match allocation.block {
         NONE => Ok(()),
         block if state.blocks[block].uncached => {
-            // When this returns, nothing of the stream runs any more, whatever the result.
+            // When this returns, nothing runs on the stream, whatever the result.
             let waited = state.wait_until_idle(device);
             // SAFETY: passed on from the caller, and the stream was waited for.
             waited.and(unsafe {
@@ -321,7 +321,7 @@ fn allocate_from(
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
 }
 
-/// As [`allocate_from`], with a registered observer. Observers are called without the arena's lock.
+/// As [`allocate_from`], with registered observers. They are called without the arena's lock.
 #[cold]
 #[inline(never)]
 fn allocate_observed(
@@ -348,7 +348,7 @@ fn allocate_observed(
     Ok(allocation)
 }
 
-/// A block, and whether a free one was there.
+/// Allocates a block. Returns it, and whether a free one was available.
 #[inline(always)]
 fn take_or_miss(
     arena: &Arc<Arena>,
@@ -381,15 +381,15 @@ fn take_or_miss(
     missed.map(|allocation| (allocation, false))
 }
 
-/// Frees memory, which may still be in use by work enqueued on its home `stream` and on `users`.
+/// Frees memory that work already enqueued on its home `stream` and on `users` may still use.
 ///
 /// # Errors
-/// When the driver fails to record an event or to wait. If no event was recorded, the memory is kept from being used
-/// again, unless the device is lost and runs nothing any more.
+/// Returns an error if the driver fails to record an event or to wait. If no event was recorded, the memory is not
+/// reused, unless the device is lost and runs nothing any more.
 ///
 /// # Safety
-/// The allocation came from [`allocate`] on this stream, and no more work is enqueued with it. Work
-/// enqueued already is on the home stream, on `users`, or ordered before later work on one of them.
+/// The allocation came from [`allocate`] on this stream, and no more work is enqueued with it. Work already enqueued is
+/// on the home stream or on `users`, or is ordered before later work on one of them.
 #[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
     if allocation.block == NONE {
@@ -414,7 +414,7 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
     )
 }
 
-/// As [`free`], of a block of this arena.
+/// As [`free`], for a block of this arena.
 ///
 /// # Safety
 /// As [`free`].
@@ -451,7 +451,7 @@ unsafe fn free_block(
     wait_for_users(device, &mut state, block, users)
 }
 
-/// Records an event on each stream that may use a pending block, which becomes free when all are reached.
+/// Records an event on each stream that may use a pending block. The block becomes free when all events have completed.
 fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users: &[Stream]) -> Result<()> {
     let _quiet = Quiet::begin();
     let mut failed = Ok(());
@@ -467,7 +467,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
         }
         match event {
             Ok(event) => recorded.push((user.id(), event)),
-            // Without an event the host has to wait.
+            // Without an event, the host has to wait.
             Err(error) => {
                 let waited = user.wait().inspect_err(|_| user.wait_idle());
                 failed = failed.and(waited.map_err(|_| error));
@@ -486,7 +486,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
 }
 
 impl CachingAllocator {
-    /// Frees the blocks whose events were reached.
+    /// Frees the blocks whose events have completed.
     fn poll(&self, device: &Device, state: &mut ArenaGuard<'_>) -> Result<()> {
         if self.capturing() {
             return Ok(());
@@ -496,7 +496,7 @@ impl CachingAllocator {
         {
             Ok(reached) => Ok(reached),
             Err(error) if error.is_device_lost() => Err(error),
-            // Not known yet: queried again at the next request.
+            // Unknown so far: queried again at the next request.
             Err(_) => Ok(false),
         };
         loop {
@@ -517,8 +517,8 @@ impl CachingAllocator {
         lost
     }
 
-    /// The pool that a request goes to, if it is not the default one: of a capture of its stream, else of the
-    /// thread's innermost guard.
+    /// Returns the private pool that a request goes to: the pool of a capture of its stream, otherwise that of the
+    /// thread's innermost guard. `None` for the default pool.
     fn route(&self, stream: &Stream) -> Option<Arc<PoolShared>> {
         if self.capturing() {
             let registry = self.registry.lock();
@@ -531,7 +531,7 @@ impl CachingAllocator {
     }
 }
 
-/// The number of a pool among all that the process ever made.
+/// Returns a new pool ID, unique in the process.
 fn next_pool(captured: bool) -> PoolId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

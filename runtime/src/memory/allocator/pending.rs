@@ -1,8 +1,8 @@
 //! [`Pending`]: blocks that were freed while work on other streams may still use them.
 //!
-//! Each such block waits for one event per stream, recorded on it when the block was freed. Events of one
-//! stream come in order, so only the oldest of each stream is queried; one slow stream does not hold up the blocks
-//! that wait for others.
+//! Each such block waits for one event per stream, recorded when the block was freed. Events of one stream complete in
+//! order, so only the oldest of each stream is queried. A slow stream does not hold up blocks that wait for other
+//! streams.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,27 +11,27 @@ use crate::driver::EventHandle;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// See the [module's documentation](self).
+/// The blocks that wait for events. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// For each stream by its number what waits for it, oldest first. None is empty.
+    /// Queue of each stream, by stream ID, oldest entry first. No queue is empty.
     queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
-    /// How many events each block still waits for.
+    /// Number of events that each block still waits for.
     events_of: HashMap<BlockId, usize>,
-    /// Blocks freed during a capture, when no event may be recorded, and the streams that may use them.
+    /// Blocks freed during a capture, when events must not be recorded, and the streams that may use them.
     deferred: Vec<(BlockId, Vec<Stream>)>,
-    /// Events for the next use.
+    /// Spare events for reuse.
     spare: Vec<EventHandle>,
 }
 
 impl Pending {
-    /// Whether no block waits for an event.
+    /// Returns true if no block waits for an event.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Notes that a block waits for an event that was recorded on a stream.
+    /// Records that a block waits for an event on a stream.
     pub fn push(&mut self, stream: u64, event: EventHandle, block: BlockId) {
         *self.events_of.entry(block).or_default() += 1;
         match self.queues.iter_mut().find(|(of, _)| *of == stream) {
@@ -40,12 +40,12 @@ impl Pending {
         }
     }
 
-    /// Notes that a block waits for something that never comes.
+    /// Marks a block as waiting forever.
     pub fn keep_for_good(&mut self, block: BlockId) {
         *self.events_of.entry(block).or_default() += 1;
     }
 
-    /// A block that waits for nothing any more. `reached` says whether an event was reached.
+    /// Returns a block that has finished waiting. `reached` queries whether an event has completed.
     pub fn next_done(
         &mut self,
         mut reached: impl FnMut(EventHandle) -> Result<bool>,
@@ -72,7 +72,7 @@ impl Pending {
         Ok(None)
     }
 
-    /// Whether that was the last event the block waited for.
+    /// Removes a completed event of a block. Returns true if it was the last one.
     fn event_reached(&mut self, block: BlockId) -> bool {
         match self.events_of.get_mut(&block) {
             Some(left) if *left > 1 => {
@@ -86,7 +86,7 @@ impl Pending {
         }
     }
 
-    /// Keeps a block until the capture is over.
+    /// Keeps a block until the capture has ended.
     pub fn defer(&mut self, block: BlockId, users: Vec<Stream>) {
         self.deferred.push((block, users));
     }
@@ -95,17 +95,17 @@ impl Pending {
         std::mem::take(&mut self.deferred)
     }
 
-    /// An event that was used before.
+    /// Takes a spare event.
     pub fn spare_event(&mut self) -> Option<EventHandle> {
         self.spare.pop()
     }
 
-    /// Keeps an event that nothing waits for.
+    /// Keeps an event that nothing waits for, for reuse.
     pub fn keep_event(&mut self, event: EventHandle) {
         self.spare.push(event);
     }
 
-    /// Every event. The blocks that wait for them are forgotten.
+    /// Takes all events. The blocks that wait for them are forgotten.
     pub fn take_events(&mut self) -> Vec<EventHandle> {
         self.events_of.clear();
         self.deferred.clear();

@@ -1,4 +1,4 @@
-//! [`Policy`]: what of the options an arena needs while it allocates blocks.
+//! [`Policy`]: the allocator options that an arena needs while it allocates blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::size;
 use crate::memory::options::{AllocatorOptions, Backend, Reserve};
 
-/// A copy of it lies in every arena, so that no shared state is read on the way of an allocation.
+/// Allocation policy. Every arena has a copy, so that an allocation reads no shared state.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// Blocks of at least this size are oversize: they are not split, and kept for oversize requests.
+    /// Blocks of at least this size are oversize: they are not split, and are reserved for oversize requests.
     pub max_split: u64,
     pub max_non_split_rounding: u64,
     pub large_segment: u64,
     pub divisions: [u32; 16],
     pub no_split: bool,
-    /// Whether segments that are free as a whole may go to other streams of the pool.
+    /// True if entirely free segments may go to other streams of the pool.
     pub lends: bool,
     pub expandable: bool,
-    /// Whether freed blocks are kept.
+    /// True if freed blocks are cached.
     pub caching: bool,
-    /// Whether it is of a pool for graphs, which keeps freed blocks unless the driver's own pool is used.
+    /// True for a graph's pool, which caches freed blocks unless the driver's own pool is used.
     pub graph: bool,
     pub backend: Backend,
-    /// How many addresses an expandable segment reserves.
+    /// Size of the address range that an expandable segment reserves.
     pub expandable_reserve: Option<Reserve>,
-    /// How often large blocks were looked for, on the whole device; `None` without garbage collection.
+    /// Number of searches for large blocks on the whole device; `None` without garbage collection.
     clock: Option<Arc<AtomicU64>>,
 }
 
@@ -47,19 +47,20 @@ impl Policy {
         }
     }
 
-    /// The policy of a private pool under new options: it keeps its own.
+    /// Returns the policy of a private pool under new options; the pool keeps its own settings.
     pub fn updated(&self, new: Policy) -> Self {
         let Policy { no_split, lends, expandable, graph, .. } = *self;
         let updated = Policy { no_split, lends, expandable, ..new };
         if graph { updated.for_graph() } else { updated }
     }
 
-    /// Of a pool for graphs: what a graph uses must not return to the driver when its buffer is dropped.
+    /// Returns the policy of a graph's pool: memory that a graph uses must not return to the driver when its buffer is
+    /// dropped.
     pub fn for_graph(self) -> Self {
         Policy { graph: true, caching: self.backend == Backend::Native, ..self }
     }
 
-    /// Whether leaving a block as it is until the next request shows nowhere.
+    /// Returns true if leaving a freed block unmerged until the next request has no visible effect.
     pub fn may_defer_frees(&self) -> bool {
         self.caching && !self.lends && self.clock.is_none()
     }
@@ -70,8 +71,8 @@ impl Policy {
         size::round(bytes, &self.divisions)
     }
 
-    /// Whether a block is too good for a request: an oversize block is not spent on a small request, nor on one that
-    /// would waste much of it.
+    /// Returns true if a block is too large for a request. Oversize blocks do not serve small requests, nor requests
+    /// that would waste much of the block.
     #[inline]
     pub fn wastes(&self, available: u64, size: u64) -> bool {
         if size < self.max_split {
@@ -81,13 +82,13 @@ impl Policy {
         }
     }
 
-    /// The time on the clock of garbage collection.
+    /// Returns the current time on the clock of garbage collection.
     #[inline]
     pub fn clock(&self) -> u64 {
         self.clock.as_ref().map_or(0, |clock| clock.load(Ordering::Relaxed))
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     #[inline]
     pub fn tick(&self) {
         if let Some(clock) = &self.clock {

@@ -1,10 +1,10 @@
-//! Private pools: memory apart from the default pool, for one part of a program or for a captured graph.
+//! Private pools: memory separate from the default pool, for one part of a program or for a captured graph.
 //!
-//! Requests go to a pool while a [`PoolGuard`] lives, from its thread; or while a [`CaptureGuard`] lives, from any
-//! thread, when they are for its stream. Blocks return to the pool they came from, wherever they are freed. What
-//! a pool has cached is never used for others, unless it is made to lend when memory runs out; when the pool is
-//! released, what it has cached returns to the driver; what is in use follows, once freed, when the cache is
-//! emptied or memory runs out.
+//! While a [`PoolGuard`] lives, requests of its thread go to the pool. While a [`CaptureGuard`] lives, requests for its
+//! stream do, from any thread. Blocks return to the pool they came from, wherever they are freed. Memory cached in a
+//! pool never serves other requests, unless the pool is set to lend when memory runs out. When the pool is released,
+//! its cached memory returns to the driver. Memory in use follows after it is freed, when the cache is emptied or
+//! memory runs out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,19 +29,19 @@ thread_local! {
     static ROUTES: RefCell<Vec<Arc<PoolShared>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How a pool's blocks are allocated.
+/// Allocation options of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Whether blocks are never split: one block per segment, so that freeing one can release its segment.
+    /// True if blocks are never split: one block per segment, so that freeing a block can release its segment.
     pub no_split: bool,
-    /// Whether requests of the default pool may take free blocks of this pool when memory has run out.
+    /// True if requests of the default pool may take free blocks of this pool when memory has run out.
     pub use_on_oom: bool,
-    /// Whether a segment that is free as a whole may go to another stream of the pool, which then waits for the
-    /// last work on it; as the device's options say unless set.
+    /// True if an entirely free segment may go to another stream of the pool, which then waits for the last work on it.
+    /// `None` uses the device's option.
     pub cross_stream_reuse: Option<bool>,
 }
 
-/// A private pool of device memory. Clones are handles of one pool, which is released when the last is dropped.
+/// A private pool of device memory. Clones are handles to the same pool, which is released when the last is dropped.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool};
@@ -61,13 +61,13 @@ pub struct PoolOptions {
 #[derive(Clone)]
 pub struct MemoryPool(Arc<PoolShared>);
 
-/// A pool as the allocator knows it.
+/// The shared state of a pool.
 pub(crate) struct PoolShared {
     device: Device,
     id: PoolId,
     options: PoolOptions,
     released: AtomicBool,
-    /// By the number of the stream.
+    /// Arenas by stream ID.
     arenas: Mutex<HashMap<u64, Arc<Arena>>>,
 }
 
@@ -84,7 +84,7 @@ impl PoolShared {
         Ok(())
     }
 
-    /// The arena of a stream, made if there is none.
+    /// Returns the arena of a stream, creating it if necessary.
     pub(super) fn arena_of(&self, stream: &Stream) -> Result<Arc<Arena>> {
         self.check()?;
         if let Some(arena) = self.existing_arena_of(stream) {
@@ -94,19 +94,19 @@ impl PoolShared {
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
-        // A block of a segment of its own cannot grow in place.
+        // A block with a segment of its own cannot grow in place.
         policy.expandable &= !self.options.no_split;
         if self.id.0 != 0 {
             policy = policy.for_graph();
         }
         let mut arenas = self.arenas();
-        // Once more with the lock: a release takes every arena there is, and must not miss this one.
+        // Checked again under the lock: a release takes all arenas, and must not miss this one.
         self.check()?;
         if let Some(arena) = arenas.get(&stream.id()) {
             return Ok(Arc::clone(arena));
         }
         let arena = streams::attach(&mut registry, stream, self.id, policy)?;
-        // An arena that another stream had is listed under that stream's number too.
+        // An arena inherited from another stream is also listed under that stream's ID.
         arenas.retain(|_, known| !Arc::ptr_eq(known, &arena));
         arenas.insert(stream.id(), Arc::clone(&arena));
         Ok(arena)
@@ -120,7 +120,7 @@ impl PoolShared {
         self.options.use_on_oom && !self.released.load(Ordering::Acquire)
     }
 
-    /// Lets go of everything; what is in use follows when it is freed.
+    /// Releases all cached memory; memory in use follows when it is freed.
     fn release(&self) -> Result<()> {
         self.device.check_process()?;
         if self.released.swap(true, Ordering::AcqRel) {
@@ -150,7 +150,7 @@ impl Drop for PoolShared {
 }
 
 impl MemoryPool {
-    /// A pool with the device's options.
+    /// Creates a pool with the device's options.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -158,7 +158,7 @@ impl MemoryPool {
         Self::with_options(device, PoolOptions::default())
     }
 
-    /// A pool with options of its own.
+    /// Creates a pool with the given options.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -166,7 +166,7 @@ impl MemoryPool {
         Self::make(device, options, false)
     }
 
-    /// A pool for a captured graph. It differs in its number, and caches also with caching turned off.
+    /// Creates a pool for a captured graph. It has a graph's ID, and caches even if caching is turned off.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -187,12 +187,12 @@ impl MemoryPool {
         Ok(Self(shared))
     }
 
-    /// The pool's number: `(0, n)`, for a graph `(n, 0)`.
+    /// ID of the pool: `(0, n)`, or `(n, 0)` for a graph's pool.
     pub fn id(&self) -> PoolId {
         self.0.id
     }
 
-    /// The device whose memory it is.
+    /// Device whose memory the pool manages.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -202,8 +202,8 @@ impl MemoryPool {
         self.0.options
     }
 
-    /// Sends this thread's requests on the pool's device to the pool until the guard is dropped. Of several guards
-    /// the innermost counts.
+    /// Routes this thread's requests on the pool's device to the pool until the guard is dropped. If there are several
+    /// guards, the innermost one applies.
     ///
     /// # Errors
     /// [`Error::PoolReleased`].
@@ -214,18 +214,18 @@ impl MemoryPool {
         Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
     }
 
-    /// Sends all requests for a stream to the pool while its work is captured. Meanwhile no event of the allocator
-    /// is recorded or queried and it waits for nothing: blocks that other streams used stay out of use until the
-    /// capture ends. When the last handle of a stream is dropped, it does wait or record.
+    /// Routes all requests for a stream to the pool while its work is captured. Meanwhile the allocator records and
+    /// queries no events and does not wait: blocks that other streams used stay unavailable until the capture ends. An
+    /// exception is dropping the last handle of a stream, which does wait or record.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`GraphError::CaptureUnderway`] when the stream is being
-    /// captured already.
+    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`GraphError::CaptureUnderway`] if the stream is already
+    /// being captured.
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
         let what = || ("capturing".to_owned(), "the pool".to_owned());
         stream.check_home(&self.0.device, what, "make a pool of that device")?;
-        // Before it counts: the arena may wait for the work of a stream that is gone.
+        // Before the capture counts: the arena may wait for the work of a destroyed stream.
         self.0.arena_of(stream)?;
         let memory = &self.0.device.part::<CachingAllocator>();
         let mut registry = memory.registry.lock();
@@ -244,7 +244,7 @@ impl MemoryPool {
     /// Releases the pool's cached memory to the driver. Returns the number of bytes released.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; whatever the driver reports.
+    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; any driver error.
     pub fn empty_cache(&self) -> Result<u64> {
         self.0.check()?;
         let memory = &self.0.device.part::<CachingAllocator>();
@@ -255,21 +255,21 @@ impl MemoryPool {
         memory.release_cached(&self.0.device, Some(self.0.id))
     }
 
-    /// Releases the pool, as dropping the last handle does. Other handles cannot be used any more; memory that was
-    /// allocated in it can.
+    /// Releases the pool, as dropping the last handle does. Other handles become unusable; memory allocated in the pool
+    /// stays valid.
     ///
     /// # Errors
-    /// Whatever the driver reports when it takes the memory back.
+    /// Any driver error of taking the memory back.
     pub fn release(&self) -> Result<()> {
         self.0.release()
     }
 
-    /// Bytes of the pool's blocks that are in use.
+    /// Bytes of the pool's blocks in use.
     pub fn allocated(&self) -> u64 {
         self.sum(super::counters::Counted::AllocatedBytes)
     }
 
-    /// Bytes that the pool has from the driver.
+    /// Bytes that the pool has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.sum(super::counters::Counted::ReservedBytes)
     }
@@ -286,11 +286,11 @@ impl fmt::Debug for MemoryPool {
     }
 }
 
-/// Sends the thread's requests to a pool until it is dropped. Made by [`MemoryPool::enter`].
+/// A guard that routes the thread's requests to a pool until it is dropped. Made by [`MemoryPool::enter`].
 #[must_use = "requests go to the pool only while the guard lives"]
 pub struct PoolGuard {
     pool: Arc<PoolShared>,
-    /// Not `Send`: it is of its thread.
+    /// Makes the type `!Send`: it belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -302,7 +302,7 @@ impl fmt::Debug for PoolGuard {
 
 impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While a thread ends its locals may be gone already; then nothing is routed any more.
+        // While a thread exits, its locals may already be destroyed; then nothing is routed any more.
         let removed = ROUTES.try_with(|routes| {
             let mut routes = routes.try_borrow_mut().ok()?;
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
@@ -313,7 +313,7 @@ impl Drop for PoolGuard {
     }
 }
 
-/// The pool of the thread's innermost guard for a device.
+/// Returns the pool of the thread's innermost guard for a device.
 pub(super) fn innermost(device: &Device) -> Option<Arc<PoolShared>> {
     let find = |routes: &RefCell<Vec<Arc<PoolShared>>>| {
         let routes = routes.try_borrow().ok()?;
@@ -322,7 +322,7 @@ pub(super) fn innermost(device: &Device) -> Option<Arc<PoolShared>> {
     ROUTES.try_with(find).ok().flatten()
 }
 
-/// Sends a stream's requests to a pool until it is dropped. Made by [`MemoryPool::capture`].
+/// A guard that routes a stream's requests to a pool until it is dropped. Made by [`MemoryPool::capture`].
 #[must_use = "the capture lasts while the guard lives"]
 pub struct CaptureGuard {
     pool: Arc<PoolShared>,
@@ -359,7 +359,7 @@ impl CachingAllocator {
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
-            // Dropped after the lock is released: the last handle of a stream takes it again.
+            // Dropped after the lock is released: dropping the last handle of a stream takes it again.
             let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
             for (block, users) in &deferred {
@@ -367,9 +367,9 @@ impl CachingAllocator {
                     // Another capture has begun; its end calls this again.
                     state.pending.defer(*block, users.clone());
                 } else if state.blocks[*block].uncached {
-                    // In the users is its home stream too.
+                    // `users` includes the home stream.
                     users.iter().for_each(Stream::wait_idle);
-                    // SAFETY: all its users were waited for, and it is unused since it was deferred.
+                    // SAFETY: all its users were waited for, and it has been unused since it was deferred.
                     let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
                     result = result.and(freed);
                 } else {

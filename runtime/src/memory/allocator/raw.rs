@@ -1,7 +1,7 @@
-//! The interface for bare addresses: allocate, free, record the streams that use them.
+//! The interface for raw addresses: allocate, free, record the streams that use them.
 //!
-//! Code that works with bare addresses names the other streams that use them by [`Memory::record_stream`]; buffers do
-//! that by themselves. An address that is not of this interface, or was freed, is refused.
+//! Code that works with raw addresses declares other streams that use them with [`Memory::record_stream`]; buffers do
+//! that automatically. An address that did not come from this interface, or that was freed, is rejected.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +16,7 @@ use crate::stream::Stream;
 
 const SHARDS: usize = 64;
 
-/// The record of an address.
+/// The record of a live address.
 #[derive(Debug)]
 struct Raw {
     stream: Stream,
@@ -24,7 +24,7 @@ struct Raw {
     users: Vec<Stream>,
 }
 
-/// Addresses are multiples of 512 that no adversary chooses, so mixing their bits is enough.
+/// Hasher for addresses, which are multiples of 512 that no adversary chooses: mixing their bits is enough.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -45,7 +45,7 @@ impl Hasher for AddressHasher {
 
 type Addresses = HashMap<u64, Raw, BuildHasherDefault<AddressHasher>>;
 
-/// The live addresses, in parts with a lock each.
+/// The live addresses, sharded with one lock per shard.
 #[derive(Debug)]
 pub(super) struct RawTable([Mutex<Addresses>; SHARDS]);
 
@@ -63,12 +63,11 @@ impl RawTable {
 }
 
 impl Memory<'_> {
-    /// Allocates `bytes` for work on `stream`, aligned to 512 bytes, with any content. Zero bytes have the null
-    /// address. The memory holds its stream and its device until [`Self::free_raw`].
+    /// Allocates `bytes` of uninitialized memory for work on `stream`, aligned to 512 bytes. Zero bytes have the null
+    /// address. The memory keeps its stream and its device alive until [`Self::free_raw`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; whatever the driver
-    /// reports.
+    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; any driver error.
     #[track_caller]
     pub fn allocate_raw(&self, stream: &Stream, bytes: usize) -> Result<DevicePtr> {
         let what = || ("allocating".to_owned(), "the memory".to_owned());
@@ -82,15 +81,16 @@ impl Memory<'_> {
         Ok(ptr)
     }
 
-    /// Frees memory of [`Self::allocate_raw`]. Work that uses it may still run, if it is on the stream it was
-    /// allocated on or on a recorded one. The null address is fine.
+    /// Frees memory of [`Self::allocate_raw`]. Work that uses it may still be running on the stream it was allocated
+    /// on, or on a recorded one. The null address is accepted.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for another address or one that was freed; whatever the driver reports.
+    /// [`Error::NotAllocated`] for an unknown address or one that was freed; any driver error.
     ///
     /// # Safety
-    /// No more work is enqueued with the memory, and every other stream on which work uses it was passed to
-    /// [`Self::record_stream`] after that work was enqueued, or is ordered before later work on one that was.
+    /// No more work is enqueued with the memory. Every other stream on which work uses it was passed to
+    /// [`Self::record_stream`] after that work was enqueued. Alternatively, that work is ordered before later work on
+    /// such a stream.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();
@@ -105,11 +105,11 @@ impl Memory<'_> {
             .shard(ptr)
             .remove(&ptr.0)
             .ok_or_else(|| self.not_allocated(ptr))?;
-        // SAFETY: the entry is gone, so this is the only free; the rest is passed on from the caller.
+        // SAFETY: the entry is gone, so this is the only free; the other conditions are passed on from the caller.
         unsafe { free(&raw.stream, raw.allocation, &raw.users) }
     }
 
-    /// Notes that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`], so that it is not
+    /// Records that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`], so that the memory is not
     /// reused before that work is done.
     ///
     /// # Errors

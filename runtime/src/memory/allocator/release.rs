@@ -1,7 +1,7 @@
-//! Giving memory back to the driver: on request, under pressure, by age, and at the end.
+//! Returning memory to the driver: on request, under pressure, by age, and when the device is dropped.
 //!
-//! Only memory that is free as a whole goes back: a segment of one free block, or whole pages of an expandable
-//! segment. Before it goes, the host waits for the work of the arena's stream, which may still use it.
+//! Only entirely free memory is returned: a segment of one free block, or whole pages of an expandable segment. First,
+//! the host waits for the work of the arena's stream, which may still use it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Part for CachingAllocator {
 }
 
 impl CachingAllocator {
-    /// Releases an arena's free whole segments, after waiting for its stream. Returns the number of bytes released:
+    /// Releases an arena's entirely free segments, after waiting for its stream. Returns the number of bytes released:
     /// none while a capture is active, which the wait would invalidate.
     fn release_blocks(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
@@ -41,11 +41,11 @@ impl CachingAllocator {
         Ok(bytes)
     }
 
-    /// Releases one free whole segment that nothing uses. If the driver refuses, it stays as it was.
+    /// Releases one entirely free segment that nothing uses. If the driver refuses, the segment stays as it was.
     fn release_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
-        // SAFETY: the block is a whole segment, which the driver gave; it is free, and the stream on which it was
-        // used was waited for.
+        // SAFETY: the block is a whole segment allocated from the driver. It is free, and the stream that used it was
+        // waited for.
         device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
         state.take_out(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(0) };
@@ -56,7 +56,7 @@ impl CachingAllocator {
         Ok(segment.size)
     }
 
-    /// Waits for all events that blocks wait for, in every arena, and makes the blocks free.
+    /// Waits for all events that blocks wait for, in every arena, and frees the blocks.
     pub(super) fn finish_pending(&self, device: &Device) -> Result<()> {
         self.totals.lock().sync_all_streams += 1;
         for arena in self.arenas() {
@@ -74,7 +74,7 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Releases everything that is free as a whole: of `pool`, or of the default pool and of released ones.
+    /// Releases all entirely free memory of `pool`, or else of the default pool and of released pools.
     pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
         let mut bytes = 0;
         for arena in self.arenas() {
@@ -94,7 +94,7 @@ impl CachingAllocator {
         Ok(bytes)
     }
 
-    /// Forgets the arenas of released pools that have no memory left, but not what they counted.
+    /// Removes the arenas of released pools that have no memory left, but keeps their counts.
     fn forget_empty_arenas(&self, device: &Device) {
         let mut registry = self.registry.lock();
         registry.arenas.retain(|arena| {
@@ -111,8 +111,8 @@ impl CachingAllocator {
         });
     }
 
-    /// Releases oversize blocks of an arena until they make up for `size`: the smallest that is as large, else
-    /// the largest ones. Whether they do.
+    /// Releases oversize blocks of an arena until they add up to `size`: the smallest block that is at least as large,
+    /// otherwise the largest blocks. Returns whether they add up to it.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
         let max_split = state.policy.max_split;
@@ -141,8 +141,8 @@ impl CachingAllocator {
         Ok(released >= wanted)
     }
 
-    /// Gives old large segments of the default pool back, if more is reserved than the threshold: again and again
-    /// those that are at least as old as the average, until enough is free.
+    /// Returns old large segments of the default pool to the driver if more is reserved than the threshold. Repeatedly
+    /// releases the segments that are at least as old as the average, until enough is free.
     pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
         let threshold = self.registry.lock().options.garbage_collection_threshold;
         if threshold <= 0.0 || self.capturing() {
@@ -172,7 +172,7 @@ impl CachingAllocator {
             candidates = young;
             for (_, address, arena) in old {
                 let mut state = arena.lock();
-                // It may have been used since it was checked.
+                // The segment may have been used since it was checked.
                 let whole = state.whole_segments();
                 let block = whole.into_iter().find(|id| state.blocks[*id].address == address);
                 let released = self.release_blocks(device, &mut state, block.as_slice())?;
@@ -182,8 +182,8 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Notes when the segment of a block, if it is free as a whole now, was last used. A segment for which that
-    /// cannot be noted is not lent.
+    /// Records the last use of a block's segment if the segment is now entirely free. A segment without such a record
+    /// is not lent.
     pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
         let found = &state.blocks[block];
         if found.is_split() || found.expandable || device.is_lost() {
@@ -227,21 +227,21 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // Not ordered behind all its uses, so it must stay, although unused.
+            // Not ordered after all its uses, so it must stay, although unused.
             state.free(block, true);
             return waited;
         }
-        // SAFETY: the caller hands the memory over. All its uses were waited for, or are on the stream or on what
-        // the stream waits for now.
+        // SAFETY: the caller hands the memory over. All its uses were waited for, are on the stream, or are on streams
+        // that the stream now waits for.
         let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }
 
-    /// Releases an allocated, uncacheable block to the driver. If the driver refuses, the memory is
-    /// unusable all the same, and lost with the context.
+    /// Releases an allocated, uncacheable block to the driver. If the driver refuses, the memory is unusable all the
+    /// same, and leaked until the context is destroyed.
     ///
     /// # Safety
-    /// Nothing uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    /// Nothing uses the block any more. With the driver's own pool, work already enqueued on `stream` may still use it.
     pub(super) unsafe fn give_uncached_back(
         &self,
         device: &Device,
@@ -254,10 +254,10 @@ impl CachingAllocator {
         unsafe { self.remove_uncached(device, state, block, Some(stream)) }
     }
 
-    /// As [`Self::give_uncached_back`] for a block that is out of use already.
+    /// As [`Self::give_uncached_back`], for a block that is already out of use.
     ///
     /// # Safety
-    /// Nothing uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    /// Nothing uses the block any more. With the driver's own pool, work already enqueued on `stream` may still use it.
     pub(super) unsafe fn remove_uncached(
         &self,
         device: &Device,
@@ -278,17 +278,17 @@ impl CachingAllocator {
         })
     }
 
-    /// Releases everything when the device is dropped. Its context was waited for; errors cannot be reported.
+    /// Releases everything when the device is dropped. Work of the context has finished; errors cannot be reported.
     fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();
             state.destroy_events(driver, context);
             for segment in std::mem::take(&mut state.segments).into_iter().flatten() {
                 if let Some(event) = segment.idle {
-                    // SAFETY: nothing waits for the event, and it is forgotten here.
+                    // SAFETY: nothing waits for the event, and its handle is discarded here.
                     unsafe { driver.event_destroy(context, event) };
                 }
-                // SAFETY: allocations hold the device, so none is left, and all work was waited for.
+                // SAFETY: allocations hold the device, so none is left, and all work has finished.
                 unsafe {
                     match segment.source {
                         Source::Driver | Source::StreamOrdered => {

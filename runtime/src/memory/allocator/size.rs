@@ -1,32 +1,32 @@
-//! Sizes: how a request is rounded, which pool serves it, how large a new segment is.
+//! Sizes: the rounding of a request, the pool that serves it, the size of a new segment.
 //!
-//! The constants and rules are those of PyTorch's `c10/cuda/CUDACachingAllocator`, so that figures and habits
-//! carry over. All sizes are in bytes.
+//! The constants and rules are those of PyTorch's `c10/cuda/CUDACachingAllocator`, so that numbers and experience carry
+//! over. All sizes are in bytes.
 
-/// Every block is a multiple of this, and aligned to it.
+/// Minimum block size and alignment; every block is a multiple of it.
 pub(crate) const MIN_BLOCK: u64 = 512;
 /// Largest block of the small pool, after rounding.
 pub(crate) const SMALL_SIZE: u64 = 1 << 20;
-/// Segments of the small pool.
+/// Segment size of the small pool.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
-/// Requests of less share segments of `large_segment_size`; from here a segment is made for the request alone.
+/// Smaller requests share segments of `large_segment_size`; from this size on, a request gets a segment of its own.
 pub(crate) const LARGE_ALONE: u64 = 10 << 20;
-/// Segments made for one request are multiples of this.
+/// Segments for a single request are multiples of this.
 pub(crate) const LARGE_ROUNDING: u64 = 2 << 20;
 /// The largest request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 60;
 
-/// Which of the two kinds of free blocks a block is among.
+/// The kind of free blocks that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Blocks of up to 1 MiB.
     Small = 0,
-    /// Larger ones.
+    /// Larger blocks.
     Large = 1,
 }
 
 impl Kind {
-    /// Of a rounded size.
+    /// Returns the kind of a rounded size.
     pub(crate) fn of(size: u64) -> Self {
         if size <= SMALL_SIZE { Kind::Small } else { Kind::Large }
     }
@@ -34,8 +34,8 @@ impl Kind {
 
 /// Rounds a request of 1 to [`MAX_REQUEST`] bytes to the size of its block.
 ///
-/// `divisions` are the powers of two between a size and its double to which sizes are rounded, for 1 MiB, 2 MiB,
-/// … 32 GiB and beyond; up to 1 means none.
+/// `divisions` are the numbers of steps between a size and its double to which sizes are rounded, for 1 MiB, 2 MiB, …
+/// 32 GiB and beyond. 0 and 1 mean none.
 pub(crate) fn round(bytes: u64, divisions: &[u32; 16]) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
@@ -59,7 +59,7 @@ fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     }
 }
 
-/// The number of bytes to request from the driver for a block of `size`.
+/// Returns the number of bytes to request from the driver for a block of `size`.
 pub(crate) fn segment_size(size: u64, large_segment: u64) -> u64 {
     if size <= SMALL_SIZE {
         SMALL_SEGMENT
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn divisions_split_each_doubling() {
         let four = [4; 16];
-        // The example of PyTorch's documentation: 1200 with four divisions becomes 1280. Its unit is MiB here,
-        // where the rule applies to all sizes.
+        // The example from PyTorch's documentation: 1200 with four divisions becomes 1280. The unit is MiB here, where
+        // the rule applies to all sizes.
         assert_eq!(round(1200 << 20, &four), 1280 << 20);
         assert_eq!(round(1024 << 20, &four), 1024 << 20);
         assert_eq!(round(1025 << 20, &four), 1280 << 20);

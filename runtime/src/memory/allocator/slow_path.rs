@@ -1,17 +1,17 @@
 //! The slow path of an allocation: the steps, in order, when no free block of the arena fits.
 //!
-//! 1. callbacks that may free memory, and the free blocks again
-//! 2. garbage collection, if it is on
-//! 3. a segment that is free as a whole and belongs to another stream of the pool, if the pool lends
-//! 4. the driver
-//! 5. the driver again, after freeing oversize blocks of this arena, if `max_split_size` is set
-//! 6. all events are waited for, then the free blocks again (PyTorch leaves that out, issue #189504), then the
-//!    driver again after everything cached went back to it, and once more for no more than the block itself
-//!    (PyTorch leaves that out too: there a request of 2 MiB fails unless 20 MiB are free)
-//! 7. private pools that lend under pressure
-//! 8. the error, after its observers were called
+//! 1. Callbacks that may free memory, then the free blocks again.
+//! 2. Garbage collection, if enabled.
+//! 3. An entirely free segment of another stream of the pool, if the pool lends.
+//! 4. The driver.
+//! 5. The driver again, after freeing oversize blocks of this arena, if `max_split_size` is set.
+//! 6. The free blocks again, after waiting for all events (PyTorch omits that, issue #189504). Then the driver again,
+//!    after returning everything cached to it. Then once more for no more than the block itself (PyTorch omits that
+//!    too: there a request of 2 MiB fails unless 20 MiB are free).
+//! 7. Private pools that lend under pressure.
+//! 8. The error, after its observers were called.
 //!
-//! While a capture is active nothing waits and nothing is released, so steps 2, 3, 5 and 6 are left out.
+//! While a capture is active nothing waits and nothing is released, so steps 2, 3, 5 and 6 are skipped.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::error::{Error, Result, code};
 use crate::memory::options::Backend;
 use crate::stream::Stream;
 
-/// How much is requested from the driver.
+/// The amount to request from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// A segment, which may serve other requests too.
@@ -36,11 +36,11 @@ enum Extent {
     Block,
 }
 
-/// Where to serve a request.
+/// The stream and arena that serve a request.
 struct Place<'a> {
     stream: &'a Stream,
     arena: &'a Arc<Arena>,
-    /// The arena that the allocation keeps: none if it is the stream's own.
+    /// The arena that the allocation keeps; `None` if it is the stream's own.
     owner: Option<&'a Arc<Arena>>,
 }
 
@@ -49,7 +49,7 @@ impl Place<'_> {
         self.stream.device()
     }
 
-    /// One of the free blocks, if one fits.
+    /// Takes a free block, if one fits.
     fn take(&self, request: Request) -> Option<Allocation> {
         let mut state = self.arena.lock();
         let block = state.take(request.size, request.bytes, request.site)?;
@@ -112,15 +112,16 @@ impl CachingAllocator {
         Err(self.out_of_memory(stream, arena, request))
     }
 
-    /// Calls the user's callbacks, with no lock held. Whether any of it freed memory.
+    /// Calls the user's callbacks, with no lock held. Returns true if any of them freed memory.
     fn run_free_callbacks(&self) -> bool {
         let Some(_guard) = Callbacks::enter() else { return false };
         let callbacks = self.registry.lock().free_callbacks.clone();
-        // Every one is called, whatever those before it freed.
+        // All are called, even if an earlier one freed memory.
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Claims memory that is about to be requested from the driver; false if it would be over the limit.
+    /// Reserves part of the limit for memory about to be requested from the driver. Returns false if it would exceed
+    /// the limit.
     pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
         let claimed = totals.claimed.saturating_add(bytes);
@@ -132,13 +133,13 @@ impl CachingAllocator {
         true
     }
 
-    /// Ends a claim for memory that the driver did not give.
+    /// Cancels a claim for memory that the driver did not provide.
     pub(super) fn unclaim(&self, bytes: u64) {
         let mut totals = self.totals.lock();
         totals.claimed = totals.claimed.saturating_sub(bytes);
     }
 
-    /// Counts memory that was claimed and that the driver gave.
+    /// Counts claimed memory that the driver provided.
     pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
         let mut totals = self.totals.lock();
         totals.claimed = totals.claimed.saturating_sub(bytes);
@@ -160,7 +161,7 @@ impl CachingAllocator {
         totals.device_frees += 1;
     }
 
-    /// Gets memory from the driver for a request. `None` when the driver or the limit has no more.
+    /// Allocates memory from the driver for a request. `None` if the driver or the limit has no more.
     fn grow(&self, place: &Place<'_>, request: Request, extent: Extent) -> Result<Option<Allocation>> {
         let (device, mut state) = (place.device(), place.arena.lock());
 
@@ -175,7 +176,7 @@ impl CachingAllocator {
         Ok(Some(Allocation { arena: place.owner.cloned(), block, ptr }))
     }
 
-    /// A new segment of the driver's, whose block is in no index.
+    /// Adds a new segment from the driver. Its block is not in an index.
     fn add_segment(
         &self,
         place: &Place<'_>,
@@ -221,8 +222,8 @@ impl CachingAllocator {
         Ok(Some(state.add_segment(segment, uncached)))
     }
 
-    /// Takes a segment that is free as a whole from another stream of the pool, after making this stream wait
-    /// for the last work on it. Whether there was one.
+    /// Takes an entirely free segment from another stream of the pool, after making this stream wait for the last work
+    /// on it. Returns true if there was one.
     fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
         let (lends, kind, pool) = {
             let state = place.arena.lock();
@@ -239,7 +240,7 @@ impl CachingAllocator {
             let waited = place
                 .device()
                 .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
-            // Back to its owner when the wait failed, here when it did not.
+            // Return it to its owner if the wait failed, otherwise move it here.
             let target = if waited.is_ok() { place.arena } else { &other };
             let mut state = target.lock();
             let segment = if waited.is_ok() {
@@ -255,7 +256,7 @@ impl CachingAllocator {
         Ok(false)
     }
 
-    /// A free block of a private pool that lends under pressure.
+    /// Takes a free block of a private pool that lends under pressure.
     fn take_from_lending_pools(&self, stream: &Stream, request: Request) -> Option<Allocation> {
         let pools = self.registry.lock().pools.clone();
         pools.iter().filter_map(std::sync::Weak::upgrade).filter(|pool| pool.lends_on_oom()).find_map(
@@ -271,11 +272,12 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, this thread calls the user's callbacks, with any device.
+/// Marks this thread as calling the user's callbacks, for any device, while it lives.
 pub(super) struct Callbacks(());
 
 impl Callbacks {
-    /// `None` inside of a callback, which may use devices: if its own requests called callbacks, they would not end.
+    /// Returns `None` inside a callback, which may use devices: if its own requests called callbacks, the recursion
+    /// would not end.
     pub(super) fn enter() -> Option<Self> {
         (!IN_CALLBACK.replace(true)).then(|| Self(()))
     }
@@ -287,7 +289,7 @@ impl Drop for Callbacks {
     }
 }
 
-/// Takes the best fitting segment that is free as a whole, with the event of its last use, out of an arena.
+/// Removes the best-fitting entirely free segment from an arena. Returns it with the event of its last use.
 fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
     let fits = |id: &super::BlockId| {
         let block = &state.blocks[*id];
@@ -299,7 +301,7 @@ fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate
     Some((state.remove_segment(best)?, idle))
 }
 
-/// The meaning of a failed request to the driver: no memory, or an error to report.
+/// Classifies a failed driver request: out of memory, or an error to report.
 pub(super) fn no_memory<T>(error: Error) -> Result<Option<T>> {
     match error.driver_code() {
         Some(code::OUT_OF_MEMORY) => Ok(None),

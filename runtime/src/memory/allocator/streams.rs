@@ -1,9 +1,9 @@
-//! Which arena a stream has, and what happens to it when the stream is destroyed.
+//! The arena of each stream, and its hand-over when the stream is destroyed.
 //!
-//! A stream gets its arena when it first allocates. Allocations hold their stream, so when its last handle is dropped, none
-//! is left. An event is then recorded behind its work, and the arena passes with its cache to the next stream, which first
-//! waits for that event. So a program that makes and drops
-//! streams keeps its cache, and no block meets another stream's work unordered.
+//! A stream gets its arena when it first allocates. Allocations hold their stream, so when its last handle is dropped,
+//! no allocation is left. An event is then recorded after its work, and the arena with its cache passes to the next
+//! stream, which first waits for that event. A program that makes and drops streams therefore keeps its cache, and no
+//! block is reused on another stream without ordering.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,12 +21,12 @@ use crate::stream::Stream;
 
 /// The blocks of one stream in one pool.
 ///
-/// Aligned so that arenas of two streams share no cache line.
+/// Aligned so that arenas of different streams share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Arena {
     pub pool: PoolId,
-    /// Whether its pool was released, so that all it has cached may go.
+    /// True if its pool was released, so that all its cached memory may be released.
     pub freeable: AtomicBool,
     inner: Lock<Inner>,
 }
@@ -37,11 +37,11 @@ pub(crate) struct Inner {
     home: Home,
 }
 
-/// The allocator's state of a stream that has allocated.
+/// Allocator state of a stream that has allocated.
 pub(crate) struct StreamMemory {
-    /// Where its memory comes from, in the default pool.
+    /// The arena of the stream in the default pool.
     pub arena: Arc<Arena>,
-    /// Its scratch memory by purpose: see [`Stream::with_scratch`].
+    /// The stream's scratch memory by purpose: see [`Stream::with_scratch`].
     pub scratch: Mutex<Vec<Scratch>>,
 }
 
@@ -56,23 +56,23 @@ pub(crate) struct Scratch {
 /// The stream whose order protects an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
-    /// The stream's number; of a stream that is gone, until another takes the arena.
+    /// ID of the stream; it may be a destroyed stream, until another takes over the arena.
     pub id: u64,
     pub order: Order,
 }
 
-/// How to wait for what may still use an arena's free blocks.
+/// The way to wait for work that may still use an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
-    /// For the stream.
+    /// Wait for the stream.
     Stream(StreamHandle),
-    /// The stream is gone: for the event recorded at its end.
+    /// The stream is destroyed: wait for the event recorded at its end.
     Event(EventHandle),
-    /// The stream is gone, and the host has waited for it.
+    /// The stream is destroyed, and the host has waited for it.
     Done,
 }
 
-/// The lock of an arena.
+/// A guard of an arena's lock.
 pub(crate) struct ArenaGuard<'a>(Guard<'a, Inner>);
 
 impl std::ops::Deref for ArenaGuard<'_> {
@@ -96,19 +96,19 @@ impl ArenaGuard<'_> {
         self.0.home
     }
 
-    /// Destroys the events of an arena that goes, except those of segments it still has.
+    /// Destroys the events of an arena that is being removed, except those of segments that it still has.
     pub fn destroy_events(&mut self, driver: &dyn Driver, context: Context) {
         let last = match std::mem::replace(&mut self.0.home.order, Order::Done) {
             Order::Event(event) => Some(event),
             Order::Stream(_) | Order::Done => None,
         };
         for event in self.pending.take_events().into_iter().chain(last) {
-            // SAFETY: nothing waits for the event, and it is forgotten here.
+            // SAFETY: nothing waits for the event, and its handle is discarded here.
             unsafe { driver.event_destroy(context, event) };
         }
     }
 
-    /// Waits for everything that may still use the free blocks.
+    /// Waits for all work that may still use the free blocks.
     pub fn wait_until_idle(&self, device: &Device) -> Result<()> {
         device.call_lost(|driver, context| match self.0.home.order {
             Order::Stream(stream) => driver.stream_synchronize(context, stream),
@@ -119,7 +119,7 @@ impl ArenaGuard<'_> {
 }
 
 impl ArenaState {
-    /// Records an event behind the work on a stream.
+    /// Records an event on a stream, after its current work.
     pub fn record_event(&mut self, device: &Device, stream: StreamHandle) -> Result<EventHandle> {
         let event = match self.pending.spare_event() {
             Some(event) => event,
@@ -141,7 +141,8 @@ impl Arena {
         guard
     }
 
-    /// The lock for the two operations that can defer a free, and settle if they do not.
+    /// Locks the arena without settling, for the two operations that can defer a free; they settle if they do not
+    /// defer.
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
         ArenaGuard(self.inner.lock())
@@ -152,13 +153,13 @@ impl Arena {
     }
 }
 
-/// The arena of a stream in the default pool.
+/// Returns the arena of a stream in the default pool.
 #[inline]
 pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
     memory_of(stream).map(|memory| &memory.arena)
 }
 
-/// The allocator's state of a stream, made at its first use.
+/// Returns the allocator state of a stream, created at its first use.
 #[inline]
 pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
     match stream.core().memory() {
@@ -182,7 +183,7 @@ fn attach_default(stream: &Stream) -> Result<&StreamMemory> {
     }
 }
 
-/// An arena for a stream in a pool: one whose stream is gone, else a new one.
+/// Returns an arena for a stream in a pool: one inherited from a destroyed stream, otherwise a new one.
 pub(super) fn attach(
     registry: &mut Registry,
     stream: &Stream,
@@ -221,7 +222,7 @@ pub(super) fn attach(
 }
 
 impl CachingAllocator {
-    /// Lets the arenas of a stream go that is about to be destroyed.
+    /// Releases the arenas of a stream that is about to be destroyed.
     pub fn retire(&self, device: &Device, id: u64, stream: StreamHandle) {
         for arena in self.arenas() {
             let mut guard = arena.lock();
@@ -231,7 +232,7 @@ impl CachingAllocator {
             guard.0.home.order = match guard.record_event(device, stream) {
                 Ok(event) => Order::Event(event),
                 Err(_) => {
-                    // When this returns, nothing of the stream runs any more, whatever the result.
+                    // When this returns, nothing runs on the stream, whatever the result.
                     let _ = guard.wait_until_idle(device);
                     Order::Done
                 }

@@ -1,4 +1,4 @@
-//! [`Memory`]: a device's memory as its allocator sees it, to read, to bound and to empty.
+//! [`Memory`]: the interface of a device's caching allocator: statistics, limits, emptying the cache.
 
 use std::sync::Arc;
 
@@ -34,13 +34,13 @@ pub struct Memory<'a> {
 }
 
 impl Device {
-    /// The device's memory, as the allocator sees it.
+    /// Returns the device's caching allocator.
     pub fn memory(&self) -> Memory<'_> {
         Memory { device: self }
     }
 }
 
-/// The bytes that a fraction of a device's memory allows; none for all of it.
+/// Returns the bytes that a fraction of a device's memory allows; `None` if there is no limit.
 pub(super) fn limit(fraction: f64, total: u64) -> Option<u64> {
     (fraction < 1.0).then_some((fraction * total as f64) as u64)
 }
@@ -50,16 +50,16 @@ impl<'a> Memory<'a> {
         self.device.part::<CachingAllocator>()
     }
 
-    /// Every figure there is, under the names of PyTorch's `torch.cuda.memory_stats`.
+    /// Returns all statistics, under the names of PyTorch's `torch.cuda.memory_stats`.
     ///
-    /// The current, allocated and freed counts are exact. So are the peaks of what is reserved, and all peaks while one
-    /// stream allocates; with several, a peak is the sum of the streams' peaks, which they need not have had at
-    /// once, but at most the peak of what was reserved.
+    /// The current, allocated and freed counts are exact. So are the peaks of reserved memory, and all peaks while only
+    /// one stream allocates. With several streams, a peak is the sum of the streams' peaks, which need not have
+    /// occurred at the same time. It is capped at the peak of reserved memory.
     pub fn statistics(&self) -> MemoryStatistics {
         collect::statistics(self.allocator())
     }
 
-    /// Makes every peak what is current now.
+    /// Sets every peak to the current amount.
     pub fn reset_peak_statistics(&self) {
         let allocator = self.allocator();
         {
@@ -70,7 +70,7 @@ impl<'a> Memory<'a> {
         allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_peaks());
     }
 
-    /// Makes all that is counted as allocated or freed, and all counts of events, begin at zero again.
+    /// Resets all accumulated allocated and freed amounts, and all event counts, to zero.
     pub fn reset_accumulated_statistics(&self) {
         let allocator = self.allocator();
         allocator.totals.lock().reset_accumulated();
@@ -83,26 +83,26 @@ impl<'a> Memory<'a> {
         current
     }
 
-    /// The most that [`Self::allocated`] was; see [`Self::statistics`].
+    /// Peak of [`Self::allocated`]; see [`Self::statistics`].
     pub fn max_allocated(&self) -> u64 {
         self.statistics().allocated_bytes.all.peak
     }
 
-    /// Bytes that the allocator has from the driver.
+    /// Bytes that the allocator has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.statistics().reserved_bytes.all.current
     }
 
-    /// The most that [`Self::reserved`] was.
+    /// Peak of [`Self::reserved`].
     pub fn max_reserved(&self) -> u64 {
         self.statistics().reserved_bytes.all.peak
     }
 
-    /// Bytes that buffers could still get, in pieces: what the device has free, and what is cached. A memory fraction
-    /// may allow less.
+    /// Bytes that buffers could still get, possibly in pieces: the device's free memory plus cached memory. A memory
+    /// fraction may allow less.
     ///
     /// # Errors
-    /// Whatever the driver reports.
+    /// Any driver error.
     pub fn available(&self) -> Result<u64> {
         let free = self.device.memory_info()?.free;
         let statistics = self.statistics();
@@ -111,28 +111,28 @@ impl<'a> Memory<'a> {
         Ok(free.saturating_add(cached))
     }
 
-    /// The statistics as a table, for people. Abbreviated: without a row for each kind of pool.
+    /// Formats the statistics as a human-readable table. `abbreviated` omits the rows of the small and the large pool.
     pub fn summary(&self, abbreviated: bool) -> String {
         memory_summary(self.device.id(), &self.statistics(), abbreviated)
     }
 
-    /// Every segment and block, and the history if one is kept. Each stream's part is of one moment.
+    /// Returns all segments and blocks, and the history if one is kept. The part of each stream is consistent in time.
     pub fn snapshot(&self) -> Snapshot {
         collect::snapshot(self.allocator(), self.device)
     }
 
-    /// Keeps the last `events` events for [`Self::snapshot`] from now on; `None` for no history.
-    /// The earlier history is dropped.
+    /// Keeps the last `events` events for [`Self::snapshot`] from now on; `None` turns the history off. The earlier
+    /// history is dropped.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
     }
 
-    /// Releases cached memory to the driver: segments that are free as a whole, after waiting for their
-    /// streams, and for the events of blocks that other streams used. Private pools keep theirs, unless they are
-    /// released. Returns the number of bytes released.
+    /// Releases cached memory to the driver: entirely free segments, after waiting for their streams and for the events
+    /// of blocks that other streams used. Private pools keep their memory, unless they are released. Returns the number
+    /// of bytes released.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`]; whatever the driver reports.
+    /// [`GraphError::CaptureUnderway`]; any driver error.
     pub fn empty_cache(&self) -> Result<u64> {
         self.device.check_process()?;
         let allocator = self.allocator();
@@ -143,8 +143,7 @@ impl<'a> Memory<'a> {
         allocator.release_cached(self.device, None)
     }
 
-    /// Lets the program reserve at most this part of the device's memory; 1 for no limit. Memory reserved already
-    /// stays.
+    /// Limits the program to this fraction of the device's memory; 1 for no limit. Memory already reserved is kept.
     ///
     /// # Errors
     /// [`Error::AllocatorOption`] unless it is from 0 to 1.
@@ -159,7 +158,7 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// The part of the device's memory that the program may reserve.
+    /// Fraction of the device's memory that the program may reserve.
     pub fn fraction(&self) -> f64 {
         self.options().per_process_memory_fraction
     }
@@ -169,12 +168,12 @@ impl<'a> Memory<'a> {
         self.allocator().registry.lock().options.clone()
     }
 
-    /// Sets the options, for later requests. A `per_process_memory_fraction` of 1, the default, leaves the limit of
-    /// [`Self::set_fraction`] as it is, as PyTorch's settings do.
+    /// Sets the options for later requests. A `per_process_memory_fraction` of 1, the default, leaves the limit of
+    /// [`Self::set_fraction`] unchanged, as PyTorch's settings do.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] for a value that cannot be, and for another backend or caching turned on or off
-    /// after the first allocation; nothing has changed then.
+    /// [`Error::AllocatorOption`] for an invalid value, and if the backend or caching is changed after the first
+    /// allocation. Nothing is changed then.
     pub fn set_options(&self, mut options: AllocatorOptions) -> Result<()> {
         self.device.check_process()?;
         options.check()?;
@@ -208,15 +207,15 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Calls `observer` with every request that cannot be served, before its error is returned. No lock is held,
-    /// so it may use the device. Its own requests call neither observers nor free callbacks.
+    /// Registers an observer that is called for every request that cannot be served, before its error is returned. No
+    /// lock is held, so it may use the device. Its own requests call neither observers nor free callbacks.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
     }
 
-    /// Calls `callback` when a request finds no free block, before the driver is called. It may free memory, and
-    /// returns whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
+    /// Registers a callback that is called when a request finds no free block, before the driver is called. It may free
+    /// memory, and returns whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }
@@ -224,7 +223,7 @@ impl<'a> Memory<'a> {
     /// Lets another device read and write this device's memory.
     ///
     /// # Errors
-    /// [`Error::NoPeerAccess`] when the devices cannot reach each other; whatever the driver reports.
+    /// [`Error::NoPeerAccess`] if the devices have no peer access; any driver error.
     pub fn allow_peer(&self, peer: &Device) -> Result<()> {
         self.device.check_process()?;
         let (driver, context) = self.device.raw();
@@ -248,8 +247,8 @@ impl<'a> Memory<'a> {
         arenas.iter().try_for_each(|arena| expandable::allow(self.device, &mut arena.lock(), other.ordinal()))
     }
 
-    /// How often a lock was taken that all streams of the device share. It stays the same while requests are
-    /// served from what is cached.
+    /// Number of acquisitions of locks that all streams of the device share. It does not change while requests are
+    /// served from the cache.
     pub fn shared_lock_acquisitions(&self) -> u64 {
         let allocator = self.allocator();
         allocator.registry.times_taken() + allocator.totals.times_taken()

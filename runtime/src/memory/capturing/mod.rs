@@ -1,10 +1,11 @@
-//! [`Capturing`]: an active capture, and what it notes for the graph.
+//! [`Capturing`]: an active capture, and its records for the graph.
 //!
-//! Captured work is ordered and recorded apart from work that runs: the buffers' own records are neither read nor changed.
-//! The capture records the uses of its work ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime
-//! does between any, and passes its records to the graph, whose launches then count as uses of the buffers. Work is
-//! captured with the capture's lock held, which its end takes too, and so do what reads the last nodes of a stream (the
-//! driver's list of them is valid until the next call on the stream) and driver calls of other threads on its streams.
+//! Captured work is ordered and recorded separately from running work: the buffers' own records are neither read nor
+//! changed. The capture records the uses of its work ([`Capturing::enqueue`]), and inserts waits between its own
+//! streams as the runtime does between any streams. It passes its records to the graph, whose launches then count as
+//! uses of the buffers. Work is captured with the capture's lock held. Ending the capture takes that lock too, and so
+//! do driver calls of other threads on its streams. Reading the last nodes of a stream also takes it: the driver's list
+//! of them is valid only until the next call on the stream.
 
 mod notes;
 
@@ -40,15 +41,15 @@ use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 #[derive(Debug, Clone)]
 pub(crate) struct CapturedUse {
     pub tracked: Arc<GraphResource>,
-    /// In bytes.
+    /// The range, in bytes.
     pub range: Range<usize>,
     pub access: Access,
-    /// Whether it is to come after earlier captured uses.
+    /// True if the use must be ordered after earlier captured uses.
     pub ordered: bool,
 }
 
 impl CapturedUse {
-    /// Of a part of a buffer.
+    /// Creates the use of a part of a buffer.
     pub fn of(part: &BufferUse<'_>) -> Self {
         let BufferUse { storage, range, access, ordered } = part;
         Self {
@@ -69,20 +70,20 @@ struct Resource {
     touched: Arc<CapturedRanges>,
 }
 
-/// Memory of a stream's for a purpose, while it is captured: see [`Stream::with_scratch`].
+/// Per-stream scratch memory used during capture, keyed by purpose: see [`Stream::with_scratch`].
 #[derive(Debug)]
 pub(super) struct CapturedScratch {
     pub stream: u64,
     pub purpose: &'static str,
     pub bytes: usize,
     pub ptr: DevicePtr,
-    /// Whether nothing has used it yet.
+    /// True if nothing has used it yet.
     pub new: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Streams that take part; the first is where it began.
+    /// Streams that take part; the first is the capture's origin stream.
     streams: Vec<Stream>,
     routes: Vec<CaptureGuard>,
     resources: HashMap<*const GraphResource, Resource>,
@@ -106,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A kernel that a graph launches.
 pub(crate) type Launched = (&'static gpu_spec::KernelSpec, crate::driver::LaunchConfig);
 
-/// Memory that a graph has for itself.
+/// Memory owned by a graph.
 #[derive(Debug)]
 pub(crate) struct PrivateMemory {
     stream: Stream,
@@ -120,7 +121,7 @@ impl Drop for PrivateMemory {
             return;
         }
         if let Some(allocation) = self.allocation.take() {
-            // SAFETY: the graph that used it has gone, and no launch of it runs any more.
+            // SAFETY: the graph that used it has been dropped, and no launch of it runs any more.
             let freed = unsafe { allocator::free(&self.stream, allocation, &[]) };
             self.stream.device().0.health.record_drop(freed);
         }
@@ -138,26 +139,26 @@ pub(crate) struct Captured {
     pub hooks: LaunchHooks,
     pub kernels: Vec<Launched>,
     pub invalidation: Invalidation,
-    /// What observed operations noted.
+    /// The notes of observed operations.
     pub notes: Vec<Note>,
 }
 
-/// See the [module's documentation](self).
+/// An active capture. See the [module's documentation](self).
 pub(crate) struct Capturing {
     pool: MemoryPool,
     invalidation: Invalidation,
     device: Device,
     mode: CaptureMode,
-    /// The thread that began it.
+    /// The thread that began the capture.
     thread: ThreadId,
-    /// Not in the state, which is locked while operations note.
+    /// Outside `state`, which is locked while operations take notes.
     notes: Mutex<Vec<Note>>,
-    /// Whether a driver call of another thread was under way on a stream when it began to take part.
+    /// True if a driver call of another thread was in progress on a stream when the stream joined the capture.
     is_disturbed: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The locked state. This thread is known to hold it.
+/// The locked state, held by the current thread.
 struct Locked<'a> {
     state: MutexGuard<'a, State>,
     _holds: Holds,
@@ -219,7 +220,7 @@ impl Capturing {
         Locked { state, _holds: Holds::begin(self) }
     }
 
-    /// Makes a stream take part, by a call after which the driver captures it.
+    /// Makes a stream join the capture. The given driver call starts capturing it.
     fn enter(
         self: &Arc<Self>,
         stream: &Stream,
@@ -236,7 +237,7 @@ impl Capturing {
         let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
         slot.invalidation = Some(Arc::clone(&self.invalidation));
         slot.pool = Some(self.pool.id());
-        // Before the place is closed and the driver begins the capture: see the module's documentation.
+        // Before the slot is closed and the driver begins the capture: see the module's documentation.
         if captures.changed() {
             self.is_disturbed.store(true, Ordering::Release);
         }
@@ -246,7 +247,7 @@ impl Capturing {
         let recorded = stream.call(|driver, context| driver.event_record(context, event, handle));
         if let Err(error) = recorded.and_then(|()| stream.call(call)) {
             captures.changed();
-            // Before the route goes, which may record.
+            // Before the route is dropped, which may record events.
             drop(slot);
             return Err(error);
         }
@@ -257,7 +258,7 @@ impl Capturing {
         Ok(())
     }
 
-    /// Enqueues work on a stream that takes part.
+    /// Enqueues work on a stream of the capture.
     pub fn enqueue<E: Into<Error>>(
         &self,
         stream: &Stream,
@@ -284,7 +285,7 @@ impl Capturing {
         called
     }
 
-    /// The record of a buffer.
+    /// Returns the capture's record of a buffer.
     fn resource<'s>(&self, state: &'s mut State, tracked: &Arc<GraphResource>) -> &'s mut Resource {
         match state.resources.entry(Arc::as_ptr(tracked)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -296,7 +297,7 @@ impl Capturing {
         }
     }
 
-    /// Calls the driver for something that uses no buffers and is captured.
+    /// Calls the driver for an operation that uses no buffers and is captured.
     fn call<R>(
         &self,
         stream: &Stream,
@@ -311,17 +312,18 @@ impl Capturing {
         called
     }
 
-    /// Keeps something as long as the graph.
+    /// Keeps an item alive as long as the graph.
     pub fn keep(&self, item: Arc<dyn Any + Send + Sync>) {
         self.lock().kept.push(item);
     }
 
-    /// Notes a kernel that was captured.
+    /// Records a captured kernel.
     pub fn note_kernel(&self, kernel: Launched) {
         self.lock().kernels.push(kernel);
     }
 
-    /// Memory of the graph's own for a purpose of a stream's: its address, and whether it is new to this capture.
+    /// Returns the graph's own scratch memory for a stream and purpose: its address, and whether it is new to this
+    /// capture.
     pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
         let find = |state: &State| -> Option<(DevicePtr, bool)> {
             let same =
@@ -336,7 +338,7 @@ impl Capturing {
         if let Some(found) = find(&self.lock()) {
             return Ok(found);
         }
-        // Without the lock: an allocation may call the user's callbacks. It goes to the capture's pool.
+        // Outside the lock: an allocation may call the user's callbacks. It goes to the capture's pool.
         let allocation = allocator::allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         let mut state = self.lock();
@@ -351,7 +353,7 @@ impl Capturing {
         Ok((ptr, true))
     }
 
-    /// Says that scratch memory is as the next user expects it.
+    /// Marks scratch memory as being in the state that the next user expects.
     pub fn settle_scratch(&self, ptr: DevicePtr) {
         self.lock()
             .scratch
@@ -360,20 +362,20 @@ impl Capturing {
             .for_each(|scratch| scratch.new = false);
     }
 
-    /// The streams of the capture, each once, whose captured work uses a buffer and is not known to come before later work
-    /// of its home.
+    /// Returns the streams of the capture, each once, whose captured work uses a buffer. Streams whose work is known to
+    /// be ordered before later work of the buffer's home stream are omitted.
     pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
         let state = self.lock();
         let resource = state.resources.get(&Arc::as_ptr(tracked));
         resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Timeline::Captured))
     }
 
-    /// Says that scratch memory is not as the next user expects it.
+    /// Marks scratch memory as not being in the state that the next user expects.
     pub fn invalidate_scratch(&self, ptr: DevicePtr) {
         self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
     }
 
-    /// Ends the capture, whatever happens, and returns what it has noted.
+    /// Ends the capture, even on errors, and returns its records.
     pub fn end(self: &Arc<Self>) -> Result<Captured> {
         let mut state = self.lock();
         let Some(origin) = state.streams.first().filter(|_| !state.ended).cloned() else {
@@ -400,7 +402,7 @@ impl Capturing {
         let mut noted = std::mem::take(&mut *state);
         state.ended = true;
         drop(state);
-        // Without the lock: this may record events, and streams may end.
+        // Outside the lock: this may record events, and may drop the last handle of a stream.
         noted.routes.clear();
         drop(streams);
         let handle = ended?;
@@ -462,13 +464,13 @@ impl CaptureSink for Capturing {
         if state.ended {
             return Err(GraphError::CaptureEnded.into());
         }
-        // Before the call, so that it is kept whatever comes.
+        // Before the call, so that it is kept whatever happens.
         state.functions.push(Arc::clone(&function));
         let handle = stream.handle();
         stream.observed(
             || Operation::HostFunction,
             || {
-                // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
+                // SAFETY: the graph keeps the function, and its executables keep everything that the graph keeps.
                 stream.call(|driver, context| unsafe {
                     driver.capture_host_function(context, handle, &function)
                 })
@@ -495,15 +497,15 @@ impl CaptureSink for Capturing {
 }
 
 impl Stream {
-    /// The capture that the stream takes part in.
+    /// Returns the capture that the stream takes part in.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
         let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
         capture.downcast().ok()
     }
 }
 
-/// Notes that a buffer was allocated on a stream in a private pool. In the pool of a capture, its memory may be what earlier
-/// work of that capture uses, which comes before all other uses of the buffer, at each launch.
+/// Records that a buffer was allocated on a stream in a private pool. In a capture's pool, earlier work of that capture
+/// may use the same memory. On every launch, that work is ordered before all other uses of the buffer.
 #[cold]
 pub(crate) fn note_allocated<'a>(
     stream: &Stream,
@@ -532,7 +534,7 @@ pub(crate) fn note_allocated<'a>(
     Ok(())
 }
 
-/// Enqueues work with parts on a stream that is being captured.
+/// Enqueues work that uses ranges of buffers on a stream that is being captured.
 #[cold]
 #[inline(never)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
@@ -550,7 +552,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
         .into());
     }
     let Some(capturing) = stream.capturing() else {
-        // It has ended since, or is only beginning: another thread does that.
+        // The capture has ended meanwhile, or is only beginning: another thread does that.
         return Err(GraphError::CaptureUnderway.into());
     };
     let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();

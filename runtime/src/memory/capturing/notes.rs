@@ -1,7 +1,7 @@
-//! What operations note of the nodes that they become: see [`graph_nodes`](crate::device::graph_nodes).
+//! Notes of captured operations on the graph nodes they become: see [`graph_nodes`](crate::device::graph_nodes).
 //!
-//! The last nodes of a stream are read with the capture's lock held, which driver calls on its streams take. Only a call that
-//! was under way when the capture began has no lock: then nothing is noted.
+//! The last nodes of a stream are read with the capture's lock held, which driver calls on its streams also take. Only
+//! a call that was in progress when the capture began does not hold the lock: then nothing is noted.
 
 use std::sync::atomic::Ordering;
 
@@ -42,7 +42,7 @@ mod tests {
     use crate::stream::captures::CaptureSink;
     use warpsmith_emulated::EmulatedDriver;
 
-    /// Of an operation that another thread enqueues meanwhile.
+    /// Another thread enqueues an operation meanwhile.
     #[test]
     fn last_nodes_are_read_under_the_captures_lock() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
@@ -63,7 +63,7 @@ mod tests {
         capturing.end().unwrap();
     }
 
-    /// Its check that the stream is not captured came before the capture.
+    /// The call checked that the stream is not captured before the capture began.
     #[test]
     fn a_late_driver_call_takes_the_captures_lock() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
@@ -88,7 +88,7 @@ mod tests {
         capturing.end().unwrap();
     }
 
-    /// The call may end while nodes are read, and change the driver's list of them.
+    /// The call may return while nodes are read, and change the driver's list of them.
     #[test]
     fn nothing_is_noted_beside_a_driver_call_that_was_under_way() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();

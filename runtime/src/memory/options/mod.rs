@@ -1,94 +1,91 @@
-//! How the memory of a device and page-locked host memory are allocated.
+//! Options for allocating device memory and page-locked host memory.
 //!
-//! [`AllocatorOptions`] are read from the text that PyTorch takes, for example
-//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. Options from this module have
-//! passed [`AllocatorOptions::check`]. Written as text, options that pass it read back as they were.
+//! [`AllocatorOptions`] are read from text in PyTorch's format, for example
+//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. Options from this module have passed
+//! [`AllocatorOptions::check`]. Such options, written as text, read back unchanged.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `text` | the names of the options, texts of several |
-//! | `value` | the values as text |
+//! | `text` | option names and option strings |
+//! | `value` | option values as text |
 
 mod text;
 mod value;
 
 use crate::error::{Error, Result};
 
-/// Bytes of a mebibyte, the unit of the options whose names end in `_mb`.
+/// Bytes per mebibyte, the unit of the options whose names end in `_mb`.
 const MIB: u64 = 1 << 20;
-/// The least value of `max_non_split_rounding_mb`, in bytes.
+/// Minimum of `max_non_split_rounding_mb`, in bytes.
 const LEAST_ROUNDING: u64 = 20 * MIB;
-/// The most of a device's memory that one expandable segment reserves addresses for.
+/// Maximum fraction of a device's memory for which one expandable segment reserves addresses.
 const MOST_RESERVE: f64 = 1.125;
 
-/// The variables that hold options; only the first that is set is read.
+/// The environment variables that hold options; only the first that is set is read.
 const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
-/// The variables that turn caching off by being set.
+/// The environment variables that disable caching if set.
 const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
 
-/// How device memory is allocated.
+/// Options for allocating device memory.
 ///
-/// As text, an option has the name of its field unless the field gives another. Sizes are in bytes here, and
-/// in MiB in options whose names end in `_mb`.
+/// In text, an option has the name of its field unless the field documents another. Sizes are in bytes here, and in MiB
+/// in options whose names end in `_mb`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
-    /// The manager of the memory (`backend:native` or `backend:cudaMallocAsync`).
+    /// The allocator backend (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
-    /// Whether freed memory is kept for later requests; without it every request goes to the driver.
-    /// Default: true. PyTorch has no such option, only the variable.
+    /// True if freed memory is kept for later requests; otherwise every request goes to the driver. Default: true.
+    /// PyTorch has only an environment variable for this, not an option.
     pub caching: bool,
-    /// From this size on, blocks are never split (`max_split_size_mb`). Default: no limit.
+    /// Blocks of this size or larger are never split (`max_split_size_mb`). Default: no limit.
     pub max_split_size: Option<u64>,
-    /// How much larger than the request a block that is not split may be (`max_non_split_rounding_mb`).
-    /// Default: 20 MiB.
+    /// Maximum excess of an unsplit block over the request (`max_non_split_rounding_mb`). Default: 20 MiB.
     pub max_non_split_rounding: u64,
-    /// The segment size requested when the request is over 1 MiB and under 10 MiB, and the page of
-    /// expandable segments for large requests (`large_segment_size_mb`). Default: 20 MiB.
+    /// The segment size for requests over 1 MiB and under 10 MiB, and the page size of expandable segments for large
+    /// requests (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
-    /// Into how many steps each doubling of the size is divided when a request is rounded up; 0 and 1 for
-    /// multiples of 512 bytes. Entry `i` is for sizes from 2^i MiB to below 2^(i+1) MiB, the first also for
-    /// smaller sizes, the last also for larger ones. Default: 0 in each.
+    /// Number of steps that each doubling of the size is divided into when a request is rounded up; 0 and 1 round to
+    /// multiples of 512 bytes. Entry `i` is for sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also covers
+    /// smaller sizes, the last also larger ones. Default: 0 in each.
     ///
-    /// The text is one number for all, or a list such as `[256:1,512:2,1024:4,>:8]`: sizes in MiB that begin
-    /// an entry, rising, and `>` for all entries after the last one named. The first number is also for all
-    /// entries before it; entries between that are not named have 0.
+    /// The text is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item gives the size
+    /// in MiB at which an entry starts, in rising order; `>` stands for all entries after the last one named. The first
+    /// number also applies to all entries before it; unnamed entries in between are 0.
     pub roundup_power2_divisions: [u32; 16],
-    /// The part of the allowed memory above which cached segments that were not used for long are freed;
-    /// 0 for never, which is the default. As text, it must be above 0 and below 1.
+    /// Fraction of the allowed memory above which cached segments that were unused for long are freed; 0 for never,
+    /// which is the default. In text, it must be above 0 and below 1.
     pub garbage_collection_threshold: f64,
-    /// Whether segments grow in place, by memory mapped behind reserved addresses. Default: false.
+    /// True if segments grow in place, by mapping memory into reserved addresses. Default: false.
     pub expandable_segments: bool,
-    /// How many addresses an expandable segment reserves. Default: for 9/8 of the device's memory.
+    /// Size of the address range that an expandable segment reserves. Default: 9/8 of the device's memory.
     pub expandable_segments_reserve: Option<Reserve>,
-    /// The part of the device's memory that the process may have; 1, the default, for no limit.
+    /// Fraction of the device's memory that the process may use; 1, the default, for no limit.
     pub per_process_memory_fraction: f64,
-    /// Whether a request that would most likely not fit is refused before calling the driver.
-    /// Default: false.
+    /// True if a request that most likely does not fit is refused before calling the driver. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// Whether a free block of another stream may be taken, ordered by an event, before calling the driver.
-    /// Default: false. PyTorch has no such option.
+    /// True if a free block of another stream may be reused, ordered by an event, before calling the driver. Default:
+    /// false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
-    /// Page-locked host memory.
+    /// Options for page-locked host memory.
     pub pinned: PinnedOptions,
 }
 
-/// How page-locked host memory is allocated.
+/// Options for allocating page-locked host memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
-    /// Whether a thread of its own finds out which freed blocks the device is done with
+    /// True if a background thread checks which freed blocks the device has finished using
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
-    /// Bytes got from the driver at first use to serve requests from; 0, the default, for none
+    /// Bytes allocated from the driver at first use, to serve requests from; 0, the default, for none
     /// (`pinned_reserve_segment_size_mb`).
     pub reserve_segment_size: u64,
-    /// Above this size requests are not rounded to a size class (`pinned_max_round_threshold_mb`).
-    /// Default: no limit.
+    /// Requests above this size are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
     pub max_round_threshold: Option<u64>,
-    /// Above this size freed blocks return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
+    /// Freed blocks above this size return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
     pub max_cached_size: Option<u64>,
 }
 
-/// The manager of device memory.
+/// The allocator of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The allocator of this crate (`native`).
@@ -99,7 +96,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Its name in the option.
+    /// Name of the backend in the option.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Native => "native",
@@ -108,13 +105,12 @@ impl Backend {
     }
 }
 
-/// How many addresses an expandable segment reserves. At most 9/8 of the device's memory are used of it.
+/// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory are used of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
-    /// For this part of the device's memory, for example 0.5: above 0, up to 1.125.
+    /// A fraction of the device's memory, for example 0.5: above 0, up to 1.125.
     Fraction(f64),
-    /// For this many bytes, as text for example `40G`; the units are `B`, `K`, `M`, `G` and `T`, in powers of
-    /// 1024.
+    /// A number of bytes. Text such as `40G` has the units `B`, `K`, `M`, `G` and `T`, in powers of 1024.
     Bytes(u64),
 }
 
@@ -139,11 +135,11 @@ impl Default for AllocatorOptions {
 }
 
 impl AllocatorOptions {
-    /// The options that the environment selects.
+    /// Reads the options that the environment selects.
     ///
-    /// Of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` the first that is set is
-    /// read, the others are not. Caching is off when `WARPSMITH_NO_MEMORY_CACHING` or
-    /// `PYTORCH_NO_CUDA_MEMORY_CACHING` is set, whatever its value.
+    /// The first of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set is read; the
+    /// others are not. Caching is off if `WARPSMITH_NO_MEMORY_CACHING` or `PYTORCH_NO_CUDA_MEMORY_CACHING` is set to
+    /// any value.
     ///
     /// # Errors
     /// As [`AllocatorOptions::with`]; the error names the variable.
@@ -167,22 +163,23 @@ impl AllocatorOptions {
         Ok(options)
     }
 
-    /// These options, changed as `text` says: `name:value` pairs with commas between them. White space around
-    /// names and values is ignored. If a name comes twice, the last one counts. Options of PyTorch that have no effect here
-    /// are ignored, with a warning once for each.
+    /// Returns these options with the changes in `text`: comma-separated `name:value` pairs. White space around names
+    /// and values is ignored. If a name occurs twice, the last one counts. PyTorch options that have no effect here are
+    /// ignored, with one warning each.
     ///
-    /// # Errors [`Error::UnknownAllocatorOption`] for a name that is no option; [`Error::AllocatorOption`]
-    /// for text that is no pair, for a value that is none of this option, and as [`AllocatorOptions::check`].
+    /// # Errors
+    /// [`Error::UnknownAllocatorOption`] for an unknown name; [`Error::AllocatorOption`] for text that is not a pair,
+    /// for a value that the option does not accept, and as [`AllocatorOptions::check`].
     pub fn with(&self, text: &str) -> Result<Self> {
         let mut options = self.clone();
         text::apply(&mut options, text)?;
         Ok(options)
     }
 
-    /// Whether each value is within its range, and those that depend on each other fit.
+    /// Checks that each value is within its range, and that values that depend on each other are consistent.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] for the first that is not.
+    /// [`Error::AllocatorOption`] for the first invalid value.
     pub fn check(&self) -> Result<()> {
         let fail = |name: &str, reason: String| Err(text::bad(name, text::value_of(self, name), reason));
 
@@ -242,7 +239,7 @@ impl AllocatorOptions {
     }
 }
 
-/// Adds to the error which variable the text came from.
+/// Adds the name of the variable that the text came from to the error.
 fn name_variable(error: Error, variable: &str) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {

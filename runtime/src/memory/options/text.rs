@@ -1,7 +1,7 @@
 //! Allocator options as text: their names, reading them, writing them.
 //!
-//! One table says for each option how it is read and how it is written, so that the two agree. Whether a
-//! value is within its range is not decided here but by [`AllocatorOptions::check`].
+//! One table defines for each option how it is read and how it is written, so that the two agree. The range of a value
+//! is not checked here but by [`AllocatorOptions::check`].
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use super::value::{
 };
 use crate::error::{Error, Result};
 
-/// Options of PyTorch that change nothing here. Programs have them in their environment, so they are no errors.
+/// PyTorch options that have no effect here. Programs have them in their environment, so they are not errors.
 const WITHOUT_EFFECT: [&str; 9] = [
     "expandable_segments_handle_type",
     "expandable_segments_reserve_by_class",
@@ -32,11 +32,11 @@ const WITHOUT_EFFECT: [&str; 9] = [
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Empty for a value that has no text, which only a default may be.
+    /// Writes the value; empty for a value that has no text, which only a default may be.
     write: fn(&AllocatorOptions) -> String,
 }
 
-/// An entry for a field that is read by one function and written by another.
+/// Makes an entry for a field that is read by one function and written by another.
 macro_rules! entry {
     ($name:literal, $($field:ident).+, $read:path, $write:path) => {
         Entry {
@@ -50,7 +50,7 @@ macro_rules! entry {
     };
 }
 
-/// Every option, in the order in which they are written.
+/// All options, in the order in which they are written.
 const ENTRIES: &[Entry] = &[
     entry!("backend", backend, read_backend, write_backend),
     entry!("caching", caching, read_bool, write_bool),
@@ -70,7 +70,7 @@ const ENTRIES: &[Entry] = &[
     entry!("pinned_max_cached_size_mb", pinned.max_cached_size, read_some_mib, write_some_mib),
 ];
 
-/// The options from a text on top of the defaults, as [`AllocatorOptions::with`] reads it.
+/// Parses options on top of the defaults, as [`AllocatorOptions::with`] does.
 impl FromStr for AllocatorOptions {
     type Err = Error;
 
@@ -79,7 +79,7 @@ impl FromStr for AllocatorOptions {
     }
 }
 
-/// The options that differ from the defaults, by PyTorch's names, always in the same order.
+/// Writes the options that differ from the defaults, by PyTorch's names, always in the same order.
 impl Display for AllocatorOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -95,17 +95,17 @@ impl Display for AllocatorOptions {
     }
 }
 
-/// The text of one option's value.
+/// Returns the text of one option's value.
 pub(super) fn value_of(options: &AllocatorOptions, name: &str) -> String {
     ENTRIES.iter().find(|entry| entry.name == name).map(|entry| (entry.write)(options)).unwrap_or_default()
 }
 
-/// The error for a value that cannot be used.
+/// Makes the error for an invalid value.
 pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::AllocatorOption { option: option.to_owned(), value: value.into(), reason: reason.into() }
 }
 
-/// Changes the options as the text says, and checks them.
+/// Applies the text to the options, and checks them.
 pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     let pairs = pairs(text)?;
     for (name, value) in &pairs {
@@ -119,7 +119,7 @@ pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     options.check().map_err(|error| as_written(error, &pairs))
 }
 
-/// The error with the name and value as they stand in the text, if they come from it.
+/// Replaces the name and value in the error with those in the text, if they come from it.
 fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {
@@ -132,7 +132,7 @@ fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     }
 }
 
-/// The names and values of a text. One comma may stand at its end, as PyTorch allows.
+/// Splits a text into names and values. A trailing comma is allowed, as in PyTorch.
 fn pairs(text: &str) -> Result<Vec<(&str, &str)>> {
     let mut pairs = Vec::new();
     if text.trim().is_empty() {
@@ -178,7 +178,7 @@ fn split_item(text: &str) -> Result<(&str, &str)> {
     Ok((text.trim(), ""))
 }
 
-/// Warns of an option without effect, once.
+/// Warns once about an option without effect.
 fn warn(option: usize) {
     static WARNED: [AtomicBool; WITHOUT_EFFECT.len()] =
         [const { AtomicBool::new(false) }; WITHOUT_EFFECT.len()];
@@ -187,7 +187,7 @@ fn warn(option: usize) {
     }
 }
 
-/// The error for a name that is none: the nearest name if one is near, and all.
+/// Makes the error for an unknown name: a similar name if there is one, and all valid names.
 fn unknown(name: &str) -> Error {
     let distance = |entry: &&Entry| strsim::osa_distance(name, entry.name);
     let nearest = ENTRIES.iter().min_by_key(distance).filter(|entry| distance(entry) <= entry.name.len() / 3);
@@ -211,7 +211,7 @@ mod tests {
         text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
     }
 
-    /// Asserts that each text is refused, for the option and the value and with the reason given.
+    /// Asserts that each text is rejected, for the option and the value and with the reason given.
     fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
             let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");

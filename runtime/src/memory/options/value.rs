@@ -1,8 +1,8 @@
 //! The values of allocator options as text: reading one from a word or a list, and writing it.
 //!
-//! A function that reads says why a text is no value at all; whether a value is within its range is for
-//! [`AllocatorOptions::check`](super::AllocatorOptions::check). Each function reads what its partner
-//! writes.
+//! A read function reports why a text is not a value at all; the range is checked by
+//! [`AllocatorOptions::check`](super::AllocatorOptions::check). Each read function accepts what its write function
+//! produces.
 
 use std::str::FromStr;
 
@@ -11,16 +11,16 @@ use super::{Backend, MIB, Reserve};
 /// The range of a garbage collection threshold.
 pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; leave the option out to turn it off";
 
-/// Why a list with more behind it is refused.
+/// Reason for rejecting text after a list.
 const AFTER_LIST: &str = "nothing may follow the `]` of the list";
 
 /// Units of [`Reserve::Bytes`], smallest first.
 const UNITS: [(char, u64); 5] = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
-/// A value read from text, or why it is none.
+/// A value read from text, or the reason why the text is invalid.
 pub(super) type Parsed<T> = std::result::Result<T, String>;
 
-/// Both sides of the first colon; without one the value is empty.
+/// Splits at the first colon; without one the value is empty.
 pub(super) fn name_and_value(item: &str) -> (&str, &str) {
     let (name, value) = item.split_once(':').unwrap_or((item, ""));
     (name.trim(), value.trim())
@@ -83,7 +83,8 @@ pub(super) fn write_backend(backend: &Backend) -> String {
     .to_owned()
 }
 
-/// PyTorch refuses 0 as text, though it is the default: an option that is given should do something.
+/// Reads a threshold. Like PyTorch, rejects 0 in text, although it is the default: an explicit option should have an
+/// effect.
 pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     match read_number(text)? {
         0.0 => Err(THRESHOLD_RANGE.to_owned()),
@@ -91,7 +92,7 @@ pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     }
 }
 
-/// Both zeros are off, and only one of them is the default's text.
+/// Writes a threshold. Both zeros mean off, and only one of them is the default's text.
 pub(super) fn write_threshold(threshold: &f64) -> String {
     if *threshold == 0.0 { "0".to_owned() } else { threshold.to_string() }
 }

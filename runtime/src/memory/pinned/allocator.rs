@@ -1,7 +1,8 @@
-//! [`PinnedAllocator`]: where pinned buffers get their memory, and where it goes when they are dropped.
+//! [`PinnedAllocator`]: allocates the memory of pinned buffers, and takes it back when they are dropped.
 //!
-//! A request is served from the cache, else from the reserve, else by the driver. When the driver has no more
-//! or the limit is reached, waiting blocks are waited for and the cache is emptied before the request fails.
+//! A request is served from the cache, otherwise from the reserve, otherwise by the driver. If the driver has no more
+//! memory or the limit is reached, the allocator waits for pending blocks and empties the cache before the request
+//! fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,20 +21,20 @@ use crate::stream::Stream;
 pub(crate) struct PinnedAllocator {
     pub(super) store: Arc<Store>,
     background: Background,
-    /// Uses that ended while the stream's device, this one, was in a capture.
+    /// Uses that ended while the stream's device, this one, had an active capture.
     deferred: Mutex<Vec<Deferred>>,
 }
 
-/// A use that ended during a capture. It holds its devices, until the capture ends.
+/// A use that ended during a capture. It holds its devices until the capture ends.
 #[derive(Debug)]
 struct Deferred {
-    /// The device whose block it is.
+    /// The device that the block belongs to.
     device: Device,
     block: Arc<Block>,
     stream: Stream,
 }
 
-/// The size of the block for a request.
+/// Returns the block size for a request.
 fn rounded(options: &PinnedOptions, bytes: usize) -> usize {
     let over = |limit: Option<u64>| limit.is_some_and(|limit| bytes as u64 > limit);
     if over(options.max_round_threshold) || over(options.max_cached_size) {
@@ -57,8 +58,8 @@ impl PinnedAllocator {
         Self { store, background: Background::default(), deferred: Mutex::default() }
     }
 
-    /// Memory for `bytes`, which are not zero and at most [`isize::MAX`], with any content, and whether it was cached.
-    /// `device` is the allocator's.
+    /// Allocates uninitialized memory of `bytes`, which must be non-zero and at most [`isize::MAX`]. Also returns
+    /// whether the block was cached. `device` is the allocator's.
     pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<(Block, bool)> {
         let store = &self.store;
         let options = store.options();
@@ -74,7 +75,7 @@ impl PinnedAllocator {
         Ok((block, cached))
     }
 
-    /// A block that is not cached.
+    /// Finds a block that is not in the cache.
     fn find(&self, device: &Device, options: &PinnedOptions, size: usize) -> Result<Block> {
         let store = &self.store;
         let reserve = options.reserve_segment_size.min(isize::MAX as u64) as usize;
@@ -94,13 +95,13 @@ impl PinnedAllocator {
         }
     }
 
-    /// A new block of the driver, for which the cache is emptied if need be.
+    /// Allocates a new block from the driver, emptying the cache if necessary.
     fn make(&self, device: &Device, size: usize) -> Result<Block> {
         loop {
             if let Some(block) = device.call(|_, _| self.store.grow(size))? {
                 return Ok(block);
             }
-            // Other threads may fill the cache meanwhile, so it is emptied as long as that gives anything.
+            // Other threads may fill the cache meanwhile, so it is emptied as long as that releases anything.
             if device.call(|_, _| self.store.empty_cache())? == 0 {
                 let statistics = self.store.counters.statistics();
                 let (held, used) = (statistics.allocated_bytes.current, statistics.active_bytes.current);
@@ -119,8 +120,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Takes a block back that buffers of this device had, when `streams` have passed their last use of
-    /// it. Does not wait for them, unless no event can be made.
+    /// Takes back a block that buffers of this device used, once `streams` have passed their last use of it. Does not
+    /// wait for them, unless no event can be created.
     pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
         if streams.is_empty() {
             return self.retire(device, block);
@@ -132,7 +133,7 @@ impl PinnedAllocator {
         self.drop_user(device, block);
     }
 
-    /// Keeps the block until the stream has run what is enqueued on it.
+    /// Keeps the block until the stream has run all work that is enqueued on it now.
     fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
         let user = stream.device();
         let theirs = &user.part::<PinnedAllocator>();
@@ -151,7 +152,7 @@ impl PinnedAllocator {
                 }
             }
             Err(_) => {
-                // Without an event the host waits. Whatever the result, nothing of the stream runs then.
+                // Without an event, the host waits. Whatever the result, nothing runs on the stream afterwards.
                 let waited = stream.wait();
                 if !user.is_lost() {
                     user.0.health.record_drop(waited);
@@ -161,7 +162,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Takes a share of a block away; with the last one the block is free.
+    /// Drops one reference to a block; dropping the last one frees the block.
     fn drop_user(&self, device: &Device, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block) {
             self.retire(device, block);
@@ -175,19 +176,19 @@ impl PinnedAllocator {
         }
     }
 
-    /// Releases cached blocks to the driver. Returns the number of bytes.
+    /// Releases cached blocks to the driver. Returns the number of bytes released.
     pub(super) fn empty_cache(&self, device: &Device) -> Result<u64> {
         device.call(|_, _| self.store.poll())?;
         device.call(|_, _| self.store.empty_cache())
     }
 
-    /// Says that a stream of the device is about to be captured: from when this returns until
-    /// [`Self::capture_ends`], no event is recorded on the device's streams or queried by its allocator.
+    /// Called when a stream of the device is about to be captured. From its return until [`Self::capture_ends`], no
+    /// event is recorded on the device's streams or queried by its allocator.
     pub(crate) fn capture_begins(&self) {
         *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Says that the capture has ended. With the last one, what was dropped meanwhile waits for its streams.
+    /// Called when a capture has ended. After the last active one, blocks dropped meanwhile wait for their streams.
     pub(crate) fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.store.captures.write().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +203,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Frees everything when the device is dropped: its work was waited for, and no buffer is left.
+    /// Frees everything when the device is dropped: its work has finished, and no buffer is left.
     fn shut_down(&self) {
         self.background.stop();
         self.store.close();

@@ -1,7 +1,7 @@
-//! The thread that looks for blocks whose work is done, so that requests need not.
+//! The background thread that checks for blocks whose work is done, so that requests need not.
 //!
-//! It starts when a block first has to wait, looks every 100 µs while one does, sleeps otherwise, and ends
-//! with the device. It knows the device's blocks and not the device, so it keeps no device alive.
+//! It starts when a block first has to wait. It polls every 100 µs while a block waits, sleeps otherwise, and ends with
+//! the device. It holds the device's blocks but not the device, so it keeps no device alive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_micros(100);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether a block may be waiting.
+    /// True if a block may be waiting.
     work: bool,
     stop: bool,
 }
@@ -32,7 +32,7 @@ impl Signal {
     }
 }
 
-/// The thread of one device, if it has one.
+/// The background thread of one device, if running.
 #[derive(Debug, Default)]
 pub(super) struct Background {
     signal: Arc<Signal>,
@@ -40,13 +40,13 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Whether the thread looks for done blocks.
+    /// Returns true if the thread checks for done blocks.
     pub(super) fn is_running(&self) -> bool {
         self.signal.running.load(Ordering::Acquire)
     }
 
-    /// Says that a block waits. Starts the thread if there is none; if the system has none to give, requests
-    /// look by themselves.
+    /// Signals that a block waits. Starts the thread if there is none; if the system cannot create one, requests check
+    /// for done blocks themselves.
     pub(super) fn wake(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_running() {
@@ -65,13 +65,13 @@ impl Background {
         self.signal.changed.notify_all();
     }
 
-    /// Ends the thread and waits for its end.
+    /// Stops the thread and joins it.
     pub(super) fn stop(&self) {
         self.signal.state().stop = true;
         self.signal.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // The thread panics nowhere; if it did, there is nothing of it to clean up.
+            // The thread does not panic; if it did, there would be nothing to clean up.
             let _ = thread.join();
         }
     }
@@ -87,7 +87,7 @@ fn work(store: &Store, signal: &Signal) {
             break;
         }
         drop(state);
-        // Other errors leave blocks waiting, so the next look meets them again; a fault is met by every call.
+        // Other errors leave blocks waiting, so the next poll sees them again; a fault is seen by every call.
         if store.poll().is_err_and(|error| error.stops_context()) {
             break;
         }

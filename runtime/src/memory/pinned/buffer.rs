@@ -15,14 +15,14 @@ use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
 
-/// The alignment of the driver's blocks.
+/// The alignment of the driver's blocks, in bytes.
 const ALIGN: usize = 256;
 
-/// `len` elements of page-locked host memory: copies to and from the device run at full speed and without the
-/// host waiting, with [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
+/// `len` elements of page-locked (pinned) host memory. Copies to and from the device run at full speed and do not block
+/// the host, with [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 ///
-/// It is a slice to the program. Elements may be of any type up to an alignment of 256 bytes. Dropping it
-/// does not wait: see [`Self::record_use`].
+/// It dereferences to a slice. Elements may be of any type up to an alignment of 256 bytes. Dropping it does not wait:
+/// see [`Self::record_use`].
 ///
 /// ```
 /// use warpsmith_runtime::{Device, PinnedBuffer};
@@ -39,7 +39,7 @@ pub struct PinnedBuffer<T: DeviceCopy> {
     elements: NonNull<T>,
     len: usize,
     device: Device,
-    /// `None` if there are no bytes.
+    /// The block; `None` if the buffer has no bytes.
     block: Option<Block>,
     /// Streams that may use the memory.
     streams: Mutex<Vec<Stream>>,
@@ -47,10 +47,10 @@ pub struct PinnedBuffer<T: DeviceCopy> {
 
 // SAFETY: the buffer owns its memory as a vector does, and elements are `Send` and `Sync`.
 unsafe impl<T: DeviceCopy> Send for PinnedBuffer<T> {}
-// SAFETY: as above; a shared buffer gives shared elements, and the streams are behind a lock.
+// SAFETY: as above; a shared buffer only gives shared access to elements, and the streams are behind a lock.
 unsafe impl<T: DeviceCopy> Sync for PinnedBuffer<T> {}
 
-/// A block for `bytes`, which are not zero.
+/// Allocates a block for `bytes`, which must be non-zero.
 fn allocate(device: &Device, bytes: usize) -> Result<Block> {
     let found = |address, cached| Operation::Allocate {
         memory: MemoryKind::Pinned,
@@ -67,7 +67,7 @@ fn allocate(device: &Device, bytes: usize) -> Result<Block> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// `len` elements of zero bytes.
+    /// Allocates `len` elements, set to zero bytes.
     ///
     /// # Errors
     /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; a fault of a kernel that was running.
@@ -80,7 +80,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// A copy of a slice.
+    /// Copies a slice to a new buffer.
     ///
     /// # Errors
     /// As [`Self::zeroed`].
@@ -88,12 +88,13 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let _site = site();
         let buffer = Self::uninit(device, elements.len())?;
-        // SAFETY: the memory is the buffer's own, so it is apart from the slice, and holds the same number of elements.
+        // SAFETY: the memory is the buffer's own, so it does not overlap the slice, and holds the same number of
+        // elements.
         unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
         Ok(buffer)
     }
 
-    /// Uninitialised memory, which the caller overwrites before it is read as elements.
+    /// Allocates uninitialized memory, which the caller overwrites before it is read as elements.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         let () = T::CHECKED;
         const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
@@ -111,23 +112,22 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The device whose memory it is. Streams of every device may use it.
+    /// Device whose allocator owns the memory. Streams of every device may use it.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The address of the first element. It stays the same wherever the buffer is moved.
+    /// Address of the first element. It does not change when the buffer is moved.
     pub(crate) fn address(&self) -> *mut T {
         self.elements.as_ptr()
     }
 
-    /// The address of the first element, for work that is enqueued with bare addresses: see
-    /// [`Self::record_use`].
+    /// Address of the first element, for work enqueued with raw addresses: see [`Self::record_use`].
     pub fn as_ptr(&self) -> *const T {
         self.elements.as_ptr()
     }
@@ -137,14 +137,14 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// Keeps the memory from being reused until everything enqueued on the stream until the buffer
-    /// is dropped is done, also after the drop. For work that is enqueued with [`Self::as_ptr`]; call it
-    /// before or after enqueueing, once for any number of copies. The stream may be another device's.
+    /// Keeps the memory from being reused, even after the drop, until all work enqueued on the stream before the drop
+    /// is done. It is for work enqueued with [`Self::as_ptr`]. Call it before or after enqueueing, once for any number
+    /// of copies. The stream may be another device's.
     ///
-    /// It does not keep the program from writing to the buffer while that work reads it.
+    /// It does not prevent the program from writing to the buffer while that work reads it.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] when the stream's device is lost; the use is noted all the same. [`Error::Forked`].
+    /// [`Error::DeviceLost`] if the stream's device is lost; the use is recorded all the same. [`Error::Forked`].
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
         stream.device().check_process()?;
         if self.block.is_some() {
@@ -161,8 +161,8 @@ impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory is the buffer's own, aligned for elements and `len` of them long; all bytes were
-        // written when it was made, and any bits are an element.
+        // SAFETY: the memory is the buffer's own, aligned for elements and `len` elements long. All bytes were written
+        // when it was made, and every bit pattern is a valid element.
         unsafe { std::slice::from_raw_parts(self.elements.as_ptr(), self.len) }
     }
 }
@@ -196,7 +196,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                 (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
             });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
-            // What it could not do is kept for later.
+            // Work that could not be done here is kept for later.
             let _ = watch.done(Ok::<_, Error>(()));
         }
     }

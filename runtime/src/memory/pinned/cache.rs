@@ -1,4 +1,4 @@
-//! Free blocks, in a list for each class. Each list has its own lock.
+//! Free blocks, in one list per size class. Each list has its own lock.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -7,32 +7,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::classes;
 
-/// A piece of page-locked memory. It is in one place at a time: a buffer, the pending ones, a free list.
+/// A block of page-locked memory. It is in one place at a time: a buffer, the pending queues, or a free list.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(super) ptr: NonNull<u8>,
     pub(super) bytes: usize,
-    /// Bytes of the request that it serves or served last.
+    /// Bytes of the request that it serves or last served.
     pub(super) asked: usize,
-    /// Whether it is part of the reserve segment, which stays as long as the device.
+    /// True if it is part of the reserve segment, which stays as long as the device.
     pub(super) reserve: bool,
 }
 
 // SAFETY: the block is the only owner of its memory, which any thread may use and free.
 unsafe impl Send for Block {}
-// SAFETY: a shared block gives out its address and sizes, nothing else.
+// SAFETY: a shared block exposes only its address and sizes.
 unsafe impl Sync for Block {}
 
-/// The largest block that a request of this size, which was rounded, takes from the cache.
+/// Returns the size of the largest cached block that may serve a request of this rounded size.
 fn largest_for(size: usize) -> usize {
     size.saturating_add(size / 4).max(classes::round_to_pages(size))
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// How many blocks there are, to be read without the lock.
+    /// Number of blocks, readable without the lock.
     count: AtomicUsize,
-    /// By size: blocks cut from pages lie between the sizes of classes.
+    /// Blocks by size: blocks cut in whole pages have sizes between those of classes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,
 }
 
@@ -60,12 +60,12 @@ impl Cache {
         list.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The smallest block of at least `size` bytes that is not too large for it; of equal ones the newest,
-    /// whose memory may still be in the processor's caches.
+    /// Takes the smallest block of at least `size` bytes that is not too large for it. Among equal ones it takes the
+    /// newest, whose memory may still be in the CPU caches.
     pub(super) fn take(&self, size: usize) -> Option<Block> {
         let largest = largest_for(size);
         let lists = &self.lists[classes::index(size)..=classes::index(largest)];
-        // A count that another thread is changing may be missed; then a block is made without need.
+        // A count that another thread is changing may be missed; then a block is allocated unnecessarily.
         let filled = lists.iter().filter(|list| list.count.load(Ordering::Relaxed) > 0);
         filled.into_iter().find_map(|list| {
             let mut blocks = list.lock();
@@ -79,7 +79,7 @@ impl Cache {
         })
     }
 
-    /// Takes out every block.
+    /// Takes out all blocks.
     pub(super) fn take_all(&self) -> Vec<Block> {
         let mut all = Vec::new();
         for list in &self.lists {

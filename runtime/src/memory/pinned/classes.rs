@@ -1,18 +1,18 @@
-//! Size classes: eight to each doubling, so that rounding up adds less than an eighth.
+//! Size classes: eight per doubling, so that rounding up adds less than an eighth.
 //!
-//! The smallest class is 512 bytes, below which the bound does not hold. All classes are multiples of 64.
+//! The smallest class is 512 bytes, below which that bound does not hold. All classes are multiples of 64 bytes.
 
-/// Bytes of the smallest class.
+/// Size of the smallest class, in bytes.
 pub(super) const SMALLEST: usize = 512;
-/// Bytes of a page, the least that the system locks.
+/// Page size in bytes, the minimum that the system locks.
 pub(super) const PAGE: usize = 4096;
-/// How many classes there are for any size.
+/// Total number of classes.
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 
 /// Each doubling has `1 << DIVISIONS_LOG2` classes.
 const DIVISIONS_LOG2: u32 = 3;
 
-/// The size of the smallest class that holds `bytes`, which are at most [`isize::MAX`].
+/// Returns the size of the smallest class that holds `bytes`, which are at most [`isize::MAX`].
 pub(super) fn round_up(bytes: usize) -> usize {
     if bytes <= SMALLEST {
         return SMALLEST;
@@ -21,12 +21,12 @@ pub(super) fn round_up(bytes: usize) -> usize {
     bytes.div_ceil(step) * step
 }
 
-/// `bytes`, which are at most half of the addresses, in whole pages.
+/// Rounds `bytes`, which are at most half of the address space, up to whole pages.
 pub(super) fn round_to_pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE) * PAGE
 }
 
-/// The number of the largest class whose size is at most `bytes`; the smallest one's for less.
+/// Returns the index of the largest class whose size is at most `bytes`; that of the smallest class for less.
 pub(super) fn index(bytes: usize) -> usize {
     let bytes = bytes.max(SMALLEST);
     let doubling = bytes.ilog2();

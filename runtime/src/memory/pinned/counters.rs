@@ -1,4 +1,4 @@
-//! The memory that is reserved, the part in use, and the limit. One short lock, so that the numbers agree.
+//! Counters of reserved memory and memory in use, and the limit. One short lock keeps the numbers consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::memory::statistics::HostMemoryStatistics;
 #[derive(Debug, Default)]
 struct State {
     statistics: HostMemoryStatistics,
-    /// Bytes that threads are requesting from the driver.
+    /// Bytes that threads are currently requesting from the driver.
     growing: u64,
     limit: Option<u64>,
 }
@@ -24,7 +24,7 @@ impl Counters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces a driver's allocation. False if that would be over the limit.
+    /// Announces an allocation from the driver. Returns false if it would exceed the limit.
     ///
     /// [`Self::grown`] or [`Self::growth_failed`] follows.
     pub(super) fn begin_growth(&self, bytes: usize) -> bool {
@@ -51,7 +51,7 @@ impl Counters {
         self.state().growing -= bytes as u64;
     }
 
-    /// The driver has taken a block back.
+    /// Counts a block that was returned to the driver.
     pub(super) fn shrunk(&self, bytes: usize, took: Duration) {
         let statistics = &mut self.state().statistics;
         statistics.allocations.decrease(1);
@@ -66,7 +66,7 @@ impl Counters {
         statistics.active_bytes.increase(bytes as u64);
     }
 
-    /// A block may be reused.
+    /// Counts a block that may be reused.
     pub(super) fn returned(&self, bytes: usize) {
         let statistics = &mut self.state().statistics;
         statistics.active_requests.decrease(1);

@@ -1,7 +1,7 @@
-//! The events of one device that mark the end of work which uses host memory.
+//! The events of one device that mark the end of work that uses host memory.
 //!
-//! A [`Ticket`] may wait in the allocator of another device, which may outlive this one. When this device
-//! goes, its work has been waited for, so its tickets are done and their events are destroyed here.
+//! A [`Ticket`] may wait in the allocator of another device, which may outlive this one. When this device is dropped,
+//! its work has finished, so its tickets are done and their events are destroyed here.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,11 +11,11 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct Events {
     all: Vec<EventHandle>,
-    /// Those in no ticket.
+    /// Events that belong to no ticket.
     free: Vec<EventHandle>,
 }
 
-/// The events of one device.
+/// The event pool of one device.
 #[derive(Debug)]
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
@@ -30,7 +30,7 @@ impl EventPool {
         Arc::new(Self { driver, context, open: RwLock::new(true), events: Mutex::default() })
     }
 
-    /// A ticket for everything enqueued on a stream of this device so far.
+    /// Creates a ticket for everything enqueued on a stream of this device so far.
     pub(super) fn mark(self: &Arc<Self>, stream: StreamHandle) -> Result<Ticket> {
         let free = self.events.lock().unwrap_or_else(PoisonError::into_inner).free.pop();
         let event = match free {
@@ -46,18 +46,18 @@ impl EventPool {
         Ok(ticket)
     }
 
-    /// Destroys all events. The device's work was waited for, and no stream of it is left.
+    /// Destroys all events. The device's work has finished, and none of its streams is left.
     pub(super) fn close(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         for event in events.all {
-            // SAFETY: tickets that still name the event see that the pool is closed and leave it alone.
+            // SAFETY: tickets that still refer to the event see that the pool is closed and do not use it.
             unsafe { self.driver.event_destroy(self.context, event) };
         }
     }
 }
 
-/// A mark in a stream. Its event is used for another mark when this is dropped.
+/// A mark in a stream. Its event is reused for another mark when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pool: Arc<EventPool>,
@@ -69,7 +69,7 @@ impl Ticket {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Whether the stream has reached it. For a device `other` than the one that queries, a lost device's work
+    /// Returns true if the stream has reached the mark. If another device queries (`other`), a lost device's work
     /// counts as done once it has stopped; that device's own calls report the fault.
     pub(super) fn is_done(&self, other: bool) -> Result<bool> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl Ticket {
         let (driver, context) = (&self.pool.driver, self.pool.context);
         match driver.event_query(context, self.event) {
             Err(error) if other && error.stops_context() => {
-                // The same fault again; what counts is that nothing runs afterwards.
+                // It returns the same fault again; what matters is that nothing runs afterwards.
                 let _ = driver.event_synchronize(context, self.event);
                 Ok(true)
             }
@@ -87,7 +87,7 @@ impl Ticket {
         }
     }
 
-    /// Waits until the stream has reached it.
+    /// Waits until the stream has reached the mark.
     pub(super) fn wait(&self) -> Result<()> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {

@@ -1,32 +1,32 @@
-//! Page-locked host memory: copies to and from it run at full speed and without the host waiting.
+//! Page-locked host memory: copies to and from it run at full speed and do not block the host.
 //!
-//! Guarantees: memory of a dropped [`PinnedBuffer`] is not reused before everything that
-//! was enqueued until the drop has run on every stream that [`PinnedBuffer::record_use`] named. Dropping a
-//! buffer does not wait for the device. Locking pages is slow, so memory is kept and reused; it
-//! returns to the system with [`PinnedMemory::empty_cache`], when memory is short, and with the device.
+//! Guarantees: memory of a dropped [`PinnedBuffer`] is not reused before all work enqueued before the drop has run, on
+//! every stream passed to [`PinnedBuffer::record_use`]. Dropping a buffer does not wait for the device. Locking pages
+//! is slow, so memory is kept and reused. It returns to the system with [`PinnedMemory::empty_cache`], when memory is
+//! short, and with the device.
 //!
-//! Sizes are rounded up by at most an eighth, not to a power of two. A cached block is allocated for a
-//! request that leaves at most a quarter of the request unused, or less than a page; blocks are never split.
+//! Sizes are rounded up by at most an eighth, not to a power of two. A cached block may serve a request if the excess
+//! is at most a quarter of the request, or less than a page; blocks are never split.
 //!
-//! While a stream of a device is captured into a graph, nothing is queried or recorded on that device's
-//! streams: what is dropped meanwhile is kept until the capture ends.
+//! While a stream of a device is captured into a graph, nothing is queried or recorded on that device's streams: blocks
+//! dropped meanwhile are kept until the capture ends.
 //!
-//! Locks, each taken before those after it: captures, pending, events; and the reserve, emptying the cache, a
-//! free list. No driver call is made under the lock of a free list or of the counters.
+//! Locks, each taken before those after it: captures, pending, events; and the reserve, emptying the cache, a free
+//! list. No driver call is made under the lock of a free list or of the counters.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`buffer`] | [`PinnedBuffer`], which owns memory |
-//! | [`range`] | [`PinnedRange`], a buffer with a range of it to copy |
+//! | [`range`] | [`PinnedRange`], a buffer with a selected range to copy |
 //! | [`view`] | [`PinnedMemory`]: statistics, options, emptying the cache |
-//! | `allocator` | where buffers get their memory and bring it back |
+//! | `allocator` | allocation and release of buffers' memory |
 //! | `store` | the blocks of one device, without the device |
-//! | `classes` | how sizes are rounded |
+//! | `classes` | size rounding |
 //! | `cache` | free blocks, by class |
-//! | `reserve` | the segment that is locked once |
+//! | `reserve` | the segment that is locked once, at first use |
 //! | `pending` | blocks that wait for their streams |
-//! | `events` | the marks they wait for |
-//! | `background` | the thread that looks for done ones |
+//! | `events` | the stream marks that they wait for |
+//! | `background` | the thread that checks for done blocks |
 //! | `counters` | statistics and the limit |
 
 pub(crate) mod allocator;

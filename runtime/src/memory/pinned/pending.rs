@@ -1,7 +1,7 @@
-//! Blocks that were dropped and wait for their streams, in a queue for each stream.
+//! Dropped blocks that wait for their streams, in one queue per stream.
 //!
-//! Queues are looked through from the front and only as far as their stream has come. One slow stream keeps
-//! no other's blocks. A block with several users is in several queues and goes with the last.
+//! Queues are scanned from the front and only up to the point that their stream has reached. One slow stream does not
+//! hold up blocks of others. A block with several users is in several queues and is freed with the last.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +19,9 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// The number of the next entry.
+    /// Number of the next entry.
     next: u64,
-    /// By the stream's identity.
+    /// Queues by stream ID.
     streams: BTreeMap<u64, VecDeque<Entry>>,
 }
 
@@ -49,21 +49,21 @@ impl Pending {
         self.queues().streams.is_empty()
     }
 
-    /// The number that the next entry will have.
+    /// Returns the number that the next entry will have.
     pub(super) fn next(&self) -> u64 {
         self.queues().next
     }
 
-    /// The ticket of an entry with a number below `end`, first in its queue.
+    /// Returns the ticket of an entry with a number below `end` that is first in its queue.
     pub(super) fn first_before(&self, end: u64) -> Option<Arc<Ticket>> {
         let queues = self.queues();
         let mut fronts = queues.streams.values().filter_map(VecDeque::front);
         fronts.find(|entry| entry.number < end).map(|entry| Arc::clone(&entry.ticket))
     }
 
-    /// Takes out the blocks whose last stream has reached them; `own` are the events of this device.
+    /// Takes out the blocks whose last stream has reached their tickets; `own` are the events of this device.
     ///
-    /// With an error, the queue that it came from stays as it was and the others are looked through.
+    /// On an error, the queue that it came from is unchanged and the other queues are still scanned.
     pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
         let mut done = Vec::new();
         let mut result = Ok(());
@@ -85,7 +85,8 @@ impl Pending {
         (done, result)
     }
 
-    /// Takes out everything, after waiting for the streams of other devices. This device's were waited for.
+    /// Takes out all blocks, after waiting for the streams of other devices. This device's streams have already been
+    /// waited for.
     pub(super) fn take_all(&self, own: &Arc<EventPool>) -> Vec<Block> {
         let queues = std::mem::take(&mut *self.queues());
         let mut blocks = Vec::new();

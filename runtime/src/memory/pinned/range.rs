@@ -1,4 +1,4 @@
-//! [`PinnedRange`]: a page-locked buffer and a range of it, for copies of that range.
+//! [`PinnedRange`]: a page-locked buffer with a selected range, for copies of that range.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range, RangeBounds};
@@ -7,8 +7,7 @@ use super::PinnedBuffer;
 use crate::memory::DeviceCopy;
 use crate::memory::slice::resolve_or_panic;
 
-/// A [`PinnedBuffer`] of which a copy is to use a range only. It owns the buffer and is a slice of the range to the
-/// program.
+/// A [`PinnedBuffer`] with a selected range for a copy. It owns the buffer and dereferences to a slice of the range.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
@@ -31,10 +30,10 @@ pub struct PinnedRange<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// The buffer with a range of it that a copy is to use. [`PinnedRange::into_buffer`] returns the buffer.
+    /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer.
     ///
     /// # Panics
-    /// When the range is not within the buffer, as slices do.
+    /// If the range is out of bounds, as for slices.
     #[track_caller]
     pub fn into_range(self, bounds: impl RangeBounds<usize>) -> PinnedRange<T> {
         let range = resolve_or_panic(&bounds, self.len());
@@ -43,12 +42,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> PinnedRange<T> {
-    /// The whole buffer.
+    /// Returns the whole buffer.
     pub fn into_buffer(self) -> PinnedBuffer<T> {
         self.buffer
     }
 
-    /// Which elements of the buffer they are.
+    /// Returns the range, in elements of the buffer.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }

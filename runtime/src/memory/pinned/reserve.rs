@@ -1,7 +1,7 @@
-//! The reserve: one segment locked at the first use, from which blocks are cut in whole pages, front to back.
+//! The reserve: one segment locked at first use, from which blocks are cut in whole pages, front to back.
 //!
-//! A block cut from it stays a block: when it is free it waits in the cache as others do, but it does not go
-//! back to the driver. The segment itself is freed with the device.
+//! A block cut from it stays a block: when it is free it waits in the cache like others, but it does not return to the
+//! driver. The segment itself is freed with the device.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,8 +23,8 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Cuts off a block of at least `size` bytes, if there is room. `make` makes the segment, of `bytes`
-    /// bytes, if there is none yet.
+    /// Cuts off a block of at least `size` bytes, if there is room. `make` allocates the segment of `bytes` bytes if
+    /// there is none yet.
     pub(super) fn take(
         &self,
         size: usize,
@@ -40,13 +40,13 @@ impl Reserve {
         let Some(segment) = state.segment.as_ref().filter(|segment| size <= segment.bytes - used) else {
             return Ok(None);
         };
-        // SAFETY: `used` and `size` bytes after it lie within the segment, which is one allocation.
+        // SAFETY: the `size` bytes after `used` lie within the segment, which is one allocation.
         let ptr = unsafe { segment.ptr.add(used) };
         state.used += size;
         Ok(Some(Block { ptr, bytes: size, asked: size, reserve: true }))
     }
 
-    /// Takes out the segment, of which no block is used any more.
+    /// Takes out the segment, none of whose blocks is in use any more.
     pub(super) fn take_segment(&self) -> Option<Block> {
         let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
         state.segment

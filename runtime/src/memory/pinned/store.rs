@@ -1,6 +1,6 @@
-//! The page-locked memory of one device, apart from the device: what is free, what waits, how much it is.
+//! The page-locked memory of one device, without the device: free blocks, pending blocks, counters.
 //!
-//! A block leaves the driver once and goes back once. If the driver refuses to take one back, it stays in the
+//! A block is allocated from the driver once and returned once. If the driver refuses to take one back, it stays in the
 //! cache, unless the context was stopped: then it is freed with the context.
 
 use std::ptr::NonNull;
@@ -16,21 +16,21 @@ use crate::driver::{Context, Driver};
 use crate::error::{Result, code};
 use crate::memory::options::PinnedOptions;
 
-/// See the [module's documentation](self).
+/// The page-locked memory of one device. See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Store {
     driver: Arc<dyn Driver>,
     context: Context,
     options: RwLock<PinnedOptions>,
-    /// The number of active captures of the device's streams. Held while events are recorded or queried, so that none
-    /// is when a capture begins.
+    /// The number of active captures of the device's streams. Locked while events are recorded or queried, so that this
+    /// does not overlap the start of a capture.
     pub(super) captures: RwLock<u32>,
     pub(super) events: Arc<EventPool>,
     pub(super) pending: Pending,
     pub(super) cache: Cache,
     pub(super) reserve: Reserve,
     pub(super) counters: Counters,
-    /// Held while the cache is emptied: after a wait for it, the memory is freed.
+    /// Held while the cache is emptied: once a waiter acquires it, the memory has been freed.
     emptying: Mutex<()>,
 }
 
@@ -58,14 +58,14 @@ impl Store {
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Makes the waiting blocks free whose streams have reached them. During a capture, none.
+    /// Frees the waiting blocks whose streams have reached them. Does nothing during a capture.
     pub(super) fn poll(&self) -> Result<()> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 { Ok(()) } else { self.free_done() }
     }
 
-    /// Waits for the blocks that wait now, until one of them is free that a request of `size` takes. During a
-    /// capture, for none.
+    /// Waits for the currently pending blocks, until one that can serve a request of `size` is free. Does not wait
+    /// during a capture.
     pub(super) fn wait_for(&self, size: usize) -> Result<Option<Block>> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// The caller holds `captures`, and there are none.
+    /// Frees the done blocks. The caller holds `captures`, and there are no active captures.
     fn free_done(&self) -> Result<()> {
         let (done, result) = self.pending.take_done(&self.events);
         done.into_iter().fold(result, |result, block| {
@@ -94,7 +94,7 @@ impl Store {
         })
     }
 
-    /// Makes a block free that no work uses, or releases it if its request was too large to be cached.
+    /// Frees a block that no work uses, or releases it if its request was too large to be cached.
     pub(super) fn retire(&self, block: Block) -> Result<()> {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// A new block of the driver; `None` if it has no more, or the limit is reached.
+    /// Allocates a new block from the driver; `None` if it has no more memory, or the limit is reached.
     pub(super) fn grow(&self, bytes: usize) -> Result<Option<Block>> {
         if !self.counters.begin_growth(bytes) {
             return Ok(None);
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Releases every cached block to the driver, except those of the reserve. Returns the number of bytes.
+    /// Releases every cached block to the driver, except those of the reserve. Returns the number of bytes released.
     pub(super) fn empty_cache(&self) -> Result<u64> {
         let _emptying = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         let (reserve, mut blocks): (Vec<_>, Vec<_>) =
@@ -143,12 +143,11 @@ impl Store {
         Ok(freed)
     }
 
-    /// Releases a block to the driver that nothing uses. Returns its bytes.
+    /// Releases a block that nothing uses to the driver. Returns its size in bytes.
     fn release_block(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
-        // SAFETY: the driver made the block, and it goes: only a block that the driver kept is used again. No
-        // work uses it: those that come here had no user or their streams were seen to have passed the
-        // last use.
+        // SAFETY: the driver allocated the block, which is consumed here: only a block that the driver kept is used
+        // again. No work uses it: released blocks had no user, or their streams were seen to have passed the last use.
         let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         match freed {
             Err(error) if !error.stops_context() => {
@@ -163,15 +162,15 @@ impl Store {
         }
     }
 
-    /// Frees everything. The device's work was waited for, and no buffer is left.
+    /// Frees everything. The device's work has finished, and no buffer is left.
     pub(super) fn close(&self) {
         let mut blocks = self.pending.take_all(&self.events);
         blocks.extend(self.cache.take_all());
         blocks.retain(|block| !block.reserve);
         blocks.extend(self.reserve.take_segment());
         for block in blocks {
-            // SAFETY: the driver made the block, and nothing uses it. An error cannot be reported
-            // here: what the driver keeps is freed with the context.
+            // SAFETY: the driver allocated the block, and nothing uses it. An error cannot be reported here: memory
+            // that the driver keeps is freed with the context.
             let _ = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         }
         self.events.close();

@@ -1,4 +1,4 @@
-//! [`PinnedMemory`]: a device's page-locked memory as a whole.
+//! [`PinnedMemory`]: the interface of a device's page-locked memory.
 
 use super::allocator::PinnedAllocator;
 use crate::device::Device;
@@ -6,14 +6,14 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: how much there is, how it is cached, and releasing it.
+/// A device's page-locked host memory: statistics, caching options, releasing it.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
 }
 
 impl Device {
-    /// The page-locked host memory that [`PinnedBuffer`](super::PinnedBuffer)s of this device have.
+    /// Returns the page-locked host memory of this device's [`PinnedBuffer`](super::PinnedBuffer)s.
     pub fn pinned_memory(&self) -> PinnedMemory<'_> {
         PinnedMemory { device: self }
     }
@@ -24,11 +24,11 @@ impl<'a> PinnedMemory<'a> {
         self.device.part::<PinnedAllocator>()
     }
 
-    /// The memory that is reserved, and the part in use.
+    /// Statistics of reserved memory and memory in use.
     ///
-    /// `allocations` and `allocated_bytes` are blocks that the driver made and has not got back; the reserve
-    /// segment is one. `active_requests` and `active_bytes` are blocks that buffers have or that wait for
-    /// their streams after the drop, with the bytes that their size was rounded up to.
+    /// `allocations` and `allocated_bytes` count blocks allocated from the driver and not yet returned; the reserve
+    /// segment counts as one. `active_requests` and `active_bytes` count blocks that belong to buffers, or that still
+    /// wait for their streams after the drop, at their rounded-up size.
     pub fn statistics(&self) -> HostMemoryStatistics {
         self.allocator().store.counters.statistics()
     }
@@ -38,36 +38,36 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.counters.reset_peak();
     }
 
-    /// Sets to zero what only grows: what was allocated and freed in all, the driver's calls and their times.
+    /// Resets the accumulated values to zero: total allocated and freed amounts, driver calls and their durations.
     pub fn reset_accumulated_statistics(&self) {
         self.allocator().store.counters.reset_accumulated();
     }
 
-    /// Gives memory that no buffer has and no stream uses back to the system, except the reserve segment.
-    /// Returns how many bytes.
+    /// Releases memory that no buffer owns and no stream uses to the system, except the reserve segment. Returns the
+    /// number of bytes released.
     ///
     /// # Errors
-    /// Whatever the driver reports; what was not released stays cached. A kernel's fault.
+    /// Any driver error; memory that was not released stays cached. A fault of a kernel.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }
 
-    /// How memory is cached.
+    /// Returns the caching options.
     pub fn options(&self) -> PinnedOptions {
         self.allocator().store.options()
     }
 
-    /// Changes how memory is cached, from the next request or drop on. A reserve segment that was made stays.
+    /// Sets the caching options, from the next request or drop on. An existing reserve segment stays.
     pub fn configure(&self, options: PinnedOptions) {
         self.allocator().store.set_options(options);
     }
 
-    /// The most bytes that may be held; `None` for any number.
+    /// Maximum bytes that may be held; `None` for no limit.
     pub fn limit(&self) -> Option<u64> {
         self.allocator().store.counters.limit()
     }
 
-    /// Sets the most bytes that may be held, cached ones and the reserve segment included.
+    /// Sets the maximum bytes that may be held, including cached blocks and the reserve segment.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.allocator().store.counters.set_limit(bytes);
     }

@@ -1,17 +1,17 @@
-//! The binary interface of NVTX 3 between a program and a tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
+//! Binary interface (ABI) of NVTX 3 between a program and a tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
 //!
-//! A tool gets tables of the program's slots, one for each function of the interface, and writes its functions into them.
-//! Slots that it leaves empty do nothing.
+//! A tool receives tables of the program's slots, one slot per function of the interface, and writes its functions into
+//! them. Slots that it leaves empty do nothing.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The version of the interface.
 pub const VERSION: u16 = 3;
-/// What a tool exports.
+/// Symbol that a tool exports.
 pub const INITIALIZE: &[u8] = b"InitializeInjectionNvtx2\0";
 
-/// A tool's `InitializeInjectionNvtx2`. 0 is a failure.
+/// A tool's `InitializeInjectionNvtx2`. It returns 0 on failure.
 pub type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
 pub type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 
@@ -33,21 +33,21 @@ pub struct EventAttributes {
     pub version: u16,
     pub size: u16,
     pub category: u32,
-    /// 1: ARGB.
+    /// Type of the colour; 1: ARGB.
     pub colour_type: i32,
     pub colour: u32,
-    /// 2: a signed integer, 3: a double.
+    /// Type of the payload; 2: a signed integer, 3: a double.
     pub payload_type: i32,
     pub reserved: i32,
     pub payload: u64,
-    /// 1: text that ends in 0, 3: a registered string.
+    /// Type of the message; 1: NUL-terminated text, 3: a registered string.
     pub message_type: i32,
     pub message: *const c_void,
 }
 
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<EventAttributes>() == 48);
 
-/// The slots of a module, from number 1.
+/// The slots of a module, numbered from 1.
 pub struct Slots<const N: usize>([AtomicPtr<c_void>; N]);
 
 impl<const N: usize> Slots<N> {
@@ -55,22 +55,23 @@ impl<const N: usize> Slots<N> {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; N])
     }
 
-    /// The function in a slot; `None` if it is empty.
+    /// Returns the function in a slot; `None` if it is empty.
     ///
     /// # Safety
     /// `F` is the function pointer type of that slot.
     pub unsafe fn function<F: Copy>(&self, number: usize) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let function = self.0[number - 1].load(Ordering::Acquire);
-        // SAFETY: a tool writes functions of the slot's type, which is `F`, into slots; they have the size of a pointer.
+        // SAFETY: a tool writes functions of the slot's type, which is `F`, into slots; they have the size of a
+        // pointer.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&function) })
     }
 }
 
-/// What a tool gets of a module: pointers to its slots by their numbers, null before and after them.
+/// A module's table for a tool: pointers to its slots by their numbers, null before and after them.
 struct Table<const N: usize>([*const AtomicPtr<c_void>; N]);
 
-// SAFETY: the pointers are of statics, whose slots are atomic.
+// SAFETY: the pointers refer to statics, whose slots are atomic.
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
@@ -93,7 +94,7 @@ macro_rules! modules {
             static $table: Table<{ $count + 2 }> = Table::of(&$slots);
         )*
 
-        /// The table of a module, and the number of its places without the last.
+        /// Returns the table of a module, and the number of its entries without the last.
         fn module(number: c_uint) -> Option<(*const *const AtomicPtr<c_void>, c_uint)> {
             match number {
                 $($number => Some(($table.0.as_ptr(), $count + 1)),)*
@@ -149,10 +150,10 @@ unsafe extern "C" fn get_module(
     1
 }
 
-/// Takes the version that the tool says it has. All have what is used here.
+/// Receives the version that the tool reports. All versions have the functions used here.
 unsafe extern "C" fn set_tool_version(_: u32) {}
 
-/// The program's tables by their numbers.
+/// Returns the program's tables by their numbers.
 pub unsafe extern "C" fn get_export_table(number: u32) -> *const c_void {
     match number {
         1 => std::ptr::from_ref(&CALLBACKS).cast(),

@@ -1,10 +1,10 @@
 //! NVTX: ranges and marks for a tool that is attached to the process.
 //!
 //! A port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
-//! `NVTX_INJECTION64_PATH` names is loaded and its initialiser is called, once in a process. A library that cannot be used
-//! is a warning, and the program goes on. The path is absolute, and a program with rights that the user who started it does
-//! not have loads none. Libraries that are loaded already are not searched: libcupti exports the same
-//! symbol.
+//! `NVTX_INJECTION64_PATH` names is loaded and its initialiser is called, once per process. A library that cannot be
+//! used causes a warning, and the program continues. The path must be absolute. A program with rights that the user who
+//! started it does not have loads no library. Libraries that are already loaded are not searched: libcupti exports the
+//! same symbol.
 
 mod abi;
 
@@ -31,20 +31,20 @@ struct Tool {
     names: Mutex<Names>,
 }
 
-/// What the tool has got a number for.
+/// Handles and IDs that the tool knows.
 #[derive(Default)]
 struct Names {
-    /// Registered strings by their addresses and lengths.
+    /// Registered strings by address and length.
     strings: HashMap<(usize, usize), usize>,
     categories: HashMap<&'static str, u32>,
 }
 
 static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
-/// Held while a tool is looked for.
+/// Held while a tool is being looked for.
 static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
 static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 
-/// Why a tool is not attached.
+/// Reason why a tool is not attached.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(
@@ -67,7 +67,7 @@ enum Failure {
     Cupti,
 }
 
-/// Whether something listens. Looks for a tool if that was not done yet.
+/// Returns true if something listens. Looks for a tool if that was not done yet.
 pub(crate) fn is_heard() -> bool {
     if state::has(UNKNOWN) {
         attach();
@@ -86,7 +86,7 @@ fn attach() {
     let loaded = path.as_ref().map(load);
     let failed = match loaded {
         Some(Ok(tool)) => {
-            // It is empty: this is done once.
+            // The cell is empty: this is done once.
             let _ = ATTACHED.get().set(tool);
             state::set(TOOL);
             None
@@ -95,7 +95,7 @@ fn attach() {
         None => None,
     };
     state::clear(UNKNOWN);
-    // What is said may become a mark, which comes here again.
+    // The warning may become a mark, which gets here again.
     drop(attaching);
     if let (Some(path), Some(failure)) = (path, failed) {
         tracing::warn!(
@@ -117,35 +117,35 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
         return Err(Failure::Cupti);
     }
     state::seek();
-    // SAFETY: the user names this library to have its code run in the process.
+    // SAFETY: the user names this library to run its code in the process.
     let library =
         unsafe { libloading::Library::new(path) }.map_err(|error| Failure::Load(error.to_string()))?;
     // SAFETY: the protocol gives the symbol this type.
     let initialize = unsafe { library.get::<Initialize>(abi::INITIALIZE) };
     let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
-    // SAFETY: the function is of the library, which is loaded, and gets what the protocol says.
+    // SAFETY: the function is from the loaded library, and receives the argument that the protocol requires.
     if unsafe { initialize(abi::get_export_table) } == 0 {
         return Err(Failure::Initialise);
     }
-    // Its functions are in the slots from now on.
+    // The slots hold its functions from now on.
     std::mem::forget(library);
     // SAFETY: the slot has this type.
     let create = unsafe { CORE2.function::<DomainCreate>(12) };
-    // SAFETY: it gets a text.
+    // SAFETY: the argument is a NUL-terminated text.
     let domain = create.map_or(0, |create| unsafe { create(DOMAIN.as_ptr()) }.expose_provenance());
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
 }
 
-/// Whether the program has rights that the user who started it does not have, as a set-user-id file does.
+/// Returns true if the program has rights that the user who started it does not have, as a set-user-id file does.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
-    // SAFETY: it reads a number that the kernel gave the process.
+    // SAFETY: the call reads a number that the kernel gave the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
 fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    // SAFETY: these calls only read the process's IDs, and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
@@ -154,18 +154,18 @@ fn is_privileged() -> bool {
     false
 }
 
-/// Whether a library is libcupti, by its name or that of what it links to.
+/// Returns true if a library is libcupti, by its name or by the name of its link target.
 fn is_cupti(path: &Path) -> bool {
     let named =
         |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("libcupti"));
     named(path) || path.canonicalize().is_ok_and(|path| named(&path))
 }
 
-/// Says whether libcupti may be attached as a tool, as it may unless this says otherwise. A profiler that uses CUPTI itself
-/// refuses it while it records, since a process has one subscriber. Where `NVTX_INJECTION64_PATH` names libcupti and it was
-/// refused, it is looked at again when it is allowed.
+/// Sets whether libcupti may be attached as a tool, which is allowed by default. A profiler that uses CUPTI itself
+/// refuses it while it records, since a process has one CUPTI subscriber. If `NVTX_INJECTION64_PATH` names libcupti and
+/// it was refused, it is tried again when it is allowed.
 ///
-/// Returns whether libcupti is attached already; that cannot be undone.
+/// Returns whether libcupti is already attached; that cannot be undone.
 pub fn allow_cupti(allow: bool) -> bool {
     let _attaching = ATTACHING.get().lock().unwrap_or_else(PoisonError::into_inner);
     let refused = !CUPTI_ALLOWED.swap(allow, Ordering::AcqRel);
@@ -179,7 +179,7 @@ pub fn allow_cupti(allow: bool) -> bool {
     false
 }
 
-/// The injection library of the tool that gets ranges; `None` without one.
+/// The injection library of the tool that receives ranges; `None` without a tool.
 pub fn tool() -> Option<PathBuf> {
     attached().map(|tool| tool.path.clone())
 }
@@ -188,7 +188,7 @@ fn attached() -> Option<&'static Tool> {
     if state::has(TOOL) { ATTACHED.get().get() } else { None }
 }
 
-/// A text that ends in 0. What comes after a 0 in it is cut off.
+/// Returns a NUL-terminated text, cut off at the first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
@@ -199,7 +199,7 @@ impl Tool {
         std::ptr::with_exposed_provenance_mut(self.domain)
     }
 
-    /// The number of a category; 0 for none.
+    /// ID of a category; 0 for none.
     fn category(&self, category: &'static str) -> u32 {
         if category.is_empty() {
             return 0;
@@ -209,14 +209,14 @@ impl Tool {
         *names.categories.entry(category).or_insert_with(|| {
             // SAFETY: the slot has this type.
             if let Some(name) = unsafe { CORE2.function::<NameCategory>(8) } {
-                // SAFETY: the domain is the tool's, and the text is one.
+                // SAFETY: the domain is the tool's, and the text is NUL-terminated.
                 unsafe { name(self.handle(), next, c_string(category).as_ptr()) };
             }
             next
         })
     }
 
-    /// The tool's handle of a text that stays; `None` if it registers none.
+    /// The tool's handle of a static text; `None` if the tool does not register texts.
     fn registered(&self, text: &'static str) -> Option<Handle> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (text.as_ptr().addr(), text.len());
@@ -224,14 +224,14 @@ impl Tool {
             // SAFETY: the slot has this type.
             let register = unsafe { CORE2.function::<RegisterString>(10) };
             let text = c_string(text);
-            // SAFETY: the domain is the tool's, and the text is one.
+            // SAFETY: the domain is the tool's, and the text is NUL-terminated.
             register
                 .map_or(0, |register| unsafe { register(self.handle(), text.as_ptr()) }.expose_provenance())
         });
         (handle != 0).then(|| std::ptr::with_exposed_provenance_mut(handle))
     }
 
-    /// Calls `call` with what a label is in the interface.
+    /// Calls `call` with the domain and the attributes that represent a label in the interface.
     fn with<R>(&self, label: &Label, call: impl FnOnce(Handle, *const EventAttributes) -> R) -> R {
         name_this_thread();
         let registered = match label.name {
@@ -264,7 +264,7 @@ impl Tool {
     }
 }
 
-/// Begins a range of the thread's stack. Returns whether a tool has it.
+/// Starts a range of the thread's stack. Returns whether a tool received it.
 pub(crate) fn push(label: &Label) -> bool {
     let Some(tool) = attached() else { return false };
     // SAFETY: the slot has this type.
@@ -276,7 +276,7 @@ pub(crate) fn push(label: &Label) -> bool {
     .is_some()
 }
 
-/// Ends the innermost range of the thread's stack that the tool has.
+/// Ends the innermost range of the thread's stack that the tool has received.
 pub(crate) fn pop() {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(pop)) = (attached(), unsafe { CORE2.function::<RangePop>(5) }) {
@@ -285,7 +285,7 @@ pub(crate) fn pop() {
     }
 }
 
-/// Starts a range. Returns the tool's number of it.
+/// Starts a range. Returns the tool's ID of it.
 pub(crate) fn start(label: &Label) -> Option<u64> {
     let tool = attached()?;
     // SAFETY: the slot has this type.
@@ -298,12 +298,12 @@ pub(crate) fn start(label: &Label) -> Option<u64> {
 pub(crate) fn end(id: u64) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(end)) = (attached(), unsafe { CORE2.function::<RangeEnd>(3) }) {
-        // SAFETY: the domain is the tool's, and so is the number.
+        // SAFETY: the domain is the tool's, and so is the ID.
         unsafe { end(tool.handle(), id) };
     }
 }
 
-/// A moment.
+/// Marks a point in time.
 pub(crate) fn mark(label: &Label) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(mark)) = (attached(), unsafe { CORE2.function::<MarkEx>(1) }) {
@@ -312,7 +312,7 @@ pub(crate) fn mark(label: &Label) {
     }
 }
 
-/// Gives the thread its name of [`std::thread`] in the tool, once.
+/// Names the thread in the tool by its [`std::thread`] name, once.
 fn name_this_thread() {
     thread_local! {
         static NAMED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -324,19 +324,19 @@ fn name_this_thread() {
     }
 }
 
-/// Names the calling thread in the tool. Threads with a name of [`std::thread`] have that one.
+/// Names the calling thread in the tool. Threads with a [`std::thread`] name have that name by default.
 pub fn name_thread(name: &str) {
     if !is_heard() || attached().is_none() {
         return;
     }
     // SAFETY: the slot has this type.
     if let Some(set) = unsafe { CORE.function::<NameOsThread>(14) } {
-        // SAFETY: it gets a text.
+        // SAFETY: the argument is a NUL-terminated text.
         unsafe { set(state::thread() as u32, c_string(name).as_ptr()) };
     }
 }
 
-/// Names a stream of CUDA in the tool.
+/// Names a CUDA stream in the tool.
 ///
 /// # Safety
 /// `stream` is a `CUstream` that has not been destroyed.
@@ -346,7 +346,7 @@ pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
     }
     // SAFETY: the slot has this type.
     if let Some(set) = unsafe { CUDA.function::<NameCuStream>(5) } {
-        // SAFETY: the stream exists, by the caller's promise, and the text is one.
+        // SAFETY: the caller guarantees that the stream exists, and the text is NUL-terminated.
         unsafe { set(stream, c_string(name).as_ptr()) };
     }
 }

@@ -1,10 +1,10 @@
-//! What must hold of an allocator after every operation, whatever the operation was and whether it failed.
+//! Invariants of an allocator after every operation, whatever the operation was and whether it failed.
 //!
-//! - Snapshot: the blocks of a segment fill it, segments do not overlap, addresses are multiples of 512, no two
-//!   free blocks are neighbours, and the blocks in use are those that the program holds.
-//! - Statistics: what is current is what the snapshot adds up to; what was counted up and down is what the program
-//!   did; peaks are as high as the model saw, exactly so where one stream allocates.
-//! - Driver: it has given out what is reserved, not a byte more.
+//! - Snapshot: the blocks of a segment fill it, segments do not overlap, and addresses are multiples of 512. No two
+//!   free blocks are adjacent, and the blocks in use are those that the program holds.
+//! - Statistics: current values equal the sums of the snapshot; allocated and freed counts match the program's
+//!   operations. Peaks are at least those seen by the model, and exactly those where one stream allocates.
+//! - Driver: it has given out exactly the reserved bytes.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::memory::statistics::{ByPool, MemoryStatistics, Statistic};
 use warpsmith_runtime::snapshot::{BlockState, Segment, SegmentType, Snapshot};
 
-/// Small, large.
+/// Sums for small and large pools.
 type Sums = [u64; 2];
 
-/// What a snapshot adds up to, for each kind of pool.
+/// Sums of a snapshot, for each kind of pool.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Recount {
     allocation: Sums,
@@ -66,7 +66,7 @@ impl Recount {
         sum
     }
 
-    /// The same figures from the statistics.
+    /// The same sums from the statistics.
     fn stated(statistics: &MemoryStatistics) -> Self {
         let of = |by: &ByPool| {
             assert_eq!(by.all.current, by.small_pool.current + by.large_pool.current);
@@ -87,7 +87,7 @@ impl Recount {
         }
     }
 
-    /// The figures whose peaks are those of the moments between operations, in all.
+    /// Totals whose peaks occur between operations.
     fn all(&self) -> [u64; 6] {
         let of = [
             self.allocation,
@@ -101,18 +101,18 @@ impl Recount {
     }
 }
 
-/// What the program did, and what follows from it.
+/// Operations of the program, and the values that follow from them.
 #[derive(Debug)]
 pub struct Model {
     one_stream: bool,
-    /// Frees that failed may have left their blocks out of use for good.
+    /// True if failed frees may have left their blocks unusable for good.
     kept: bool,
     pub ooms: u64,
-    /// Bytes of the block of each live address, once seen.
+    /// Block size in bytes of each live address, once seen.
     sizes: BTreeMap<u64, u64>,
     fresh: Option<u64>,
     peaks: [u64; 6],
-    /// Counts and bytes of blocks that were allocated and freed since the last reset.
+    /// Counts and bytes of blocks allocated and freed since the last reset.
     allocated: (u64, u64),
     freed: (u64, u64),
 }
@@ -157,7 +157,7 @@ impl Model {
         (self.allocated, self.freed, self.ooms) = ((0, 0), (0, 0), 0);
     }
 
-    /// See the [module's documentation](self). `live` is what the program holds: addresses and bytes.
+    /// Checks all invariants; see the [module's documentation](self). `live` holds the program's addresses and bytes.
     pub fn check(&mut self, device: &Device, live: &BTreeMap<u64, u64>, fired: &[Call]) {
         let (memory, snapshot) = (device.memory(), device.memory().snapshot());
         let (statistics, options) = (memory.statistics(), memory.options());
@@ -187,9 +187,9 @@ impl Model {
 
         let used = device.memory_info().map(|info| info.total - info.free).unwrap();
         let reserved = statistics.reserved_bytes.all.current;
-        // Memory that the driver refused to take back is lost until the context goes.
+        // Memory that the driver refused to take back is lost until the context is released.
         let lost = [Call::MemoryFree, Call::PhysicalRelease, Call::StreamFree];
-        // What is freed in stream order is the driver's when the stream comes to it.
+        // Memory freed in stream order belongs to the driver when the stream reaches the free.
         let later = options.backend == Backend::StreamOrdered;
         if later || fired.iter().any(|call| lost.contains(call)) {
             assert!(used >= reserved, "{reserved} bytes reserved of {used} that the driver gave");
@@ -210,13 +210,13 @@ impl Model {
             &statistics.requested_bytes,
             &statistics.reserved_bytes,
         ];
-        // A pool has blocks of its own, as a stream has.
+        // A pool has its own blocks, like a stream.
         self.one_stream &= statistics.reserved_bytes_by_private_pools.is_empty();
         for (index, (stated, now)) in stated.into_iter().zip(now).enumerate() {
             self.peaks[index] = self.peaks[index].max(now);
             let (peak, seen) = (stated.all.peak, self.peaks[index]);
             assert!(peak >= seen, "figure {index}: the peak is {peak}, and was at least {seen}");
-            // Within an operation more may be reserved for a moment than after it.
+            // Within an operation, more may be reserved for a moment than after it.
             if self.one_stream && index < 5 {
                 assert_eq!(peak, seen, "figure {index}: the peak of one stream");
             }
@@ -233,7 +233,7 @@ impl Model {
         }
     }
 
-    /// After everything was freed and the cache was emptied.
+    /// Checks that nothing is left after everything was freed and the cache was emptied.
     pub fn check_nothing_left(&self, device: &Device, driver: &EmulatedDriver) {
         let reserved = device.memory().reserved();
         if self.kept {

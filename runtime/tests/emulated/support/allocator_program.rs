@@ -1,8 +1,8 @@
 //! Programs for the caching allocator, drawn from random numbers or from the bytes of a fuzzer.
 //!
-//! [`run`] makes a device with random options, does random operations on it, and compares after each one what the
-//! allocator says with what it must be: see [`checks`](self::checks). In the end everything is freed, and
-//! nothing may be left. It panics where something is wrong.
+//! [`run`] creates a device with random options, performs random operations on it, and compares the allocator's reports
+//! with the expected state after each one: see [`checks`](self::checks). At the end everything is freed, and nothing
+//! may be left. It panics on an error.
 
 #[path = "allocator_checks.rs"]
 mod checks;
@@ -23,10 +23,10 @@ use warpsmith_runtime::{
 use self::checks::Model;
 
 const MIB: u64 = 1 << 20;
-/// No more blocks are held at once, so that looking at all of them after each step stays fast.
+/// Maximum number of blocks held, so that checking all of them after each step stays fast.
 const MOST_LIVE: usize = 60;
 const MOST_STREAMS: usize = 6;
-/// The calls that the allocator makes, each of which can fail.
+/// Calls that the allocator makes, each of which can fail.
 const CALLS: [Call; 21] = [
     Call::MemoryAllocate,
     Call::MemoryFree,
@@ -51,17 +51,17 @@ const CALLS: [Call; 21] = [
     Call::EventSynchronize,
 ];
 
-/// Where a program's decisions come from.
+/// Source of a program's decisions.
 pub trait Choices {
-    /// A number below `bound`, which is not zero.
+    /// Number below `bound`, which is not zero.
     fn below(&mut self, bound: u64) -> u64;
 
-    /// Whether there are decisions left.
+    /// Returns true if there are decisions left.
     fn more(&self) -> bool {
         true
     }
 
-    /// Whether one of `of` cases is met.
+    /// Returns true in one of `of` cases.
     fn one_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
@@ -88,7 +88,7 @@ impl Choices for Bytes<'_> {
     }
 }
 
-/// What a program holds.
+/// A program's hold on memory.
 #[derive(Debug)]
 enum Held {
     Raw(DevicePtr),
@@ -112,23 +112,23 @@ impl Live {
     }
 }
 
-/// A device and the program's part of it.
+/// A device and the program's state.
 struct World {
     driver: Arc<EmulatedDriver>,
     device: Device,
-    /// The first is the device's own.
+    /// Streams; the first is the device's own.
     streams: Vec<Stream>,
     guards: Vec<PoolGuard>,
     captures: Vec<CaptureGuard>,
     pools: Vec<MemoryPool>,
     live: Vec<Live>,
     model: Model,
-    /// How often the out-of-memory observer was called.
+    /// Number of calls of the out-of-memory observer.
     observed: Arc<AtomicU64>,
     capacity: u64,
 }
 
-/// Runs one program of up to `steps` operations. Returns how many it did.
+/// Runs one program of up to `steps` operations. Returns the number of operations.
 pub fn run(choices: &mut dyn Choices, steps: usize) -> usize {
     let mut world = World::new(choices);
     let mut done = 0;
@@ -160,7 +160,7 @@ fn random_options(choices: &mut dyn Choices, running: Option<&AllocatorOptions>)
         options.per_process_memory_fraction = 0.5 + choices.below(5) as f64 / 10.0;
     }
     match running {
-        // What may not change once memory was allocated.
+        // These options must not change after memory was allocated.
         Some(running) => (options.backend, options.caching) = (running.backend, running.caching),
         None if choices.one_in(16) => options.backend = Backend::StreamOrdered,
         None => options.caching = !choices.one_in(16),
@@ -247,12 +247,12 @@ impl World {
         }
     }
 
-    /// The device cannot have had memory for the request, in whatever place.
+    /// Checks that the device cannot have had memory for the request anywhere.
     fn must_be_out(&self, bytes: u64, report: &warpsmith_runtime::OutOfMemory) {
         let options = self.device.memory().options();
         let divisions = options.roundup_power2_divisions[0].max(1);
         let rounded = bytes + 511 + if divisions > 1 { bytes / u64::from(divisions) } else { 0 };
-        // Pages are mapped for what is missing of a request, at most one more than its size.
+        // Pages are mapped for the missing part of a request, at most one more than its size.
         let rounded = if options.expandable_segments { rounded + 8 * MIB } else { rounded };
         let (free, reserved) = (self.device.memory_info().unwrap().free, self.device.memory().reserved());
         let allowed = report.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved));
@@ -285,7 +285,7 @@ impl World {
         match live.held {
             Held::Buffer(buffer) => drop(buffer),
             Held::Raw(ptr) => {
-                // SAFETY: every stream that uses the memory was recorded, and nothing is behind it.
+                // SAFETY: every stream that uses the memory was recorded, and the address has no memory.
                 if let Err(error) = unsafe { self.device.memory().free_raw(ptr) } {
                     assert!(self.driver.failed_calls().len() > fired, "{error}");
                     self.model.may_keep_blocks();
@@ -325,7 +325,7 @@ impl World {
         }
         let call = *choices_of(choices, &CALLS);
         if matches!(call, Call::VirtualMap | Call::VirtualUnmap | Call::VirtualSetAccess) {
-            // When taking a page away fails as well, after a failure to put it there, it is lost with its place.
+            // If unmapping a page fails as well, after a failure to map it, the page is lost together with its address.
             self.driver.cancel_failures();
         }
         self.driver.fail_call(call, choices.below(6));
@@ -429,7 +429,7 @@ impl World {
         }
     }
 
-    /// What is no live address is refused, whatever it is.
+    /// Checks that any address that is not live is refused.
     fn misuse(&mut self) {
         let memory = self.device.memory();
         let inside = self.live.iter().map(Live::ptr).find(|ptr| *ptr != DevicePtr::NULL);

@@ -1,4 +1,4 @@
-//! What several tests of one part share.
+//! Shared code of several tests of one part.
 
 pub mod allocator;
 pub mod allocator_program;

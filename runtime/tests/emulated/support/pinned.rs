@@ -1,4 +1,4 @@
-//! What the tests of page-locked memory share.
+//! Shared code of the tests of page-locked memory.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::ffi::c_void;
@@ -16,13 +16,13 @@ pub fn statistics(device: &Device) -> HostMemoryStatistics {
     device.pinned_memory().statistics()
 }
 
-/// Enqueues a copy to the device and notes it.
+/// Enqueues a copy to the device and records the use.
 pub fn send(stream: &Stream, from: &PinnedBuffer<u8>, to: &DeviceBuffer<u8>) {
     assert!(from.len() <= to.len());
-    // SAFETY: what goes into its methods is of this device and alive.
+    // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { stream.device().driver() };
-    // SAFETY: the pinned memory is kept by `record_use`, and the tests keep the device buffer until the stream
-    // was waited for.
+    // SAFETY: the pinned memory is kept by `record_use`, and the tests keep the device buffer until the stream has been
+    // waited for.
     unsafe {
         let source: *const c_void = from.as_ptr().cast();
         driver.copy_to_device(context, to.as_device_ptr(), source, from.len(), stream.handle()).unwrap();

@@ -1,5 +1,5 @@
-//! Work that uses memory on a driver that runs nothing: addresses have nothing behind them, launches read and write
-//! nothing, streams stand still until the host waits for them, and the race check knows what is ordered before what.
+//! Work that uses memory on a driver that runs nothing. Addresses have no memory, launches read and write nothing,
+//! streams are blocked until the host waits for them, and the race check knows the order of work.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ static USE: KernelSpec = KernelSpec::new(
 
 unsafe fn nothing(_: *const *const c_void) {}
 
-/// A driver of one device with `capacity` bytes.
+/// Driver of one device with `capacity` bytes.
 pub fn driver(capacity: u64) -> Arc<EmulatedDriver> {
     let builder = EmulatedDriver::builder().memory(capacity).unbacked().idle();
     builder.stepped(Schedule::Oldest).check_races().build()
@@ -34,7 +34,7 @@ pub fn write(stream: &Stream, ptr: DevicePtr, bytes: u64) {
     launch(stream, (DevicePtr::NULL, 0), (ptr, bytes));
 }
 
-/// Enqueues work that reads memory of `home`, after what is enqueued there.
+/// Enqueues work that reads memory of `home`, after the work enqueued there.
 pub fn read(stream: &Stream, home: &Stream, ptr: DevicePtr, bytes: u64) -> Result<()> {
     stream.wait_stream(home)?;
     launch(stream, (ptr, bytes), (DevicePtr::NULL, 0));
@@ -54,7 +54,7 @@ fn launch(stream: &Stream, read: (DevicePtr, u64), written: (DevicePtr, u64)) {
         (&raw const written.1).cast(),
     ];
     let config = LaunchConfig::new([1; 3], [1; 3], 0);
-    // SAFETY: the arguments are as the kernel says, and the driver does not run it.
+    // SAFETY: the arguments match the kernel, and the driver does not run it.
     unsafe {
         let (driver, context) = stream.device().driver();
         let function = driver.module_function(context, ModuleHandle(0), &USE).unwrap();

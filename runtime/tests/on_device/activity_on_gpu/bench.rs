@@ -1,4 +1,4 @@
-//! A kernel of a given length, the records of what ran, and what is expected of them.
+//! A kernel of a given duration, activity records, and expectations about them.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use warpsmith_runtime::driver::{FunctionHandle, LaunchConfig, ModuleHandle, Modu
 use crate::rig::Rig;
 use crate::under_test::gpu;
 
-/// Runs for the number of nanoseconds that it is given.
+/// Runs for the given number of nanoseconds.
 static SPIN: KernelSpec = KernelSpec::new(
     "warpsmith-runtime",
     "0.0.0",
@@ -52,7 +52,7 @@ pub const MILLISECOND: u64 = 1_000_000;
 
 unsafe fn nothing(_: *const *const c_void) {}
 
-/// A record that is kept.
+/// A stored record.
 #[derive(Debug, Clone)]
 pub enum Kept {
     Kernel {
@@ -92,7 +92,7 @@ pub enum Kept {
 #[derive(Default)]
 pub struct Records {
     pub kept: Mutex<Vec<Kept>>,
-    /// How long each record takes.
+    /// Delay per record.
     pub delay: Duration,
 }
 
@@ -121,7 +121,7 @@ impl ActivitySink for Records {
 }
 
 impl Kept {
-    /// Start, end and place of what ran on the device.
+    /// Start, end and place of work on the device.
     pub fn on_device(&self) -> Option<(u64, u64, ActivityPlace)> {
         match *self {
             Self::Kernel { start, end, place, .. } | Self::Transfer { start, end, place, .. } => {
@@ -146,7 +146,7 @@ impl Bench {
         let module = rig.driver().module_load(rig.context(), ModuleSource::Ptx(PTX.as_bytes())).unwrap();
         let spin = rig.driver().module_function(rig.context(), module, &SPIN).unwrap();
         let bench = Self { rig, module, spin };
-        // Loads what is loaded lazily.
+        // Loads lazily loaded code.
         bench.spin(bench.rig.stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), 0);
         bench.rig.wait();
         bench
@@ -154,7 +154,7 @@ impl Bench {
 
     pub fn spin(&self, stream: StreamHandle, config: LaunchConfig, nanoseconds: u64) {
         let arguments = [(&raw const nanoseconds).cast::<c_void>()];
-        // SAFETY: the kernel takes one number; its module and the stream are the bench's.
+        // SAFETY: the kernel takes one number; its module and the stream belong to the bench.
         unsafe { self.rig.driver().launch(self.rig.context(), self.spin, &config, &arguments, stream) }
             .unwrap();
     }
@@ -205,7 +205,7 @@ pub fn this_thread() -> u64 {
     path.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// The calls by correlation.
+/// Calls by correlation ID.
 pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
     kept.iter()
         .filter_map(|record| match record {
@@ -217,8 +217,8 @@ pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
         .collect()
 }
 
-/// All that ran has a call, of this thread, before which it did not begin. Returns how much later work begins, in
-/// nanoseconds, at least.
+/// Checks that all work has a call of this thread, and did not start before it. Returns the minimum delay in
+/// nanoseconds between a call and its work.
 pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
     let calls = calls(kept);
     let on_device = kept.iter().filter_map(Kept::on_device);
@@ -231,13 +231,14 @@ pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
     delays.min().expect("something ran")
 }
 
-/// Work of every kind on a stream, and what of it is expected.
+/// Enqueues work of every kind on a stream; returns the expected records.
 pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
     let rig = &bench.rig;
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let mut host = vec![1u8; 1 << 20];
     let [one, two] = [rig.block(&[0; 1 << 20]), rig.block(&[0; 1 << 20])];
-    // SAFETY: the copies and the memset are within the blocks and the array, which live until the stream is done.
+    // SAFETY: the copies and the memset are within the blocks and the array, which live until the stream's work has
+    // finished.
     unsafe {
         driver.copy_to_device(context, one, host.as_ptr().cast(), 1 << 20, stream).unwrap();
         driver.copy_device(context, two, one, 70_000, stream).unwrap();
@@ -264,7 +265,7 @@ pub fn has_all_work(kept: &[Kept], stream: u32, wanted: &[(ActivityTransfer, u64
     }
 }
 
-/// How long kernels took, sorted, in nanoseconds.
+/// Sorted kernel durations, in nanoseconds.
 pub fn durations(kept: &[Kept]) -> Vec<u64> {
     let mut durations: Vec<u64> = kept
         .iter()

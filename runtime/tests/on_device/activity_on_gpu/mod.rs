@@ -1,7 +1,7 @@
-//! What a GPU did, as its driver records it: through CUPTI, which must be installed.
+//! Tests of a GPU's activity records through CUPTI, which must be installed.
 //!
-//! Safety, everywhere here: kernels get arguments of their parameters' types, and what they use is kept until the stream was
-//! waited for.
+//! Safety, everywhere in this file: kernels get arguments of their parameters' types, and memory in use is kept until
+//! the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 mod bench;
@@ -306,7 +306,7 @@ fn calls_have_the_number_of_their_thread() {
     assert_eq!(loss, ActivityLoss::default());
 }
 
-/// The costs that the project promises; see the profiler's goals.
+/// Overhead limits that the project promises; see the profiler's goals.
 #[test]
 #[ignore = "needs a GPU"]
 fn launches_cost_little_more_while_recorded() {
@@ -343,7 +343,7 @@ fn launches_cost_little_more_while_recorded() {
 fn a_forked_child_cannot_record() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
-    // SAFETY: the child calls what takes no lock that another thread may have, and ends.
+    // SAFETY: the child calls only functions that take no lock which another thread may hold, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let driver = bench.rig.driver();

@@ -1,4 +1,4 @@
-//! The gradients of k and v: blocks of their rows, which go over the rows of q of all heads that read them.
+//! Gradients of k and v: each block has a tile of their rows and loops over the rows of q of all heads that read them.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -16,11 +16,11 @@ use crate::sequences::{HeadStrides, Place, Sequences};
 use crate::softmax::scale;
 use crate::tiles::divide;
 
-/// [`attention_backward_keys()`](super::attention_backward_keys()) of heads of `D` elements.
+/// [`attention_backward_keys()`](super::attention_backward_keys()) for heads of `D` elements.
 ///
 /// # Safety
 ///
-/// That of [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` is `2 * D`.
+/// As for [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` is `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,
@@ -35,12 +35,12 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
 {
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
-    // The rows of k in the place of those of q.
+    // Sequences with the roles of q and k swapped.
     let Sequences { count, heads, q_rows, k_rows, band } = of.sequences;
     let kv_heads = divide(heads, of.group).0;
     let turned = Sequences { count, heads: kv_heads, q_rows: k_rows, k_rows: q_rows, band };
     let place = match offsets {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (Some(q), Some(k)) => match unsafe { turned.packed(number, TILE, k, q) } {
             Some(place) => place,
             None => return,
@@ -51,7 +51,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let queries = Queries::new(&place, of.is_causal != 0);
     let (first_step, end_step) = (queries.from(place.row) / STEP, place.k.1.div_ceil(STEP));
 
-    // SAFETY: the launch has this memory for it, by the caller's promise.
+    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let k_tile = memory.tiles::<T, ROWS, 1>().tile::<0>();
     let v_tile = memory.tiles::<T, ROWS, 1>().tile::<0>();
@@ -62,13 +62,13 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let partial = memory.barriers::<1>();
     let (full, empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     if thread::linear_in_block() == 0 {
-        // SAFETY: nothing has used the barriers; all threads meet after it.
+        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             partial.init(1);
-            // The copies, and what the threads of the warp write.
+            // One arrival for the TMA copies, one for the writes by the threads of the warp.
             full.init(2);
-            // Each warp has read them by itself.
+            // Each warp releases the stage separately.
             empty.init(4 * CONSUMERS);
         }
         barrier::publish();
@@ -80,14 +80,14 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let lane = warp::lane_id();
     let mut slot = Slot::new();
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and began with 168 registers a thread.
+        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp are here.
+            // SAFETY: all lanes of the warp execute this.
             let leads = unsafe { warp_group::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles.
+                // SAFETY: nothing has used the tiles yet yet yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -106,7 +106,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     let is_partial = is_packed && first + STEP > place.k.1;
                     let loaded = if is_partial { partial } else { full.at(slot) };
                     let (q_tile, dout_tile) = (q_tiles.at(slot), dout_tiles.at(slot));
-                    // SAFETY: the consumers have read the stage.
+                    // SAFETY: the consumers have finished reading the stage.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         if leads {
@@ -117,7 +117,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                             load_boxes(maps.q, q_tile, 1, at(0), loaded);
                             load_boxes(maps.dout, dout_tile, 1, at(3), loaded);
                         }
-                        // Half of the lanes have the sums, half `delta`: a chunk each, of what one thread of a quad reads together.
+                        // Half of the lanes load the sums, half `delta`. Each loads a chunk with the values that one
+                        // thread of a quad reads together.
                         let (which, chunk) = (lane / 16, lane % 16);
                         let columns = chunk % 4 * 16 + chunk / 4 * 2;
                         let value = |column: u32| {
@@ -159,12 +160,12 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warp_group::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // The first step of which all rows attend to all of the group's.
+    // First step in which all rows of q attend to all rows of the warpgroup.
     let whole = queries.from(group_row + GROUP_ROWS - 1).div_ceil(STEP);
     let in_quad = (lane % 4 * 2) as i32;
     let froms = [queries.from(row), queries.from(row + 8)].map(|from| from as i32 - in_quad);
@@ -173,8 +174,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let mut of_k = Accumulator::<D>::new();
     let mut of_v = Accumulator::<D>::new();
     let mut is_first = true;
-    // SAFETY: all threads of the warp group do the same. Stages are read when they are full, and given back when the products
-    // that read them are done.
+    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
+    // the `wgmma` that read them are complete.
     unsafe {
         once.wait(0);
         let mut head = 0;
@@ -183,9 +184,10 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
             while step < end_step {
                 let (q_tile, dout_tile, of_rows) = (q_tiles.at(slot), dout_tiles.at(slot), of_rows.at(slot));
                 full.at(slot).wait(slot.parity());
-                // There are not the registers for the descriptors of all parts, which would be computed before the loop.
+                // Keeps the descriptors of all parts from being hoisted out of the loop: there are not enough registers
+                // for them.
                 let group = opaque(group);
-                // New ones: those of the step before would keep their registers until here.
+                // A new accumulator: reusing the one of the preceding step would keep its registers live until here.
                 let mut batch = Accumulator::<64>::new().pending().begin();
                 let mut part = 0;
                 while part < parts {
@@ -230,7 +232,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     }
                     i += 1;
                 }
-                // Neither before: there are not the registers for fragments beside both.
+                // Fragments are made only here: there are not enough registers to keep both along with the
+                // accumulators.
                 let mut batch = of_v.pending().begin_with(Fragments::<T, 64>::new(scores.registers()));
                 batch.mma_fragments::<MnMajor>(0, dout_tile, !is_first);
                 let of_values = batch.commit();
@@ -249,7 +252,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
             head += 1;
         }
         scale(of_k.registers_mut().as_mut(), [of.scale; 2]);
-        // The group has read its rows of k and v to the end.
+        // The warpgroup has finished reading its rows of k and v.
         warp_group::sync(1 + group, warp_group::THREADS);
         if group_row < place.q.1 {
             let rows = place.q.1 - group_row;
@@ -276,23 +279,23 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Which rows of q attend to each row of k: those from some row of the sequence on.
+/// Rows of q that attend to a row of k: from a certain row of the sequence on.
 #[derive(Clone, Copy)]
 struct Queries {
     count: u32,
     is_causal: bool,
-    /// By how many rows k is longer than q.
+    /// Number of rows by which k is longer than q.
     ahead: i32,
 }
 
 impl Queries {
-    /// Of a place whose rows are those of k.
+    /// Mask for a tile whose rows are rows of k.
     #[inline(always)]
     fn new(place: &Place, is_causal: bool) -> Self {
         Self { count: place.k.1, is_causal, ahead: place.q.1 as i32 - place.k.1 as i32 }
     }
 
-    /// The first row of q that attends to row `row` of k.
+    /// First row of q that attends to row `row` of k.
     #[inline(always)]
     fn from(self, row: u32) -> u32 {
         if !self.is_causal {
@@ -303,8 +306,8 @@ impl Queries {
     }
 }
 
-/// Takes the scores of rows of q, of which the first is `first`, that do not attend to the thread's two rows of k out of a block: those
-/// before `froms` and from `end` on, each less the thread's first column.
+/// Masks the scores of rows of q that do not attend to the thread's two rows of k, in a block whose first row is
+/// `first`. These are the rows before `froms` and from `end` on, each relative to the thread's first column.
 #[inline(always)]
 fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     let (froms, end) = (froms.map(|from| from - first as i32), end - first as i32);
@@ -318,15 +321,15 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     }
 }
 
-/// Four of the values of rows of q that a thread needs: those of columns 16 * `index` and up of its quad's thread, two and two. The
-/// sums are kind 0, `delta` kind 1.
+/// Four per-row values of q that a thread needs: columns 16 * `index` and up of its quad's thread, in two pairs. Kind 0
+/// are the sums, kind 1 is `delta`.
 ///
 /// # Safety
 ///
-/// The tile has them, and nothing writes it.
+/// The tile contains these values, and nothing writes it.
 #[inline(always)]
 unsafe fn chunk_of(tile: SharedTile<f32, 8>, kind: u32, lane: u32, index: usize) -> [f32; 4] {
     let chunk = kind * 16 + lane % 4 * 4 + index as u32;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { tile.load_chunk(chunk / 8, chunk % 8) }.map(f32::from_bits)
 }

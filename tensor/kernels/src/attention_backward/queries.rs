@@ -1,4 +1,4 @@
-//! The gradient of q: blocks of its rows, which go over the rows of k and v.
+//! Gradient of q: each block has a tile of its rows and loops over the rows of k and v.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -14,11 +14,11 @@ use crate::attention::{BOX, clear, own_rows, release, write_rows};
 use crate::softmax::{Keys, mask, scale};
 use crate::tiles::divide;
 
-/// [`attention_backward_queries()`](super::attention_backward_queries()) of heads of `D` elements.
+/// [`attention_backward_queries()`](super::attention_backward_queries()) for heads of `D` elements.
 ///
 /// # Safety
 ///
-/// That of [`attention_backward_queries()`](super::attention_backward_queries()); `ROWS` is `2 * D`.
+/// As for [`attention_backward_queries()`](super::attention_backward_queries()); `ROWS` is `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,
@@ -34,7 +34,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
     let place = match offsets {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (Some(q), Some(k)) => match unsafe { of.sequences.packed(number, TILE, q, k) } {
             Some(place) => place,
             None => return,
@@ -46,7 +46,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let steps = keys.before(place.row + TILE - 1).div_ceil(STEP);
     let kv_head = divide(place.head, of.group).0;
 
-    // SAFETY: the launch has this memory for it, by the caller's promise.
+    // SAFETY: the caller guarantees that the launch has this dynamic shared memory.
     let mut memory = unsafe { SharedMemory::new() };
     let q_tile = memory.tiles::<T, ROWS, 1>().tile::<0>();
     let dout_tile = memory.tiles::<T, ROWS, 1>().tile::<0>();
@@ -56,7 +56,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let partial = memory.barriers::<1>();
     let (full, empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     if thread::linear_in_block() == 0 {
-        // SAFETY: nothing has used the barriers; all threads meet after it.
+        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             partial.init(1);
@@ -71,14 +71,14 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let warp = warp_group::warp_index();
     let mut slot = Slot::new();
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and began with 168 registers a thread.
+        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp are here.
+            // SAFETY: all lanes of the warp execute this.
             let leads = unsafe { warp_group::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles.
+                // SAFETY: nothing has used the tiles yet yet yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -91,12 +91,12 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
             let mut step = 0;
             while step < steps {
                 let first = step * STEP;
-                // What follows a sequence belongs to another, and may be NaN.
+                // The rows after a sequence belong to another one, and may be NaN.
                 let is_partial = is_packed && first + STEP > place.k.1;
                 let loaded = if is_partial { partial } else { full.at(slot) };
                 let (k_tile, v_tile) = (k_tiles.at(slot), v_tiles.at(slot));
                 if leads {
-                    // SAFETY: the consumers have read the stage.
+                    // SAFETY: the consumers have finished reading the stage.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(2 * D as u32 * ROW_BYTES);
@@ -108,8 +108,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
                     }
                 }
                 if is_partial {
-                    // SAFETY: one step alone is partial. The tiles are loaded, and nothing else uses them before the barrier says
-                    // that they are full.
+                    // SAFETY: only one step is partial. The tiles are loaded, and nothing else uses them before the
+                    // barrier signals that they are full.
                     unsafe {
                         warp::sync_warp(!0);
                         loaded.wait(0);
@@ -130,18 +130,18 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warp_group::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // Steps that all rows of the group attend to.
+    // Steps that all rows of the warpgroup attend to in full.
     let whole = keys.before(group_row) / STEP;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let of_row = |values: &[f32], row: u32| {
         let row = (place.q.0 + row.min(place.q.1 - 1)).min(of.sequences.q_rows - 1);
-        // SAFETY: there is an element for each row.
+        // SAFETY: there is one element per row.
         unsafe { *values.get_unchecked(of.of_row(place.plane, place.head, row)) }
     };
     let bases = [base_of(of_row(sums, row)), base_of(of_row(sums, row + 8))];
@@ -150,8 +150,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let mut gradient = Accumulator::<D>::new();
     let mut scores = Accumulator::<64>::new();
     let mut products = Accumulator::<64>::new();
-    // SAFETY: all threads of the warp group do the same. Stages are read when they are full, and given back when the products
-    // that read them are done.
+    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
+    // the `wgmma` that read them are complete.
     unsafe {
         once.wait(0);
         if steps > 0 {
@@ -200,7 +200,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
             }
         }
         scale(gradient.registers_mut().as_mut(), [of.scale; 2]);
-        // The group has read its rows of q to the end.
+        // The warpgroup has finished reading its rows of q.
         warp_group::sync(1 + group, warp_group::THREADS);
         if group_row < place.q.1 {
             let at = of.first.at(place.plane, place.head, place.q.0 + group_row);

@@ -1,4 +1,5 @@
-//! [`Columns`]: the columns of B that products of few rows load, of 16-bit numbers ([`Plain`]) and of 4-bit weights ([`Codes`]).
+//! [`Columns`]: the columns of B that skinny GEMMs load, as 16-bit elements ([`Plain`]) or packed int4 weights
+//! ([`Codes`]).
 
 use core::array::from_fn;
 
@@ -9,28 +10,29 @@ use gpu_std::vectorized::{load, load_or};
 use super::{CHUNK_K, GROUP_K, THREADS};
 use crate::number4::Number4;
 
-/// The columns of B, as warps load them.
+/// Columns of B, as warps load them.
 pub(super) trait Columns<T>: Copy {
-    /// Chunks of a step.
+    /// Chunks per step.
     const CHUNKS: usize;
-    /// Times 16 bytes of a column that a lane has of a step.
+    /// Number of 16-byte loads per lane, column and step.
     const LOADS: usize;
-    /// Whether k is a multiple of the columns of a step.
+    /// True if k must be a multiple of the elements of a step.
     const IS_WHOLE: bool;
-    /// What belongs to a column in a step beside them.
+    /// Additional data of a column in a step, such as scale and zero point.
     type Beside: Copy;
-    /// What is read of them for a step, or where they are.
+    /// Data of a column that is loaded for a step, or its address.
     type Loaded: Copy;
 
-    /// The column of `A` of the first of 8 numbers of `chunk` in a lane's registers, from that of the step.
+    /// Column of `A`, relative to the step, of the first of the 8 elements that a lane has for `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Begins to copy the numbers from `at` on to `to` and each [`THREADS`] places on: beyond k zeros, or nothing if steps are whole.
-    /// `is_inside` says that the step ends at k or before.
+    /// Starts to copy the elements from `at` on to `to` and every [`THREADS`]-th slot after it. Elements beyond k
+    /// become zero; if steps are whole, they are not copied. `is_inside` means that the step ends at k or before.
     ///
     /// # Safety
     ///
-    /// The column is one of B, `is_inside` is true only of such a step, the places are in shared memory, and nothing else uses them until the copy is complete.
+    /// The column is one of B, `is_inside` is true only for such a step, the slots are in shared memory, and nothing
+    /// else uses them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
@@ -43,21 +45,21 @@ pub(super) trait Columns<T>: Copy {
     /// [`Self::copy`] to `from` is complete.
     unsafe fn loaded(from: *const [u32; 4]) -> Self::Loaded;
 
-    /// 8 numbers as the operands of two instructions.
+    /// Returns 8 elements as the operands of two instructions.
     ///
     /// # Safety
     ///
-    /// The step has not ended.
+    /// The elements belong to the current step.
     unsafe fn numbers(loaded: &Self::Loaded, beside: &Self::Beside, chunk: usize) -> [u32; 4];
 
-    /// The numbers of A in the order of these.
+    /// Reorders elements of A to match [`Self::numbers`].
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
 
-    /// `sums + products`, with the scale of the column.
+    /// Returns `sum + product`, with the scale of the column applied to the product.
     fn add(beside: &Self::Beside, sum: f32, product: f32) -> f32;
 }
 
-/// 16-bit numbers.
+/// 16-bit elements.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<T> {
     pub from: *const T,
@@ -84,7 +86,8 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
         while chunk < 2 {
             let at = at + <Self as Columns<T>>::at(chunk, quarter);
             let to = to.wrapping_add(chunk * THREADS as usize);
-            // SAFETY: the column lies there, and begins at a multiple of 16 bytes; the caller's promise.
+            // SAFETY: the column is at this address, and starts at a multiple of 16 bytes; the caller guarantees the
+            // rest.
             unsafe {
                 if is_inside || at + 8 <= self.k {
                     copy_async(column.wrapping_add(at as usize).cast(), to);
@@ -106,7 +109,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
 
     #[inline(always)]
     unsafe fn numbers(from: &*const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { load(from.add(chunk * THREADS as usize).cast()) }
     }
 
@@ -121,7 +124,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 }
 
-/// 4-bit numbers.
+/// Packed int4 weights.
 #[derive(Clone, Copy)]
 pub(super) struct Codes<'a, T> {
     pub codes: &'a [u8],
@@ -130,7 +133,8 @@ pub(super) struct Codes<'a, T> {
     pub k: u32,
 }
 
-/// The scale, by its bits, and the zero of a column's 32 codes of a lane: words, so that nothing waits for them to be packed.
+/// Scale (as bits) and zero point of the 32 codes that a lane has of a column. They are stored in words, so that
+/// nothing waits for them to be packed.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     scale: u32,
@@ -152,7 +156,8 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     #[inline(always)]
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        // SAFETY: a step has the columns of a group, so that all are there or none. Codes lie at multiples of 16 bytes.
+        // SAFETY: a step covers exactly one group, so all of its columns exist or none. Codes start at multiples of 16
+        // bytes.
         unsafe {
             if is_inside {
                 copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
@@ -178,7 +183,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
 
     #[inline(always)]
     unsafe fn loaded(from: *const [u32; 4]) -> [u32; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { load::<u32, 4>(from.cast()) }
     }
 
@@ -201,7 +206,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 }
 
-/// The numbers whose mantissas are codes in the lower bits of both halves.
+/// Converts the codes in the low bits of both halves to numbers with these mantissas.
 #[inline(always)]
 fn of_unit<T: Number4>(codes: u32) -> u32 {
     const CODES: u32 = 0xf_000f;
@@ -209,7 +214,7 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
-        // SAFETY: it computes a number. By itself ptxas makes two instructions of it.
+        // SAFETY: it only computes a number. Without the inline assembly, ptxas makes two instructions of it.
         unsafe {
             core::arch::asm!(
                 "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
@@ -225,13 +230,13 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
     }
 }
 
-/// The lower halves of two words, or with `UPPER` 1 the upper ones.
+/// Combines the lower halves of two words, or the upper halves if `UPPER` is 1.
 #[inline(always)]
 fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
-        // SAFETY: it computes a number.
+        // SAFETY: it only computes a number.
         unsafe {
             core::arch::asm!(
                 "prmt.b32 {both}, {x}, {y}, {selected};",
@@ -248,15 +253,15 @@ fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
     }
 }
 
-/// 8 numbers of a row from `at` on, or zeros beyond k.
+/// Loads 8 elements of a row from `at` on, with zeros beyond k.
 ///
 /// # Safety
 ///
-/// The row has k numbers and begins at a multiple of 16 bytes, and `at` is a multiple of 8.
+/// The row has k elements and starts at a multiple of 16 bytes, and `at` is a multiple of 8.
 #[inline(always)]
 pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: u32, k: u32) -> [u32; 4] {
     let from = row.wrapping_add(at as usize);
-    // SAFETY: all are there.
+    // SAFETY: all elements exist if the condition holds.
     let all = unsafe { load_or::<u32, 4, KEPT>(from.cast(), at + 8 <= k, [0; 4]) };
     if at >= k || at + 8 <= k {
         return all;
@@ -265,7 +270,7 @@ pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: 
     let mut i = 0;
     while i < 7 {
         if at + i < k {
-            // SAFETY: it is one of the row.
+            // SAFETY: the element is in the row.
             let bits = unsafe { from.add(i as usize).cast::<u16>().read() };
             words[i as usize / 2] |= u32::from(bits) << (16 * (i % 2));
         }

@@ -1,4 +1,4 @@
-//! Atomics and fences that do not order what they should.
+//! Atomics and fences with insufficient ordering.
 
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
@@ -15,7 +15,7 @@ unsafe fn in_block<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32, scope::B
     unsafe { Atomic::from_ptr(data.add(index)) }
 }
 
-/// The last block adds what the others have written, without fences.
+/// The last block sums parts that the others have written, without fences.
 #[kernel]
 unsafe fn last_block(data: *mut u32) {
     if first() {
@@ -30,7 +30,7 @@ unsafe fn last_block(data: *mut u32) {
     }
 }
 
-/// The same, with a fence where the parts are written alone.
+/// The same, with a fence only after writing the parts.
 #[kernel]
 unsafe fn last_block_one_fence(data: *mut u32) {
     if first() {
@@ -46,7 +46,7 @@ unsafe fn last_block_one_fence(data: *mut u32) {
     }
 }
 
-/// The same, with fences for the block.
+/// The same, with block-scope fences.
 #[kernel]
 unsafe fn last_block_narrow_fences(data: *mut u32) {
     if first() {
@@ -64,7 +64,7 @@ unsafe fn last_block_narrow_fences(data: *mut u32) {
     }
 }
 
-/// The same, by release alone.
+/// The same, with release ordering only.
 #[kernel]
 unsafe fn last_block_release(data: *mut u32) {
     if first() {
@@ -79,7 +79,7 @@ unsafe fn last_block_release(data: *mut u32) {
     }
 }
 
-/// The same, by acquire alone.
+/// The same, with acquire ordering only.
 #[kernel]
 unsafe fn last_block_acquire(data: *mut u32) {
     if first() {
@@ -94,7 +94,7 @@ unsafe fn last_block_acquire(data: *mut u32) {
     }
 }
 
-/// Only one thread of each block has a fence, and the parts are of all.
+/// Only one thread of each block has a fence, but all threads write parts.
 #[kernel]
 unsafe fn parts_of_all_threads(data: *mut u32) {
     unsafe {
@@ -107,13 +107,13 @@ unsafe fn parts_of_all_threads(data: *mut u32) {
     }
 }
 
-/// Blocks count in the scope of a block.
+/// Blocks count with block-scope atomics.
 #[kernel]
 unsafe fn narrow_count(data: *mut u32) {
     unsafe { in_block(data, 0).fetch_add(1, Ordering::Relaxed) }; //~
 }
 
-/// One block counts in the scope of a block, the others in that of the device.
+/// One block counts with block-scope atomics, the others with device-scope atomics.
 #[kernel]
 unsafe fn narrow_beside_wide(data: *mut u32) {
     unsafe {
@@ -127,7 +127,7 @@ unsafe fn narrow_beside_wide(data: *mut u32) {
     }
 }
 
-/// A plain read beside atomics of other blocks.
+/// A plain read concurrent with atomics of other blocks.
 #[kernel]
 unsafe fn plain_read(data: *mut u32) {
     unsafe {
@@ -138,7 +138,7 @@ unsafe fn plain_read(data: *mut u32) {
     }
 }
 
-/// A plain reset beside atomics of other blocks.
+/// A plain reset concurrent with atomics of other blocks.
 #[kernel]
 unsafe fn plain_reset(data: *mut u32) {
     unsafe {
@@ -149,7 +149,7 @@ unsafe fn plain_reset(data: *mut u32) {
     }
 }
 
-/// A lock that is taken relaxed.
+/// A lock that is acquired with relaxed ordering.
 #[kernel]
 unsafe fn relaxed_lock(data: *mut u32) {
     if first() {
@@ -161,7 +161,7 @@ unsafe fn relaxed_lock(data: *mut u32) {
     }
 }
 
-/// A lock that is released relaxed.
+/// A lock that is released with relaxed ordering.
 #[kernel]
 unsafe fn relaxed_unlock(data: *mut u32) {
     if first() {
@@ -202,7 +202,7 @@ unsafe fn write_after_release(data: *mut u32) {
     }
 }
 
-/// A flag between blocks, with a fence for the block.
+/// A flag between blocks, with a block-scope fence.
 #[kernel(cooperative)]
 unsafe fn narrow_fence(data: *mut u32) {
     if first() {

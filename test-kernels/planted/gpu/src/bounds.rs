@@ -1,4 +1,4 @@
-//! Accesses outside of memory, to freed and to uninitialized memory.
+//! Accesses out of bounds, to freed memory and to uninitialized memory.
 
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
@@ -30,7 +30,7 @@ unsafe fn before_shared(out: *mut u32) {
     }
 }
 
-/// A halo that the array has no room for.
+/// A halo that exceeds the array.
 #[kernel]
 unsafe fn halo_past_shared(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -41,7 +41,7 @@ unsafe fn halo_past_shared(out: *mut u32) {
     }
 }
 
-/// Past what the launch has requested.
+/// An access past the dynamic shared memory that the launch requested.
 #[kernel]
 unsafe fn past_dynamic(out: *mut u32) {
     let tile = dynamic::<u32>();
@@ -64,25 +64,25 @@ unsafe fn atomic_past_shared(out: *mut u32) {
     }
 }
 
-/// One element past the end of a buffer that is smaller than what the allocator rounds it up to.
+/// One element past the end of a buffer that is smaller than its rounded-up allocation.
 #[kernel]
 unsafe fn past_buffer(out: *mut u32) {
     unsafe { out.add(own() + 1).write(1) }; //~
 }
 
-/// One element past the end of a buffer whose last page it does not fill.
+/// One element past the end of a buffer that does not fill its last page.
 #[kernel]
 unsafe fn past_odd_buffer(out: *mut u32) {
     unsafe { out.add(own() + 7).write(1) }; //~
 }
 
-/// The byte behind the last one.
+/// The byte after the last one.
 #[kernel]
 unsafe fn byte_past_buffer(out: *mut u8) {
     unsafe { out.add(own() + 200).write(1) }; //~
 }
 
-/// The same, read.
+/// A read one element past the end.
 #[kernel]
 unsafe fn read_past_buffer(data: *mut u32, out: *mut u32) {
     unsafe { out.add(own()).write(data.add(own() + 1).read()) }; //~
@@ -100,14 +100,14 @@ unsafe fn far_past_buffer(out: *mut u32) {
     unsafe { out.add(own() + 700).write(1) }; //~
 }
 
-/// A vector of which one half is beyond.
+/// A vector access whose second half is out of bounds.
 #[kernel]
 unsafe fn half_beyond(out: *mut u32) {
     let at = if own() == 3 { 63 } else { own() * 2 };
     unsafe { out.add(at).cast::<u64>().write_unaligned(1) }; //~
 }
 
-/// A block of bytes set beyond the end.
+/// A memset beyond the end.
 #[kernel]
 unsafe fn set_beyond(out: *mut u32) {
     if own() == 0 {
@@ -123,31 +123,31 @@ unsafe fn copied_beyond(data: *mut u32, out: *mut u32) {
     }
 }
 
-/// The index counts threads of the launch, and the buffer has those of a block.
+/// The index counts threads of the launch, but the buffer has one element per thread of a block.
 #[kernel]
 unsafe fn index_of_the_grid(out: *mut u32) {
     unsafe { out.add(thread::unique_index().get()).write(1) }; //~
 }
 
-/// Reads a buffer that was freed.
+/// Reads a freed buffer.
 #[kernel]
 unsafe fn read_freed(data: *mut u32, out: *mut u32) {
     unsafe { out.add(own()).write(data.add(own()).read() + 1) }; //~
 }
 
-/// Writes a buffer that was freed.
+/// Writes a freed buffer.
 #[kernel]
 unsafe fn write_freed(out: *mut u32) {
     unsafe { out.add(own()).write(2) }; //~
 }
 
-/// Reads a buffer that nothing has written.
+/// Reads a buffer that was never written.
 #[kernel]
 unsafe fn read_unwritten(data: *mut u32, out: *mut u32) {
     unsafe { out.add(own()).write(data.add(own()).read()) }; //~
 }
 
-/// Adds to a buffer that nothing has written.
+/// Adds to a buffer that was never written.
 #[kernel]
 unsafe fn add_to_unwritten(out: *mut u32) {
     unsafe { *out.add(own()) += 1 }; //~

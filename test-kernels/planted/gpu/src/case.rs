@@ -1,52 +1,52 @@
-//! What there is to know of a kernel of the corpus, without which it cannot be launched.
+//! Expected findings and launch parameters of the kernels of the corpus.
 
 use gpu_std::{Kernel, KernelSpec};
 use warpsmith_emulator::check::FindingKind;
 
-/// A kernel, what is wrong with it, and its launch.
+/// A kernel, its seeded bug, and its launch.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The kernel.
+    /// Kernel.
     pub spec: fn() -> &'static KernelSpec,
-    /// Its file, from the repository.
+    /// Source file, relative to the repository.
     pub file: &'static str,
-    /// What `warpsmith check` finds.
+    /// Expected finding of `warpsmith check`.
     pub found: Found,
-    /// The tool of compute-sanitizer that finds it; `None` when none does.
+    /// Tool of compute-sanitizer that finds the bug; `None` if none does.
     pub tool: Option<Tool>,
-    /// How it is launched.
+    /// Launch shape and buffers.
     pub shape: Shape,
 }
 
-/// What `warpsmith check` finds in a kernel.
+/// Expected finding of `warpsmith check` in a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It has no fault.
+    /// No bug.
     Nothing,
-    /// One wrong access to memory.
+    /// One kind of invalid memory access.
     Access(FindingKind),
-    /// A wrong use of a collective operation, whose fault says these words.
+    /// Invalid use of a collective operation; the fault message contains this text.
     Collective(&'static str),
 }
 
 /// A tool of compute-sanitizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
-    /// Accesses out of bounds, misaligned, and to freed memory.
+    /// Out-of-bounds accesses, misaligned accesses, and accesses to freed memory.
     Memcheck,
     /// Races in shared memory.
     Racecheck,
-    /// Reads of global memory that nothing has written.
+    /// Reads of uninitialized global memory.
     Initcheck,
-    /// Barriers and masks.
+    /// Invalid barriers and masks.
     Synccheck,
 }
 
 impl Tool {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Tool; 4] = [Tool::Memcheck, Tool::Racecheck, Tool::Initcheck, Tool::Synccheck];
 
-    /// As `compute-sanitizer --tool` takes it.
+    /// Name of the tool for `compute-sanitizer --tool`.
     pub const fn name(self) -> &'static str {
         match self {
             Tool::Memcheck => "memcheck",
@@ -57,59 +57,59 @@ impl Tool {
     }
 }
 
-/// A launch in one dimension. Each parameter of the kernel is a pointer to a buffer, then the length of a shared array.
+/// A one-dimensional launch. The kernel parameters are one pointer per buffer, then the lengths of the shared arrays.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Blocks.
+    /// Number of blocks.
     pub grid: u32,
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
-    /// Blocks of a cluster.
+    /// Blocks per cluster.
     pub cluster: u32,
     /// Dynamic shared memory, in bytes.
     pub shared_bytes: u32,
-    /// The buffers.
+    /// Buffers of the launch.
     pub buffers: &'static [Buffer],
-    /// The lengths of shared arrays.
+    /// Lengths of the shared arrays.
     pub lengths: &'static [usize],
 }
 
 /// A buffer of a launch.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What is in it.
+    /// Initial contents.
     pub contents: Contents,
 }
 
-/// What is in a buffer when the kernel starts.
+/// Contents of a buffer when the kernel starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// Zeros.
     Zeros,
-    /// What happens to be there.
+    /// Uninitialized memory.
     Uninit,
-    /// It was freed.
+    /// Freed memory.
     Freed,
 }
 
-/// A buffer of zeros.
+/// Makes a buffer of zeros.
 pub const fn zeros(bytes: usize) -> Buffer {
     Buffer { bytes, contents: Contents::Zeros }
 }
 
-/// A buffer that nothing has written.
+/// Makes an uninitialized buffer.
 pub const fn uninit(bytes: usize) -> Buffer {
     Buffer { bytes, contents: Contents::Uninit }
 }
 
-/// A buffer that was freed.
+/// Makes a freed buffer.
 pub const fn freed(bytes: usize) -> Buffer {
     Buffer { bytes, contents: Contents::Freed }
 }
 
-/// `grid` blocks of `block` threads.
+/// Makes a launch of `grid` blocks of `block` threads.
 pub const fn blocks(grid: u32, block: u32, buffers: &'static [Buffer]) -> Shape {
     Shape { grid, block, cluster: 1, shared_bytes: 0, buffers, lengths: &[] }
 }
@@ -120,29 +120,29 @@ pub const ONE_BLOCK: Shape = blocks(1, 64, &[zeros(512)]);
 pub const FOUR_BLOCKS: Shape = blocks(4, 64, &[zeros(4096)]);
 
 impl Shape {
-    /// The same with dynamic shared memory.
+    /// Sets the dynamic shared memory.
     pub const fn dynamic_shared(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
     }
 
-    /// The same with shared arrays of these lengths.
+    /// Sets the lengths of shared arrays.
     pub const fn lengths(self, lengths: &'static [usize]) -> Self {
         Self { lengths, ..self }
     }
 
-    /// The same in clusters of two blocks.
+    /// Sets clusters of two blocks.
     pub const fn in_clusters(self) -> Self {
         Self { cluster: 2, ..self }
     }
 }
 
 impl Case {
-    /// A case of a kernel.
+    /// Makes a case for a kernel.
     pub const fn new<K: Kernel>(file: &'static str, found: Found, tool: Option<Tool>, shape: Shape) -> Self {
         Self { spec: K::spec, file, found, tool, shape }
     }
 
-    /// The name of the kernel.
+    /// Name of the kernel.
     pub fn name(&self) -> &'static str {
         (self.spec)().name
     }

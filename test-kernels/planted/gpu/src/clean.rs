@@ -1,4 +1,4 @@
-//! Kernels like those of the other tables, but right.
+//! Kernels similar to those of the other tables, without bugs.
 
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
@@ -156,7 +156,7 @@ unsafe fn cluster_barrier(data: *mut u32) {
     }
 }
 
-/// Work on memory that is the thread's own stands between the halves.
+/// Work on thread-private memory between the halves of the barrier.
 #[kernel]
 unsafe fn cluster_halves(data: *mut u32) {
     unsafe {
@@ -172,7 +172,7 @@ unsafe fn cluster_halves(data: *mut u32) {
     }
 }
 
-/// A thread that has exited has arrived.
+/// An exited thread counts as arrived.
 #[kernel]
 unsafe fn cluster_halves_of_some(data: *mut u32) {
     unsafe {
@@ -202,7 +202,7 @@ unsafe fn block_counts(data: *mut u32) {
     }
 }
 
-/// The fault is one that a comment allows.
+/// A finding that a comment allows.
 #[kernel]
 unsafe fn allowed(out: *mut u32) {
     if own() == 0 {
@@ -211,7 +211,7 @@ unsafe fn allowed(out: *mut u32) {
     }
 }
 
-/// Text may have memory of the host.
+/// Printing, whose text may be in host memory.
 #[kernel]
 unsafe fn prints(out: *mut u32) {
     if own().is_multiple_of(16) {

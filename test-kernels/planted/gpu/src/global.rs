@@ -1,4 +1,4 @@
-//! Races in global memory, between blocks too.
+//! Races in global memory, within and between blocks.
 
 use gpu_std::prelude::*;
 
@@ -34,7 +34,7 @@ unsafe fn all_blocks_write(out: *mut u32) {
     }
 }
 
-/// The first block sets what the others read.
+/// The first block writes an element that the others read.
 #[kernel]
 unsafe fn set_by_first_block(data: *mut u32) {
     unsafe {
@@ -46,7 +46,7 @@ unsafe fn set_by_first_block(data: *mut u32) {
     }
 }
 
-/// A maximum by comparing and setting.
+/// A maximum by compare and store, without atomics.
 #[kernel]
 unsafe fn plain_maximum(out: *mut u32) {
     unsafe {
@@ -57,7 +57,7 @@ unsafe fn plain_maximum(out: *mut u32) {
     }
 }
 
-/// Places are given out by a plain counter.
+/// Slots are allocated by a plain counter.
 #[kernel]
 unsafe fn plain_allocation(data: *mut u32) {
     unsafe {
@@ -73,7 +73,7 @@ unsafe fn overlapping_blocks(data: *mut u32) {
     unsafe { data.add(at).write(at as u32) }; //~
 }
 
-/// The grid does not synchronise between two phases.
+/// The grid barrier between two phases is missing.
 #[kernel(cooperative)]
 unsafe fn no_grid_barrier(data: *mut u32) {
     unsafe {
@@ -83,7 +83,7 @@ unsafe fn no_grid_barrier(data: *mut u32) {
     }
 }
 
-/// The barrier of the block is not that of the grid.
+/// A block barrier is used instead of a grid barrier.
 #[kernel(cooperative)]
 unsafe fn block_barrier_for_grid(data: *mut u32) {
     unsafe {
@@ -94,7 +94,7 @@ unsafe fn block_barrier_for_grid(data: *mut u32) {
     }
 }
 
-/// The blocks of a cluster read each other's elements too early.
+/// The blocks of a cluster read each other's elements without a barrier.
 #[kernel]
 unsafe fn no_cluster_barrier(data: *mut u32) {
     unsafe {
@@ -104,7 +104,7 @@ unsafe fn no_cluster_barrier(data: *mut u32) {
     }
 }
 
-/// The cluster synchronises, but the blocks are of two clusters.
+/// The cluster synchronizes, but the blocks belong to two clusters.
 #[kernel]
 unsafe fn other_cluster(data: *mut u32) {
     unsafe {
@@ -114,7 +114,7 @@ unsafe fn other_cluster(data: *mut u32) {
     }
 }
 
-/// Writes between the halves of a barrier, which the other block reads after it.
+/// Writes between the halves of a barrier an element that the other block reads after it.
 #[kernel]
 unsafe fn written_after_arrival(data: *mut u32) {
     unsafe {
@@ -125,7 +125,7 @@ unsafe fn written_after_arrival(data: *mut u32) {
     }
 }
 
-/// Reads between the halves of a barrier what the other block has written before it.
+/// Reads between the halves of a barrier an element that the other block has written before it.
 #[kernel]
 unsafe fn read_before_wait(data: *mut u32) {
     unsafe {
@@ -136,7 +136,7 @@ unsafe fn read_before_wait(data: *mut u32) {
     }
 }
 
-/// One block has whole barriers, the other halves, and writes in between.
+/// One block uses whole barriers, the other split ones (arrive and wait), and writes in between.
 #[kernel]
 unsafe fn halves_and_wholes(data: *mut u32) {
     unsafe {
@@ -151,14 +151,14 @@ unsafe fn halves_and_wholes(data: *mut u32) {
     }
 }
 
-/// Bytes that two blocks share.
+/// Two blocks write the same byte.
 #[kernel]
 unsafe fn shared_bytes(data: *mut u8) {
     let at = block::linear_index() * 63 + own();
     unsafe { data.add(at).write(at as u8) }; //~
 }
 
-/// Double words over words.
+/// 64-bit accesses overlap 32-bit accesses.
 #[kernel]
 unsafe fn double_words_over_words(data: *mut u32) {
     unsafe {
@@ -170,7 +170,7 @@ unsafe fn double_words_over_words(data: *mut u32) {
     }
 }
 
-/// Four at a time over words.
+/// Vector accesses of four words overlap word accesses.
 #[kernel]
 unsafe fn vectors_over_words(data: *mut u32) {
     unsafe {
@@ -182,7 +182,7 @@ unsafe fn vectors_over_words(data: *mut u32) {
     }
 }
 
-/// One block clears what another has set.
+/// One block clears an element that another has set.
 #[kernel]
 unsafe fn cleared(data: *mut u32) {
     unsafe {

@@ -1,4 +1,5 @@
-//! Shared arrays whose lengths come with the launch: accesses outside of one, which on a GPU reach the next, and clean use.
+//! Dynamic shared memory as slices: accesses out of bounds of one slice, which reach the next one on a GPU, and correct
+//! use.
 
 use gpu_std::prelude::*;
 
@@ -6,7 +7,7 @@ fn own() -> usize {
     thread::linear_in_block() as usize
 }
 
-/// One element past the first array, where the second begins.
+/// One element past the first array, where the second starts.
 #[kernel]
 unsafe fn past_the_first(out: *mut u32, mut first: Shared<[u32]>, mut second: Shared<[u32]>) {
     second.fill(|[i]| i as u32);
@@ -22,7 +23,7 @@ unsafe fn past_the_last(out: *mut u32, mut first: Shared<[u32]>, mut second: Sha
     unsafe { out.add(own()).write(second.add(own() + 1).read()) }; //~
 }
 
-/// Writes through the pointer what others read.
+/// Writes elements through the pointer while others read them.
 #[kernel]
 unsafe fn written_while_read(out: *mut u32, mut first: Shared<[u32]>, mut second: Shared<[u32]>) {
     second.zeroed();
@@ -33,7 +34,7 @@ unsafe fn written_while_read(out: *mut u32, mut first: Shared<[u32]>, mut second
     }
 }
 
-/// Fills, changes and reads both, again and again.
+/// Fills, changes and reads both arrays repeatedly.
 #[kernel]
 unsafe fn arrays_in_turn(out: *mut u32, mut first: Shared<[u32]>, mut second: DoubleBuffer<[u32]>) {
     let mut sum = 0;

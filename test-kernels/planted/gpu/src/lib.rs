@@ -1,19 +1,19 @@
-//! Kernels with one fault each, and kernels that look alike and have none: what `warpsmith check` has to find.
+//! Kernels with one seeded bug each, and similar kernels without bugs: the test corpus of `warpsmith check`.
 //!
-//! | module | its kernels |
+//! | module | kernels |
 //! | --- | --- |
-//! | `shared` | race in shared memory, or read what nothing has written there |
-//! | `global` | race in global memory |
-//! | `atomics` | have atomics and fences that do not order what they should |
-//! | `bounds` | reach outside of memory, into freed and into uninitialized memory |
-//! | `lengths` | use shared arrays whose lengths come with the launch |
-//! | `scopes`, `samples` | are faults that others publish, rewritten |
-//! | `patterns` | are known algorithms with one line missing or wrong |
-//! | `clean` | have no fault |
-//! | [`case`] | the tables: what is found, and how a kernel is launched |
+//! | `shared` | races in shared memory, or reads of uninitialized shared memory |
+//! | `global` | races in global memory |
+//! | `atomics` | atomics and fences with insufficient ordering |
+//! | `bounds` | accesses out of bounds, to freed and to uninitialized memory |
+//! | `lengths` | dynamic shared memory as slices |
+//! | `scopes`, `samples` | published bugs, rewritten |
+//! | `patterns` | known algorithms with one line missing or wrong |
+//! | `clean` | no bugs |
+//! | [`case`] | the table entries: expected findings and launches |
 //!
-//! A line that takes part in the fault of a kernel ends in `//~`. The program `corpus` in `tests/` launches all of them on the
-//! emulated device and compares; the package `planted` launches one of them on a device.
+//! Each line involved in the bug of a kernel ends in `//~`. The test program `corpus` in `tests/` launches all kernels
+//! on the emulated device and compares the findings. The package `planted` launches one of them on a device.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![allow(
     clippy::missing_safety_doc,
@@ -21,11 +21,12 @@
     reason = "each kernel is launched in one way, by the table beside it, and does on purpose what is wrong"
 )]
 
-/// The table of a module: a line for each kernel, of what `warpsmith check` finds in it, what finds it on a GPU, and its launch.
+/// Defines the table of a module. Each line has a kernel, the finding of `warpsmith check`, the compute-sanitizer tool,
+/// and the launch.
 macro_rules! cases {
     ($($kernel:ident: $found:expr, $tool:expr, $shape:expr;)*) => {
         #[cfg(not(target_arch = "nvptx64"))]
-        /// The kernels of this module.
+        /// Kernels of this module.
         pub const CASES: &[$crate::case::Case] = {
             #[allow(unused_imports, reason = "some tables need some of them")]
             use $crate::case::{

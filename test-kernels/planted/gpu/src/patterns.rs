@@ -15,7 +15,7 @@ unsafe fn at<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32> {
     unsafe { Atomic::from_ptr(data.add(index)) }
 }
 
-/// A reduction by halves whose barrier is behind the loop.
+/// A tree reduction whose barrier is after the loop.
 #[kernel]
 unsafe fn reduction_without_barrier(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -35,7 +35,7 @@ unsafe fn reduction_without_barrier(out: *mut u32) {
     }
 }
 
-/// The last rounds of a reduction synchronise half of the lanes that take part.
+/// The last rounds of a reduction synchronize only half of the participating lanes.
 #[kernel]
 unsafe fn reduction_with_wrong_mask(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -57,7 +57,7 @@ unsafe fn reduction_with_wrong_mask(out: *mut u32) {
     }
 }
 
-/// A scan with two buffers whose barrier is in every other round.
+/// A double-buffered scan with a barrier in every other round only.
 #[kernel]
 unsafe fn scan_with_half_the_barriers(out: *mut u32) {
     let tiles = shared_array![u32; 128];
@@ -77,7 +77,7 @@ unsafe fn scan_with_half_the_barriers(out: *mut u32) {
     }
 }
 
-/// A stencil whose halo is loaded behind the barrier.
+/// A stencil whose halo is loaded after the barrier.
 #[kernel]
 unsafe fn late_halo(data: *mut u32) {
     let tile = shared_array![u32; 66];
@@ -93,7 +93,7 @@ unsafe fn late_halo(data: *mut u32) {
     }
 }
 
-/// A histogram of the block is added to that of the grid before all threads have counted.
+/// A block histogram is added to the grid histogram before all threads have counted.
 #[kernel]
 unsafe fn early_histogram(bins: *mut u32) {
     let counts = shared_array![u32; 16];
@@ -110,7 +110,7 @@ unsafe fn early_histogram(bins: *mut u32) {
     }
 }
 
-/// A histogram whose counts are set to zero without a barrier before the first is counted.
+/// A histogram without a barrier between clearing the counts and counting.
 #[kernel]
 unsafe fn late_clearing(bins: *mut u32) {
     let counts = shared_array![u32; 16];
@@ -127,7 +127,7 @@ unsafe fn late_clearing(bins: *mut u32) {
     }
 }
 
-/// A transposed tile is read in the other direction without a barrier.
+/// A transposed tile is read without a barrier.
 #[kernel]
 unsafe fn transposed_too_early(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -138,7 +138,7 @@ unsafe fn transposed_too_early(out: *mut u32) {
     }
 }
 
-/// The tiles of a product are overwritten while others still multiply.
+/// The tiles of a matrix product are overwritten while other threads still multiply.
 #[kernel]
 unsafe fn product_without_second_barrier(data: *mut u32) {
     let (a, b) = (shared_array![u32; 64], shared_array![u32; 64]);
@@ -157,7 +157,7 @@ unsafe fn product_without_second_barrier(data: *mut u32) {
     }
 }
 
-/// A step of a bitonic sort writes both of a pair, in both of its threads.
+/// In a step of a bitonic sort, both threads of a pair write both elements.
 #[kernel]
 unsafe fn bitonic_by_both(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -173,7 +173,7 @@ unsafe fn bitonic_by_both(out: *mut u32) {
     }
 }
 
-/// The largest of all is kept by the thread that finds a larger one.
+/// The maximum is stored with a plain write by each thread that finds a larger value.
 #[kernel]
 unsafe fn plain_shared_maximum(out: *mut u32) {
     let largest = shared_array![u32; 1];
@@ -191,7 +191,7 @@ unsafe fn plain_shared_maximum(out: *mut u32) {
     }
 }
 
-/// The flag that a buffer is empty again is waited for relaxed, before the buffer is written anew.
+/// The flag for an empty buffer is polled with relaxed ordering before the buffer is overwritten.
 #[kernel]
 unsafe fn buffer_overwritten(out: *mut u32) {
     let (flags, buffer) = (shared_array![u32; 2], shared_array![u32; 1]);
@@ -216,7 +216,7 @@ unsafe fn buffer_overwritten(out: *mut u32) {
     }
 }
 
-/// A thread waits for a flag that is no atomic; it gives up, so that it ends.
+/// A thread polls a flag that is not atomic; it gives up, so that it ends.
 #[kernel]
 unsafe fn plain_flag(out: *mut u32) {
     let flag = shared_array![u32; 1];
@@ -239,7 +239,7 @@ unsafe fn plain_flag(out: *mut u32) {
     }
 }
 
-/// A lock by tickets, whose holder is served in the scope of its block.
+/// A ticket lock whose now-serving counter has block scope.
 #[kernel]
 unsafe fn narrow_tickets(data: *mut u32) {
     if own() == 0 {
@@ -253,7 +253,7 @@ unsafe fn narrow_tickets(data: *mut u32) {
     }
 }
 
-/// A scan that looks back: the block before says relaxed that its sum is there.
+/// A scan with decoupled look-back: the predecessor publishes its sum with relaxed ordering.
 #[kernel(cooperative)]
 unsafe fn look_back_relaxed(data: *mut u32) {
     if own() == 0 {
@@ -270,7 +270,7 @@ unsafe fn look_back_relaxed(data: *mut u32) {
     }
 }
 
-/// A queue: the place is taken by an atomic, and what is in it is read without asking whether it is there.
+/// A queue: slots are taken with an atomic, but read without checking that they are filled.
 #[kernel]
 unsafe fn queue_without_flags(data: *mut u32) {
     if own() == 0 {
@@ -283,7 +283,7 @@ unsafe fn queue_without_flags(data: *mut u32) {
     }
 }
 
-/// One lane counts for its warp, without an atomic.
+/// Warp-aggregated counting: one lane counts for its warp, without an atomic.
 #[kernel]
 unsafe fn warp_aggregated_plainly(data: *mut u32) {
     let lanes = warp::ballot(u32::MAX, global().is_multiple_of(3)).count_ones();
@@ -292,7 +292,7 @@ unsafe fn warp_aggregated_plainly(data: *mut u32) {
     }
 }
 
-/// The last block adds up parts that all threads of the others wrote, of which one made the fence.
+/// The last block sums parts that all threads of other blocks wrote, but only one thread of each had a fence.
 #[kernel]
 unsafe fn last_block_without_barrier(data: *mut u32) {
     let is_last = shared_array![bool; 1];
@@ -310,7 +310,7 @@ unsafe fn last_block_without_barrier(data: *mut u32) {
     }
 }
 
-/// Blocks of a cluster read each other's shared memory before it is written.
+/// Blocks of a cluster read each other's distributed shared memory before it is written.
 #[kernel]
 unsafe fn cluster_reads_early(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -324,7 +324,7 @@ unsafe fn cluster_reads_early(out: *mut u32) {
     }
 }
 
-/// A block of a cluster writes what the other one still reads.
+/// A block of a cluster overwrites an element that the other still reads.
 #[kernel]
 unsafe fn cluster_overwrites(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -339,7 +339,7 @@ unsafe fn cluster_overwrites(out: *mut u32) {
     }
 }
 
-/// A block past the end of the other block's shared array.
+/// A block accesses an element past the end of the other block's shared array.
 #[kernel]
 unsafe fn past_shared_of_cluster(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -353,7 +353,7 @@ unsafe fn past_shared_of_cluster(out: *mut u32) {
     }
 }
 
-/// A shuffle with a mask that names lanes which take the other branch.
+/// A shuffle whose mask names lanes that take the other branch.
 #[kernel]
 unsafe fn shuffle_in_branch(out: *mut u32) {
     let mut value = own() as u32;
@@ -363,7 +363,7 @@ unsafe fn shuffle_in_branch(out: *mut u32) {
     unsafe { out.add(global()).write(value) };
 }
 
-/// Lanes call with different masks.
+/// Lanes of a warp call with different masks.
 #[kernel]
 unsafe fn different_masks(out: *mut u32) {
     let mask = if own() % 32 == 7 { 0x0000_00ff } else { u32::MAX };
@@ -371,7 +371,7 @@ unsafe fn different_masks(out: *mut u32) {
     unsafe { out.add(global()).write(sum) };
 }
 
-/// Every other double word begins in the middle of one.
+/// Every other 64-bit access is misaligned.
 #[kernel]
 unsafe fn misaligned_double_words(data: *mut u32) {
     unsafe { data.add(3 * own()).cast::<u64>().write(1) }; //~

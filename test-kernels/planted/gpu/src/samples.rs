@@ -1,6 +1,6 @@
-//! Samples of NVIDIA's compute-sanitizer, rewritten, <https://github.com/NVIDIA/compute-sanitizer-samples>, and the kinds of
-//! bugs that the Indigo suite plants in graph kernels: Liu, Azami, Walters, Burtscher: The Indigo program-verification
-//! microbenchmark suite, ISPASS 2022; <https://github.com/burtscher/IndigoSuite>.
+//! Samples of NVIDIA's compute-sanitizer, rewritten, <https://github.com/NVIDIA/compute-sanitizer-samples>, and the
+//! kinds of bugs that the Indigo suite seeds in graph kernels: Liu, Azami, Walters, Burtscher: The Indigo
+//! program-verification microbenchmark suite, ISPASS 2022; <https://github.com/burtscher/IndigoSuite>.
 
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
@@ -17,7 +17,7 @@ unsafe fn at<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32> {
     unsafe { Atomic::from_ptr(data.add(index)) }
 }
 
-/// Racecheck/block_error: one thread sums what all have written, without a barrier.
+/// Racecheck/block_error: one thread sums elements that all threads have written, without a barrier.
 #[kernel]
 unsafe fn block_error(data: *mut u32, sum: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -31,7 +31,7 @@ unsafe fn block_error(data: *mut u32, sum: *mut u32) {
     }
 }
 
-/// Racecheck/warp_error: the first lane of a warp sums what the warp has written, without `sync_warp`.
+/// Racecheck/warp_error: the first lane of a warp sums elements that the warp has written, without `sync_warp`.
 #[kernel]
 unsafe fn warp_error(data: *mut u32, sum: *mut u32) {
     let (first, second) = (shared_array![u32; 64], shared_array![u32; 2]);
@@ -51,7 +51,7 @@ unsafe fn warp_error(data: *mut u32, sum: *mut u32) {
     }
 }
 
-/// Memcheck/memcheck_demo: a number at an odd address.
+/// Memcheck/memcheck_demo: a misaligned access at an odd address.
 #[kernel]
 unsafe fn misaligned(data: *mut u32) {
     unsafe {
@@ -59,7 +59,7 @@ unsafe fn misaligned(data: *mut u32) {
     }
 }
 
-/// Initcheck/memset_error: a quarter of the buffer was set to zero, because its length was taken for its size.
+/// Initcheck/memset_error: only a quarter of the buffer was set to zero, because its length was used as its size.
 #[kernel]
 unsafe fn memset_error(data: *mut u32, unset: *mut u32) {
     unsafe {
@@ -68,7 +68,7 @@ unsafe fn memset_error(data: *mut u32, unset: *mut u32) {
     }
 }
 
-/// Synccheck/illegal_syncwarp: a lane that is not in the mask calls `sync_warp` with it.
+/// Synccheck/illegal_syncwarp: a lane calls `sync_warp` with a mask that does not contain it.
 #[kernel]
 unsafe fn illegal_syncwarp(data: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -93,7 +93,7 @@ unsafe fn push_without_atomics(data: *mut u32) {
     }
 }
 
-/// Indigo's guardBug: the value is read plainly, to spare the atomic.
+/// Indigo's guardBug: the value is tested with a plain read, to save the atomic.
 #[kernel]
 unsafe fn unguarded_test(data: *mut u32) {
     unsafe {
@@ -104,7 +104,7 @@ unsafe fn unguarded_test(data: *mut u32) {
     }
 }
 
-/// Indigo's raceBug: places in a worklist are given out by a plain counter.
+/// Indigo's raceBug: worklist slots are allocated by a plain counter.
 #[kernel]
 unsafe fn worklist_without_atomics(data: *mut u32) {
     if global().is_multiple_of(2) {
@@ -116,7 +116,7 @@ unsafe fn worklist_without_atomics(data: *mut u32) {
     }
 }
 
-/// Indigo's syncBug: the results of the warps are read before they are there.
+/// Indigo's syncBug: the results of the warps are read before they are written.
 #[kernel]
 unsafe fn warps_without_barrier(data: *mut u32) {
     let sums = shared_array![u32; 2];
@@ -144,7 +144,7 @@ unsafe fn neighbours_out_of_bounds(starts: *mut u32, neighbours: *mut u32) {
     }
 }
 
-/// Indigo's path compression without atomics: roots are shortened while others follow them.
+/// Indigo's path compression without atomics: paths are shortened while other threads follow them.
 #[kernel]
 unsafe fn path_compression(parents: *mut u32) {
     unsafe {
@@ -157,7 +157,7 @@ unsafe fn path_compression(parents: *mut u32) {
     }
 }
 
-/// Indigo's bounded pull, right: each node reads its neighbours and writes itself elsewhere.
+/// Indigo's bounded pull, correct: each node reads its neighbours and writes its own result elsewhere.
 #[kernel]
 unsafe fn pull(data: *mut u32) {
     unsafe {
@@ -166,7 +166,7 @@ unsafe fn pull(data: *mut u32) {
     }
 }
 
-/// Indigo's worklist, right.
+/// Indigo's worklist, correct.
 #[kernel]
 unsafe fn worklist(data: *mut u32) {
     if global().is_multiple_of(2) {

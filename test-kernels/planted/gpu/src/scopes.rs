@@ -1,19 +1,20 @@
-//! ScoR's micro-benchmarks, rewritten: races of atomics, fences and locks of the wrong scope, and the same without a race.
-//! Kamath, George, Basu: ScoRD, a scoped race detector for GPUs, ISCA 2020; <https://github.com/csl-iisc/ScoR>.
+//! Micro-benchmarks of ScoR, rewritten: races of atomics, fences and locks with the wrong scope, and race-free
+//! counterparts. Kamath, George, Basu: ScoRD, a scoped race detector for GPUs, ISCA 2020;
+//! <https://github.com/csl-iisc/ScoR>.
 //!
-//! There one of the two sides of a lock lacks its fence. In a run in which that side comes first nothing is wrong, so here both
-//! lack it. A kernel is named for its original.
+//! In the originals, only one of the two sides of a lock lacks its fence. A run in which that side comes first is
+//! correct, so here both sides lack the fence. A kernel has the name of its original.
 
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
 
-/// The first thread of the first warp, and that of the second.
+/// Index of the warp, for the first thread of each warp.
 fn leader() -> Option<u32> {
     let own = thread::linear_in_block();
     own.is_multiple_of(32).then_some(own / 32)
 }
 
-/// The block, of its first thread.
+/// Index of the block, for its first thread.
 fn first() -> Option<usize> {
     (thread::linear_in_block() == 0).then(block::linear_index)
 }
@@ -34,17 +35,17 @@ fn block_fence() {
     fence::<scope::Block>(Ordering::AcqRel);
 }
 
-/// Takes a lock, relaxed.
+/// Acquires a lock with relaxed ordering.
 unsafe fn lock(word: *mut u32) {
     while unsafe { device(word) }.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {}
 }
 
-/// Frees a lock, relaxed.
+/// Releases a lock with relaxed ordering.
 unsafe fn unlock(word: *mut u32) {
     unsafe { device(word) }.swap(0, Ordering::Relaxed);
 }
 
-/// The same in the scope of the block.
+/// Acquires a lock with relaxed ordering in block scope.
 unsafe fn block_lock(word: *mut u32) {
     while unsafe { block(word) }.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {}
 }
@@ -336,7 +337,8 @@ unsafe fn norace_interblock_lock_waw(data: *mut u32) {
     }
 }
 
-/// The order passes through four threads, by fences of the block within the blocks and of the device between them.
+/// The order is transitive through four threads: block-scope fences within the blocks and device-scope fences between
+/// them.
 #[kernel(cooperative)]
 unsafe fn norace_interwarp_block_fence_hrf_indirect(data: *mut u32) {
     let Some(warp) = leader() else { return };
@@ -378,7 +380,7 @@ unsafe fn norace_interwarp_blklock_waw(data: *mut u32) {
     }
 }
 
-/// Both threads are of the block, so the narrower scope does.
+/// Both threads are in the same block, so block scope is sufficient.
 #[kernel]
 unsafe fn norace_interwarp_dev_blklock_waw(data: *mut u32) {
     unsafe {

@@ -1,4 +1,4 @@
-//! Races in shared memory, and shared memory that nothing has written.
+//! Races in shared memory, and uninitialized shared memory.
 
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
@@ -30,7 +30,7 @@ unsafe fn barrier_too_early(out: *mut u32) {
     }
 }
 
-/// The next round writes while others still read.
+/// The next round writes while other threads still read.
 #[kernel]
 unsafe fn no_second_barrier(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -45,7 +45,7 @@ unsafe fn no_second_barrier(out: *mut u32) {
     unsafe { out.add(own()).write(sum) };
 }
 
-/// The last steps of a reduction count on the warp running in step.
+/// The last steps of a reduction rely on lockstep execution of the warp.
 #[kernel]
 unsafe fn warp_in_step(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -62,7 +62,7 @@ unsafe fn warp_in_step(out: *mut u32) {
     }
 }
 
-/// A shuffle orders no memory.
+/// A shuffle does not order memory accesses.
 #[kernel]
 unsafe fn shuffle_as_barrier(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -73,7 +73,7 @@ unsafe fn shuffle_as_barrier(out: *mut u32) {
     }
 }
 
-/// Half of the warp synchronises, and reads what the other half writes.
+/// Half of the warp synchronizes, and reads elements that the other half writes.
 #[kernel]
 unsafe fn half_warp(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -85,7 +85,7 @@ unsafe fn half_warp(out: *mut u32) {
     }
 }
 
-/// The warp synchronises, and reads what the other warp writes.
+/// The warp synchronizes, and reads elements that the other warp writes.
 #[kernel]
 unsafe fn other_warp(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -96,7 +96,7 @@ unsafe fn other_warp(out: *mut u32) {
     }
 }
 
-/// The barrier is missing, in dynamic shared memory.
+/// The barrier is missing, with dynamic shared memory.
 #[kernel]
 unsafe fn dynamic_no_barrier(out: *mut u32) {
     let tile = dynamic::<u32>();
@@ -106,7 +106,7 @@ unsafe fn dynamic_no_barrier(out: *mut u32) {
     }
 }
 
-/// One thread sets what all read.
+/// One thread writes an element that all threads read without a barrier.
 #[kernel]
 unsafe fn broadcast(out: *mut u32) {
     let value = shared_array![u32; 1];
@@ -137,7 +137,7 @@ unsafe fn plain_count(out: *mut u32) {
     }
 }
 
-/// Reads plainly what others count with atomics.
+/// Plain reads concurrent with atomic counting.
 #[kernel]
 unsafe fn plain_beside_atomic(out: *mut u32) {
     let count = shared_array![u32; 1];
@@ -151,7 +151,7 @@ unsafe fn plain_beside_atomic(out: *mut u32) {
     }
 }
 
-/// A flag that is set relaxed says that data is there.
+/// A flag with relaxed ordering announces data.
 #[kernel]
 unsafe fn relaxed_flag(out: *mut u32) {
     let (flag, data) = (shared_array![u32; 1], shared_array![u32; 1]);
@@ -172,7 +172,7 @@ unsafe fn relaxed_flag(out: *mut u32) {
     }
 }
 
-/// The same with a fence on one side.
+/// The same, with a fence on one side only.
 #[kernel]
 unsafe fn one_fence(out: *mut u32) {
     let (flag, data) = (shared_array![u32; 1], shared_array![u32; 1]);
@@ -194,7 +194,7 @@ unsafe fn one_fence(out: *mut u32) {
     }
 }
 
-/// Bytes: two threads write the same one.
+/// Bytes: two threads write the same byte.
 #[kernel]
 unsafe fn same_byte(out: *mut u32) {
     let bytes = shared_array![u8; 64];
@@ -205,7 +205,7 @@ unsafe fn same_byte(out: *mut u32) {
     }
 }
 
-/// Halves: each thread reads its neighbour's.
+/// Half words: each thread reads its neighbour's.
 #[kernel]
 unsafe fn neighbour_half(out: *mut u32) {
     let halves = shared_array![u16; 64];
@@ -215,7 +215,7 @@ unsafe fn neighbour_half(out: *mut u32) {
     }
 }
 
-/// A byte of a word that another thread writes.
+/// Reads a byte of a word that another thread writes.
 #[kernel]
 unsafe fn byte_of_word(out: *mut u32) {
     let words = shared_array![u32; 64];
@@ -225,7 +225,7 @@ unsafe fn byte_of_word(out: *mut u32) {
     }
 }
 
-/// The upper half of a double word that another thread writes.
+/// Reads the upper half of a 64-bit word that another thread writes.
 #[kernel]
 unsafe fn half_of_double_word(out: *mut u32) {
     let words = shared_array![u64; 64];
@@ -235,7 +235,7 @@ unsafe fn half_of_double_word(out: *mut u32) {
     }
 }
 
-/// A row is copied as a whole while others write it.
+/// A row is copied as a whole while other threads write it.
 #[kernel]
 unsafe fn copied_row(out: *mut [u32; 64]) {
     let row = shared_array![u32; 64];
@@ -249,7 +249,7 @@ unsafe fn copied_row(out: *mut [u32; 64]) {
     }
 }
 
-/// The scan reads what the same step writes.
+/// An in-place scan reads elements that the same step writes.
 #[kernel]
 unsafe fn scan_in_place(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -285,7 +285,7 @@ unsafe fn double_buffer(out: *mut u32) {
     unsafe { out.add(own()).write(sum) };
 }
 
-/// Reads before anything is written.
+/// Reads before anything was written.
 #[kernel]
 unsafe fn unwritten(out: *mut u32) {
     let tile = shared_array![u32; 64];
@@ -309,7 +309,7 @@ unsafe fn half_unwritten(out: *mut u32) {
     }
 }
 
-/// A counter that is not set to zero.
+/// A counter that is not initialized to zero.
 #[kernel]
 unsafe fn unset_counter(out: *mut u32) {
     let count = shared_array![u32; 1];
@@ -320,7 +320,7 @@ unsafe fn unset_counter(out: *mut u32) {
     }
 }
 
-/// Shared memory does not keep what the block before wrote.
+/// Reads shared memory as if it kept the data of the previous block.
 #[kernel]
 unsafe fn of_the_block_before(out: *mut u32) {
     let tile = shared_array![u32; 64];

@@ -1,4 +1,4 @@
-//! Documents to show.
+//! Documents to render.
 
 use warpsmith_tuner::document::{
     Condition, DeviceInfo, Document, Outcome, ProbeResult, Record, RunInfo, SCHEMA,
@@ -53,7 +53,7 @@ pub fn document(results: Vec<Record>) -> Document {
     }
 }
 
-/// A record whose times look like those of a kernel that is bound by launches when it is small and by memory when it is large.
+/// A record with the times of a kernel that is launch-bound when it is small and memory-bound when it is large.
 pub fn record(kernel: &str, arrays: u64, n: u64, block: u32, items: u32, grid: &str) -> Record {
     let bytes = arrays * 4 * n;
     let narrow = 1.0 + 0.5 / f64::from(items) * (block as f64 / 256.0).log2().abs().mul_add(0.12, 0.05);
@@ -89,7 +89,7 @@ pub fn record(kernel: &str, arrays: u64, n: u64, block: u32, items: u32, grid: &
     }
 }
 
-/// Makes a record one that went wrong.
+/// Turns a record into one that went wrong.
 pub fn bad(mut record: Record, outcome: Outcome, problem: &str) -> Record {
     record.outcome = outcome;
     record.problem = problem.into();
@@ -99,8 +99,8 @@ pub fn bad(mut record: Record, outcome: Outcome, problem: &str) -> Record {
     record
 }
 
-/// Two kernels over sizes and configurations. Of axpy, blocks of 512 with 8 items fail, and those of 64 with 8 items are
-/// wrong with `waves:1`.
+/// Two kernels over sizes and configurations. For axpy, blocks of 512 with 8 items fail, and blocks of 64 with 8 items
+/// are wrong with `waves:1`.
 pub fn usual() -> Document {
     let mut results = Vec::new();
     for (kernel, arrays) in [("copy", 2), ("axpy", 3)] {
@@ -126,7 +126,7 @@ pub fn usual() -> Document {
     document(results)
 }
 
-/// The number of wrong records in [`usual`].
+/// Number of wrong records in [`usual`].
 pub const NOT_RIGHT: usize = SIZES.len() * 3;
 
 /// Ten thousand records of ten kernels.

@@ -1,8 +1,9 @@
-//! The buffers that CUPTI fills with records.
+//! Buffers that CUPTI fills with records.
 //!
-//! CUPTI asks for an empty buffer on a thread of the program, and returns a full one on any thread. It passes no pointer of
-//! ours, so the buffers are one static ([`HUB`]). Its callbacks take the lock of this file alone, under which nothing is
-//! called. When the memory for records is used up, requests are refused and counted; CUPTI counts the records that it drops.
+//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. It passes no user
+//! pointer, so the buffers are one static ([`HUB`]). Its callbacks take only the lock of this file, under which nothing
+//! is called. When the memory for records is used up, requests are refused and counted; CUPTI counts the records that
+//! it drops.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -14,18 +15,18 @@ use cudarc::driver::sys::CUcontext;
 
 use crate::activity::{ActivityError, ActivityResult};
 
-/// Bytes of a buffer, if there is memory for several: of about 20 000 records.
+/// Bytes per buffer, if there is memory for several: about 20 000 records.
 const BYTES: usize = 4 << 20;
-/// The smallest buffer, which the least memory for records holds [`BUFFERS`] times.
+/// Minimum buffer size in bytes. The minimum memory for records holds [`BUFFERS`] of them.
 const LEAST_BYTES: usize = 16 << 10;
-/// Into how many buffers a small memory is divided.
+/// Number of buffers into which a small amount of memory is divided.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
 const ALIGNMENT: usize = 4096;
-/// Buffers that are ready before the first request, which then costs the program's thread no page faults.
+/// Buffers allocated before the first request, so that it causes no page faults on the program's thread.
 const READY: usize = 2;
 
-/// A buffer's memory.
+/// Memory of a buffer.
 #[derive(Debug)]
 pub(super) struct Buffer {
     memory: NonNull<u8>,
@@ -36,7 +37,7 @@ pub(super) struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Of zeros; `None` when the process has no memory.
+    /// Allocates zeroed memory; `None` when the process has no memory.
     fn new(bytes: usize) -> Option<Self> {
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc_zeroed(Self::layout(bytes)?) };
@@ -51,7 +52,7 @@ impl Buffer {
         self.memory.addr().get()
     }
 
-    /// Zeros all of it.
+    /// Zeroes the whole buffer.
     fn clear(&mut self) {
         // SAFETY: it owns this many bytes.
         unsafe { self.memory.as_ptr().write_bytes(0, self.bytes) };
@@ -64,7 +65,7 @@ impl Buffer {
     }
 
     /// # Safety
-    /// They are of [`Self::into_raw`], once.
+    /// Both arguments came from one call of [`Self::into_raw`], and are used once.
     unsafe fn from_raw(memory: *mut u8, bytes: usize) -> Option<Self> {
         NonNull::new(memory).map(|memory| Self { memory, bytes })
     }
@@ -83,17 +84,17 @@ impl Drop for Buffer {
 #[derive(Debug)]
 pub(super) struct Filled {
     buffer: Buffer,
-    /// Bytes of it that have records.
+    /// Bytes of the buffer that contain records.
     valid: usize,
 }
 
 impl Filled {
-    /// The address, for CUPTI's iteration.
+    /// Address of the buffer, for CUPTI's iteration.
     pub(super) fn address(&mut self) -> *mut u8 {
         self.buffer.memory.as_ptr()
     }
 
-    /// The records.
+    /// Bytes of the records.
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: it owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within.
         unsafe { std::slice::from_raw_parts(self.buffer.memory.as_ptr(), self.valid) }
@@ -102,7 +103,7 @@ impl Filled {
     #[cfg(test)]
     pub(super) fn of(records: &[u8]) -> Self {
         let buffer = Buffer::new(records.len().max(1)).unwrap();
-        // SAFETY: the buffer has this many bytes, and is other memory.
+        // SAFETY: the buffer has this many bytes and does not overlap the records.
         unsafe { buffer.memory.as_ptr().copy_from_nonoverlapping(records.as_ptr(), records.len()) };
         Self { buffer, valid: records.len() }
     }
@@ -110,30 +111,30 @@ impl Filled {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes of a buffer of this recording; 0 when nothing is recorded.
+    /// Bytes per buffer of this recording; 0 when nothing is recorded.
     bytes: usize,
-    /// The most buffers that may exist.
+    /// Maximum number of buffers.
     most: usize,
-    /// Buffers of this recording that exist: free, lent, full or being read.
+    /// Number of existing buffers of this recording: free, lent, full or being read.
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,
-    /// The addresses of the buffers that CUPTI has.
+    /// Addresses of the buffers lent to CUPTI.
     lent: Vec<usize>,
-    /// Whether a buffer is being read.
+    /// True while a buffer is being read.
     is_reading: bool,
-    /// Buffers that CUPTI returned since the start.
+    /// Number of buffers that CUPTI has returned since the start.
     returned: u64,
     refused: u64,
 }
 
-/// The buffers of the process.
+/// Record buffers of the process.
 pub(super) struct Hub {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// See [`Hub`]. CUPTI's threads may still use it while the process ends, so it is never destroyed.
+/// The process-wide [`Hub`]. CUPTI's threads may still use it while the process ends, so it is never destroyed.
 pub(super) static HUB: Hub = Hub {
     state: Mutex::new(State {
         bytes: 0,
@@ -149,7 +150,7 @@ pub(super) static HUB: Hub = Hub {
     changed: Condvar::new(),
 };
 
-/// Bytes and number of the buffers for an amount of memory.
+/// Buffer size in bytes and number of buffers for an amount of memory.
 ///
 /// # Errors
 /// [`ActivityError::TooLittleMemory`].
@@ -167,14 +168,14 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends buffers from now on.
+    /// Starts lending buffers.
     ///
     /// # Errors
     /// [`ActivityError::TooLittleMemory`].
     pub(super) fn open(&self, memory: usize) -> ActivityResult<()> {
         let (bytes, most) = shape(memory)?;
         let mut ready: Vec<Buffer> = (0..READY).map_while(|_| Buffer::new(bytes)).collect();
-        // Zeros of the system are mapped at the first write.
+        // Zero pages of the system are mapped at the first write.
         ready.iter_mut().for_each(Buffer::clear);
         let mut state = self.lock();
         let made = ready.len();
@@ -192,7 +193,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Lends no more, and lets the reader end after the buffers that are full. Returns how many requests were refused.
+    /// Stops lending, and lets the reader finish after the full buffers. Returns the number of refused requests.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();
         state.bytes = 0;
@@ -204,8 +205,8 @@ impl Hub {
         refused
     }
 
-    /// The next full buffer; waits for one. `None` when nothing is recorded any more and all were taken. It must be
-    /// [recycled](Self::recycle).
+    /// Returns the next full buffer, waiting for one if necessary. `None` when recording has ended and all buffers were
+    /// taken. The buffer must be [recycled](Self::recycle).
     pub(super) fn take(&self) -> Option<Filled> {
         let mut state = self.lock();
         loop {
@@ -232,7 +233,7 @@ impl Hub {
         drop(rest);
     }
 
-    /// Waits until the buffers that were returned are read, and CUPTI returns no more for `quiet`, or has none.
+    /// Waits until the returned buffers are read and CUPTI either returns no more for `quiet` or has none left.
     pub(super) fn wait_until_read(&self, quiet: Duration) {
         let mut state = self.lock();
         loop {
@@ -274,7 +275,7 @@ impl Hub {
         let mut state = self.lock();
         let lent = state.lent.iter().position(|address| *address == buffer.address());
         let Some(lent) = lent else {
-            // Of an earlier recording, whose records have no receiver any more.
+            // The buffer belongs to an earlier recording, whose records have no receiver.
             drop(state);
             return drop(buffer);
         };
@@ -294,7 +295,7 @@ impl Hub {
 }
 
 impl State {
-    /// Keeps a buffer for the next request; returns one that is not of this recording, to be freed without the lock.
+    /// Keeps a buffer for the next request. A buffer of another recording is returned, to be freed without the lock.
     fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
         if buffer.bytes == self.bytes {
             self.free.push(buffer);
@@ -305,10 +306,10 @@ impl State {
     }
 }
 
-/// CUPTI wants an empty buffer.
+/// CUPTI callback that requests an empty buffer.
 pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
     let lent = HUB.request().map_or((std::ptr::null_mut(), 0), Buffer::into_raw);
-    // SAFETY: CUPTI passes pointers to variables of its own. As many records as fit may be in it.
+    // SAFETY: CUPTI passes pointers to its own variables. The buffer may hold as many records as fit.
     unsafe {
         *buffer = lent.0;
         *bytes = lent.1;
@@ -316,7 +317,7 @@ pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usiz
     }
 }
 
-/// CUPTI returns a buffer.
+/// CUPTI callback that returns a buffer.
 pub(super) unsafe extern "C" fn completed(
     _context: CUcontext,
     _stream: u32,

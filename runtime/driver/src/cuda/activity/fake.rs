@@ -1,4 +1,4 @@
-//! A CUPTI of the tests: a table of functions that record what is called, fail on order, and deliver given records.
+//! A fake CUPTI for tests: a function table that records calls, fails on request, and delivers given records.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, c_char, c_void};
@@ -12,11 +12,11 @@ use super::super::cupti::{
 use super::records::kind;
 use crate::activity::{Activity, ActivitySink};
 
-/// The library's state.
+/// State of the fake library.
 #[derive(Default)]
 pub struct Fake {
     pub calls: Vec<String>,
-    /// Functions that fail, and with what.
+    /// Functions that fail, with the status they return.
     pub failures: HashMap<&'static str, Status>,
     pub is_subscribed: bool,
     pub kinds: BTreeSet<u32>,
@@ -24,15 +24,15 @@ pub struct Fake {
     pub left_out: BTreeSet<u32>,
     /// Records that the next flush delivers.
     pub records: VecDeque<Vec<u8>>,
-    /// Records that were dropped and not yet reported.
+    /// Dropped records not yet reported.
     pub dropped: usize,
-    /// Nanoseconds that the library's clock is ahead.
+    /// Nanoseconds by which the library's clock is ahead.
     pub ahead: i64,
     pub pushed: Vec<u64>,
     callbacks: Option<(BufferRequested, BufferCompleted)>,
 }
 
-/// The state of a library, which is one in a process, so that tests take turns.
+/// State of a fake library. There is one per process, so tests take turns.
 pub struct OfProcess<T> {
     turn: Mutex<()>,
     state: Mutex<Option<T>>,
@@ -43,7 +43,7 @@ impl<T: Default> OfProcess<T> {
         Self { turn: Mutex::new(()), state: Mutex::new(None) }
     }
 
-    /// For a test that uses the library, which is new.
+    /// Locks the library for a test, and resets its state.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(T::default());
@@ -58,7 +58,7 @@ impl<T: Default> OfProcess<T> {
 
 static FAKE: OfProcess<Fake> = OfProcess::new();
 
-/// For tests that use the library or the buffers.
+/// Locks the library and the buffers for a test.
 pub fn turn() -> MutexGuard<'static, ()> {
     FAKE.turn()
 }
@@ -68,7 +68,7 @@ pub fn with<R>(function: impl FnOnce(&mut Fake) -> R) -> R {
     FAKE.with(function)
 }
 
-/// Notes a call; what it returns.
+/// Records a call and returns its status.
 fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
     with(|fake| {
         fake.calls.push(format!("{name}({argument})"));
@@ -76,7 +76,7 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
     })
 }
 
-/// The functions.
+/// Function table of the fake library.
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
@@ -107,7 +107,7 @@ pub fn table() -> Cupti {
     }
 }
 
-/// The functions, for as long as the process.
+/// Leaks a function table, for the lifetime of the process.
 pub fn leaked(table: Cupti) -> &'static Cupti {
     Box::leak(Box::new(table))
 }
@@ -227,13 +227,13 @@ unsafe extern "C" fn flush_all(flag: u32) -> Status {
             unsafe { buffer.add(valid).copy_from_nonoverlapping(record.as_ptr(), record.len()) };
             valid += record.len();
         }
-        // SAFETY: the buffer was requested above. CUPTI also calls from threads of its own.
+        // SAFETY: the buffer was requested above. CUPTI also calls from its own threads.
         unsafe { completed(std::ptr::null_mut(), 0, buffer, bytes, valid) };
     }
     result
 }
 
-/// Bytes of a record of the library, which is newer than what the reader knows.
+/// Size in bytes of a record. The fake library is newer than the version that the reader knows.
 fn size(kind: u32) -> Option<usize> {
     Some(match kind {
         kind::CONCURRENT_KERNEL => 248,
@@ -249,7 +249,7 @@ fn size(kind: u32) -> Option<usize> {
     })
 }
 
-/// A kind that the reader does not know.
+/// Record kind unknown to the reader.
 pub const UNKNOWN_KIND: u32 = 99;
 
 unsafe extern "C" fn get_next_record(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> Status {
@@ -326,9 +326,9 @@ unsafe extern "C" fn pop_external_id(kind: u32, id: *mut u64) -> Status {
     call("pop_external_id", kind)
 }
 
-/// A record of a kind, in its full size, with numbers of 32 and 64 bits at offsets.
+/// Builds a record of a kind in its full size, with 32-bit and 64-bit numbers at given offsets.
 pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<u8> {
-    // What lies between must not matter.
+    // The bytes in between must not matter.
     let mut bytes = vec![0xEE; size(kind).unwrap_or(32)];
     bytes[..4].copy_from_slice(&kind.to_ne_bytes());
     small.iter().for_each(|(offset, value)| bytes[*offset..offset + 4].copy_from_slice(&value.to_ne_bytes()));
@@ -336,7 +336,7 @@ pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<
     bytes
 }
 
-/// A kernel's record.
+/// Builds the record of a kernel.
 pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let grid = [(52, 8), (56, 4), (60, 2), (64, 128), (68, 2), (72, 1)];
     let rest =
@@ -346,7 +346,7 @@ pub fn kernel(correlation: u32, start: u64, end: u64) -> Vec<u8> {
     record(kind::CONCURRENT_KERNEL, &[&grid[..], &rest[..]].concat(), &times)
 }
 
-/// A driver call's record.
+/// Builds the record of a driver call.
 pub fn driver_call(function: u32, correlation: u32, start: u64, end: u64) -> Vec<u8> {
     let numbers = [(4, function), (24, 1), (28, 4321), (32, correlation), (36, 0)];
     record(kind::DRIVER, &numbers, &[(8, start), (16, end)])

@@ -1,6 +1,7 @@
-//! What CUDA devices did and when: [`ActivityDriver`] for [`CudaDriver`].
+//! Activity recording of CUDA devices: [`ActivityDriver`] for [`CudaDriver`].
 //!
-//! Records come from CUPTI. There is one recording in a process. Starting, flushing and stopping wait for each other; what enqueues work waits for none of them.
+//! Records come from CUPTI. A process has at most one recording. Starting, flushing and stopping wait for each other;
+//! calls that enqueue work wait for none of them.
 
 mod buffers;
 mod records;
@@ -29,17 +30,17 @@ use crate::activity::{
 };
 use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
-/// The recording of the process.
+/// Recording of the process.
 static RECORDING: Mutex<Option<Session>> = Mutex::new(None);
-/// The library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI records nothing.
+/// CUPTI library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI records nothing.
 static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// The library to which each push of this thread went, if one recorded.
+    /// Library that received each range push of this thread, if one was recording.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does `work` unless a recording goes on; none begins meanwhile.
+/// Runs `work` unless a recording is active; no recording can start meanwhile.
 pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
     let recording = recording();
     recording.is_none().then(work)
@@ -49,14 +50,14 @@ fn recording() -> MutexGuard<'static, Option<Session>> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The library, while it records.
+/// Returns the library while it records.
 fn current() -> Option<&'static Cupti> {
-    // SAFETY: it is null or of a table that is never freed.
+    // SAFETY: it is null or points to a table that is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Lets a forked child record nothing: the threads and devices of a recording are not there. It takes no lock, as one may be
-/// held by a thread that was not copied.
+/// Disables recording in forked children, where the threads and devices of a recording do not exist. It takes no lock,
+/// because a thread that was not copied may hold it.
 fn stop_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -72,7 +73,7 @@ fn stop_in_children() {
 }
 
 impl CudaDriver {
-    /// Fails in a host function, and in a process that was forked from the one that started the driver.
+    /// Fails in a host function, and in a process forked from the one that started the driver.
     fn can_record(&self) -> ActivityResult<()> {
         permitted()?;
         if self.process == std::process::id() { Ok(()) } else { Err(ActivityError::Forked) }
@@ -172,7 +173,7 @@ impl ActivityDriver for CudaDriver {
     }
 }
 
-/// CUPTI's number of a node.
+/// CUPTI ID of a graph node.
 ///
 /// # Safety
 /// The node is alive.
@@ -186,7 +187,7 @@ unsafe fn node_number(node: NodeHandle, cuda: i32) -> ActivityResult<u64> {
     Ok(id)
 }
 
-/// CUPTI's number of an executable.
+/// CUPTI ID of an executable graph.
 ///
 /// # Safety
 /// The executable is alive.
@@ -200,18 +201,19 @@ unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
     Ok(id)
 }
 
-/// Begins a part of the program on this thread.
+/// Opens a range on this thread.
 fn push(id: u64) {
     let cupti = current();
     if let Some(cupti) = cupti {
-        // SAFETY: numbers only. It fails for kinds that CUPTI does not know alone.
+        // SAFETY: numbers only. It fails only for kinds that CUPTI does not know.
         unsafe { (cupti.push_external_id)(EXTERNAL_KIND, id) };
     }
-    // A thread that ends has no list any more.
+    // The list is gone on a thread that is ending.
     let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(cupti));
 }
 
-/// Ends the part that [`push`] began last on this thread. What was pushed while nothing recorded is not popped from CUPTI.
+/// Closes the range that [`push`] opened last on this thread. A range pushed while nothing was recording is not popped
+/// from CUPTI.
 fn pop() {
     if let Ok(Some(Some(cupti))) = PUSHED.try_with(|pushed| pushed.borrow_mut().pop()) {
         let mut last = 0;

@@ -1,8 +1,9 @@
 //! Reading CUPTI's records.
 //!
-//! A newer library appends fields to records, so only the prefix that is known is read, by offset, and CUPTI itself steps from
-//! one record to the next. Kinds are read as numbers; one that is not known is skipped. What the library returns is checked
-//! against the buffer: a record outside of it, or one that ends early, ends the buffer and is counted as dropped.
+//! A newer library appends fields to records. The reader therefore reads only the known prefix, by offset, and CUPTI
+//! itself steps from one record to the next. Kinds are read as numbers, and unknown kinds are skipped. Results of the
+//! library are checked against the buffer. A record that lies outside it or is cut short ends the buffer and is counted
+//! as dropped.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -28,7 +29,7 @@ pub(super) mod kind {
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`.
 pub(super) const EXTERNAL_KIND: u32 = 3;
 
-/// Driver functions that enqueue work or wait for it, by how their names begin.
+/// Name prefixes of driver functions that enqueue work or wait for it.
 const RECORDED: [&str; 15] = [
     "cuLaunch",
     "cuGraphLaunch",
@@ -47,12 +48,12 @@ const RECORDED: [&str; 15] = [
     "cuEventSynchronize",
 ];
 
-/// Whether calls of a driver function enqueue work or wait for it.
+/// Returns true if calls of a driver function enqueue work or wait for it.
 pub(super) fn is_recorded(function: &str) -> bool {
     RECORDED.iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// The bytes of a kind's record that are read here; 0 for a kind that is not read.
+/// Number of bytes read from a record of this kind; 0 for a kind that is not read.
 fn prefix(kind: u32) -> usize {
     match kind {
         kind::CONCURRENT_KERNEL => 160,
@@ -67,13 +68,13 @@ fn prefix(kind: u32) -> usize {
     }
 }
 
-/// The device of a context, by CUPTI's number of it. Records of waits name no device.
+/// Device of each context, by CUPTI's context ID. Records of waits name no device.
 pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 
-/// What was lost of what was read.
+/// Records lost while reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReadLoss {
-    /// Records that could not be read, and those after a sink panicked.
+    /// Records that could not be read, and records after a sink panicked.
     pub dropped: u64,
     /// Records without times.
     pub zero_time: u64,
@@ -83,26 +84,26 @@ pub(super) struct ReadLoss {
 pub(super) struct Reader {
     cupti: &'static Cupti,
     sink: Arc<dyn ActivitySink>,
-    /// By how many nanoseconds CUPTI's clock is ahead of the driver's.
+    /// Nanoseconds by which CUPTI's clock is ahead of the driver's.
     ahead: i64,
     devices: ContextDevices,
-    /// The context and device that were last seen together.
+    /// Context and device last seen together.
     last: Option<(u32, u32)>,
-    /// Driver functions by their numbers, as far as they were asked for: the name, and whether its calls are delivered.
+    /// Driver functions by ID, as far as queried: the name, and whether its calls are delivered.
     functions: Vec<Option<(&'static str, bool)>>,
-    /// Whether calls are delivered that neither enqueue work nor wait for it.
+    /// True if calls that neither enqueue work nor wait for it are delivered.
     all_calls: bool,
-    /// Whether the sink panicked.
+    /// True after the sink has panicked.
     is_broken: bool,
     loss: ReadLoss,
 }
 
-/// A record's first bytes.
+/// First bytes of a record.
 #[derive(Clone, Copy)]
 struct Record<'a>(&'a [u8]);
 
 impl Record<'_> {
-    /// The number at an offset; 0 beyond the end.
+    /// Number at an offset; 0 beyond the end.
     #[inline]
     fn u32(self, offset: usize) -> u32 {
         self.array(offset).map_or(0, u32::from_ne_bytes)
@@ -150,7 +151,8 @@ impl Reader {
         let mut record = std::ptr::null_mut();
         let mut next = 0;
         loop {
-            // SAFETY: the buffer is CUPTI's, with this number of valid bytes, and `record` is null or one of its records.
+            // SAFETY: the buffer belongs to CUPTI and has this number of valid bytes; `record` is null or one of its
+            // records.
             match unsafe { (self.cupti.get_next_record)(address, valid, &mut record) } {
                 status::SUCCESS => {}
                 status::MAX_LIMIT_REACHED => return,
@@ -197,7 +199,8 @@ impl Reader {
     fn kernel(&mut self, record: Record<'_>) {
         let Some((start, end)) = self.times(record, 16, 24) else { return };
         let name = record.u64(104) as usize as *const c_char;
-        // SAFETY: CUPTI writes a null pointer or that of a C string, which lives at least until the buffer is recycled.
+        // SAFETY: CUPTI writes a null pointer or a pointer to a C string, which lives at least until the buffer is
+        // recycled.
         let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
         let symbol = name.to_string_lossy();
         let place = ActivityPlace {
@@ -221,7 +224,7 @@ impl Reader {
         });
     }
 
-    /// A copy or a memset, whose records begin alike.
+    /// Delivers a copy or a memset; their records share a common prefix.
     fn transfer(
         &mut self,
         record: Record<'_>,
@@ -267,7 +270,7 @@ impl Reader {
         self.deliver(&Activity::Overhead { start, end, what: overhead(record.u32(4)) });
     }
 
-    /// Start and end, on the driver's clock; `None`, which is counted, if CUPTI does not know them.
+    /// Start and end on the driver's clock. `None` if CUPTI does not know them; such records are counted.
     fn times(&mut self, record: Record<'_>, start: usize, end: usize) -> Option<(u64, u64)> {
         let (start, end) = (record.u64(start), record.u64(end));
         if start == 0 || end == 0 {
@@ -285,7 +288,7 @@ impl Reader {
         }
     }
 
-    /// The device of a context; 0 if it did nothing yet.
+    /// Device of a context; 0 if the context has done nothing yet.
     fn device_of(&self, context: u32) -> u32 {
         match self.last {
             Some((last, device)) if last == context => device,
@@ -299,10 +302,10 @@ impl Reader {
         }
     }
 
-    /// The name of a driver function.
+    /// Name of a driver function, and whether its calls are delivered.
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
-        /// More functions than the driver has.
+        /// Upper bound above the number of the driver's functions.
         const MOST: usize = 1 << 14;
         let index = number as usize;
         if index >= MOST {
@@ -338,7 +341,7 @@ fn copy_kind(record: Record<'_>) -> ActivityTransfer {
     }
 }
 
-/// Of a copy between devices: the other one is the peer.
+/// Kind of a copy between devices: the other device is the peer.
 fn peer_kind(record: Record<'_>) -> ActivityTransfer {
     let (device, from, to) = (record.u32(32), record.u32(44), record.u32(52));
     ActivityTransfer::PeerToPeer { peer: if from == device { to } else { from } }

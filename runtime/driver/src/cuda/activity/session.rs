@@ -1,8 +1,8 @@
 //! A recording through CUPTI.
 //!
-//! The activity API needs no subscriber. One is made all the same: it makes this recording the only one of the process, and
-//! fails if another tool is attached. No callbacks are enabled. A recording ends without `cuptiFinalize`, after which CUPTI
-//! does not start again.
+//! The activity API needs no subscriber. One is created all the same: it makes this recording the only one in the
+//! process, and fails if another tool is attached. No callbacks are enabled. A recording ends without `cuptiFinalize`,
+//! after which CUPTI does not start again.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use super::records::{ContextDevices, ReadLoss, Reader, is_recorded, kind};
 use crate::Context;
 use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};
 
-/// What is recorded, the kinds with the most to prepare first.
+/// Recorded activity kinds, those with the most preparation first.
 const KINDS: [u32; 7] = [
     kind::CONCURRENT_KERNEL,
     kind::MEMCPY,
@@ -26,33 +26,33 @@ const KINDS: [u32; 7] = [
     kind::OVERHEAD,
     kind::EXTERNAL_CORRELATION,
 ];
-/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: buffers come zeroed, so that CUPTI does not clear them on a thread of
-/// the program.
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: buffers are already zeroed, so that CUPTI does not clear them on a
+/// thread of the program.
 const BUFFERS_ARE_ZEROED: u32 = 5;
 /// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`.
 const SYSTEM_THREAD_IDS: u32 = 1;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 const FORCED: u32 = 1;
-/// How long to wait for further buffers after a flush, which CUPTI may return from before its last callback.
+/// Wait for further buffers after a flush; CUPTI may return from the flush before its last callback.
 const QUIET: Duration = Duration::from_millis(5);
-/// The same at the end, when all buffers should come.
+/// Wait for further buffers at the end, when all buffers should arrive.
 const QUIET_AT_END: Duration = Duration::from_millis(50);
-/// A difference of clocks, in nanoseconds, that is none.
+/// Clock difference in nanoseconds that counts as none.
 const SAME_CLOCK: i64 = 1000;
 
 /// A recording.
 pub(super) struct Session {
     cupti: &'static Cupti,
-    /// The driver's version of CUDA, for errors.
+    /// CUDA version of the driver, for error messages.
     cuda: i32,
     subscriber: Subscriber,
-    /// Kinds that are enabled.
+    /// Enabled activity kinds.
     kinds: Vec<u32>,
-    /// Driver functions whose calls CUPTI leaves out.
+    /// Driver functions whose calls CUPTI omits.
     left_out: Vec<u32>,
     devices: ContextDevices,
     reader: Option<JoinHandle<ReadLoss>>,
-    /// Records that CUPTI dropped until now.
+    /// Records that CUPTI has dropped so far.
     dropped: u64,
     ahead: i64,
 }
@@ -61,7 +61,7 @@ pub(super) struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Begins a recording, the only one of the process.
+    /// Starts a recording, the only one in the process.
     ///
     /// # Errors
     /// [`ActivityError`]; nothing is recorded then.
@@ -111,13 +111,13 @@ impl Session {
         // SAFETY: the functions keep CUPTI's contract, and exist as long as the process.
         let registered = unsafe { (cupti.register_callbacks)(buffers::requested, buffers::completed) };
         self.check("cuptiActivityRegisterCallbacks", registered)?;
-        // What was dropped before is not of this recording.
+        // Records dropped earlier do not belong to this recording.
         self.count_dropped()?;
         self.dropped = 0;
         for kind in KINDS {
             self.enable(kind)?;
         }
-        // Also what work belongs to, by external ids, is recorded with calls alone.
+        // External correlation IDs, which map work to ranges, are recorded only with calls.
         self.enable(kind::DRIVER)?;
         if !options.all_calls {
             self.leave_out_functions();
@@ -145,7 +145,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has CUPTI leave out the calls that are not recorded, as far as it can; the reader leaves out the others. Enabling the
+    /// Makes CUPTI omit the unrecorded calls as far as it can; the reader filters out the rest. Enabling only the
     /// recorded functions without the kind gives no records (seen with CUPTI 13.0).
     fn leave_out_functions(&mut self) {
         let Some(enable) = self.cupti.enable_driver_api else { return };
@@ -160,18 +160,19 @@ impl Session {
     fn leave_out_nothing(&mut self) {
         if let Some(enable) = self.cupti.enable_driver_api {
             for number in self.left_out.drain(..) {
-                // SAFETY: numbers only. What stays disabled is missing among all calls of later recordings; there is no remedy.
+                // SAFETY: numbers only. A function that stays disabled is missing from all calls of later recordings;
+                // there is no remedy.
                 unsafe { enable(number, 1) };
             }
         }
     }
 
-    /// By how many nanoseconds CUPTI's clock is ahead of the driver's, which is corrected in the records.
+    /// Nanoseconds by which CUPTI's clock is ahead of the driver's; records are corrected by it.
     pub(super) fn ahead(&self) -> i64 {
         self.ahead
     }
 
-    /// Learns which device a context is of, for records that name the context alone.
+    /// Maps contexts to devices, for records that name only the context.
     pub(super) fn learn(&self, contexts: &[(Context, u32)]) {
         for (context, device) in contexts {
             let mut id = 0;
@@ -191,11 +192,11 @@ impl Session {
     }
 
     fn flush_all(&self, flag: u32) -> ActivityResult<()> {
-        // SAFETY: a number; no lock of ours is held that CUPTI's callbacks take.
+        // SAFETY: a number only; this thread holds no lock that CUPTI's callbacks take.
         self.check("cuptiActivityFlushAll", unsafe { (self.cupti.flush_all)(flag) })
     }
 
-    /// Adds what CUPTI dropped since it was last asked.
+    /// Adds the records that CUPTI has dropped since the last query.
     fn count_dropped(&mut self) -> ActivityResult<()> {
         let mut dropped = 0;
         // SAFETY: no context means all; the pointer is to a local variable.
@@ -205,33 +206,34 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the recording; returns what was lost, and the first error.
+    /// Ends the recording; returns the loss and the first error.
     pub(super) fn stop(mut self) -> (ActivityLoss, ActivityResult<()>) {
         let flushed = self.flush();
         let (loss, ended) = self.end();
         (loss, flushed.and(ended))
     }
 
-    /// Disables what was enabled, takes the last records and unsubscribes.
+    /// Disables all enabled kinds, takes the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
-        // Before the kind of calls is disabled: functions that are enabled after it go on costing each of their calls.
+        // This precedes disabling the kind of calls: functions enabled afterwards keep adding overhead to each of their
+        // calls.
         self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
             // SAFETY: numbers only.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        // Records of work that has not ended come without times, and are counted.
+        // Records of unfinished work come without times, and are counted.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {
             HUB.wait_until_read(QUIET_AT_END);
         }
         result = result.and(self.count_dropped());
         let refused_buffers = HUB.close();
-        // The thread does not panic: it catches what a sink throws.
+        // The thread does not panic: it catches panics of the sink.
         let read = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        // SAFETY: the subscriber is of this recording, which ends.
+        // SAFETY: the subscriber belongs to this recording, which ends.
         let unsubscribed =
             self.check("cuptiUnsubscribe", unsafe { (self.cupti.unsubscribe)(self.subscriber) });
         let dropped = self.dropped + read.dropped;
@@ -248,9 +250,9 @@ fn run(mut reader: Reader) -> ReadLoss {
     reader.loss()
 }
 
-/// The numbers of the driver functions that neither enqueue work nor wait for it.
+/// IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
-    /// More functions than the driver has, and more numbers in a row than it leaves out.
+    /// Upper bound above the number of the driver's functions, and above the longest gap between their IDs.
     const MOST: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);
@@ -269,7 +271,7 @@ fn other_functions(cupti: &Cupti) -> Vec<u32> {
     found
 }
 
-/// By how many nanoseconds CUPTI's clock is ahead of the driver's; 0 if that is at most [`SAME_CLOCK`].
+/// Nanoseconds by which CUPTI's clock is ahead of the driver's; 0 if the difference is at most [`SAME_CLOCK`].
 fn clock_difference(cupti: &Cupti) -> i64 {
     let read = || {
         let (before, mut time) = (super::now(), 0);

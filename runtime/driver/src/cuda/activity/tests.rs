@@ -1,4 +1,4 @@
-//! Recording through CUPTI, with the library of [`fake`](super::fake).
+//! Tests of recording through CUPTI, with the [`fake`](super::fake) library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ fn refused(table: Cupti, options: &ActivityOptions) -> ActivityError {
     }
 }
 
-/// What a reader makes of a buffer, and what it lost.
+/// Reads a buffer; returns the delivered records and the loss.
 fn read(records: &[Vec<u8>]) -> (Vec<String>, ReadLoss) {
     read_bytes(&records.concat())
 }
@@ -167,7 +167,7 @@ fn truncated_buffers_end_at_the_last_whole_record() {
     let whole = [fake::kernel(1, 1, 2), fake::kernel(2, 3, 4)].concat();
     for valid in 0..whole.len() {
         let (texts, loss) = read_bytes(&whole[..valid]);
-        // Of a record, its first 160 bytes are read.
+        // The first 160 bytes of a record are read.
         let records = usize::from(valid >= 160) + usize::from(valid >= 248 + 160);
         assert_eq!(texts.len(), records, "{valid} bytes");
         let begun = usize::from(valid >= 4) + usize::from(valid >= 248 + 4);
@@ -183,7 +183,7 @@ fn damaged_buffers_neither_crash_nor_pass_unnoticed() {
         bytes.extend(fake::driver_call(60, 2, 1, 2));
         let place = random.usize(0..bytes.len());
         bytes[place] ^= 1 << random.u32(0..8);
-        // A name is a pointer, which no check can tell from a damaged one: kernels are left out.
+        // A name is a pointer, which no check can tell from a damaged one; kernels are therefore left out.
         if u32::from_ne_bytes(bytes[..4].try_into().unwrap()) != kind::CONCURRENT_KERNEL {
             read_bytes(&bytes);
         }
@@ -223,7 +223,7 @@ fn a_recording_enables_and_disables_in_order() {
         "get_num_dropped()",
     ];
     assert_eq!(calls, [&before.map(String::from)[..], &kinds[..]].concat());
-    // Of the fake's functions only 20 neither enqueues nor waits.
+    // Among the fake's functions, only 20 neither enqueues nor waits.
     assert_eq!(fake::with(|fake| fake.left_out.iter().copied().collect::<Vec<_>>()), [20]);
 
     fake::with(|fake| fake.records.extend([fake::kernel(1, 10, 20), fake::driver_call(60, 1, 5, 9)]));
@@ -345,7 +345,7 @@ fn dropped_records_and_refused_buffers_are_summed() {
 
 #[test]
 fn a_slow_sink_makes_cupti_drop_and_count() {
-    /// Holds the reader until it may go on.
+    /// Sink that blocks the reader until it is released.
     struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>, AtomicU64);
     impl ActivitySink for Slow {
         fn record(&self, _: &Activity<'_>) {
@@ -361,7 +361,7 @@ fn a_slow_sink_makes_cupti_drop_and_count() {
     let session = Session::start(cupti, CUDA, &least, Arc::clone(&sink) as Arc<dyn ActivitySink>).unwrap();
     // 66 kernels fit into a buffer of 16 KiB, and there are four.
     fake::with(|fake| fake.records.extend((0..1000).map(|n| fake::kernel(n, 1, 2))));
-    // SAFETY: the fake's.
+    // SAFETY: the function belongs to the fake library.
     unsafe { (cupti.flush_all)(0) };
     drop(proceed);
     let (loss, result) = session.stop();
@@ -424,7 +424,7 @@ fn nodes_have_numbers_while_cupti_records() {
     use super::{CURRENT, exec_number, node_number};
     use crate::{GraphExecHandle, NodeHandle};
     let _turn = fake::turn();
-    // SAFETY: the library of the tests takes any handle.
+    // SAFETY: the fake library accepts any handle.
     let numbers = || unsafe { (node_number(NodeHandle(7), CUDA), exec_number(GraphExecHandle(9), CUDA)) };
     let use_table =
         |table| CURRENT.store(std::ptr::from_ref(fake::leaked(table)).cast_mut(), Ordering::Release);
@@ -465,7 +465,7 @@ fn pushes_and_pops_pair_across_recordings() {
     );
 }
 
-/// The goal is a million records a second on one core.
+/// The goal is one million records per second on one core.
 #[test]
 fn a_core_reads_a_million_records_a_second() {
     struct Counts(AtomicU64);
@@ -494,7 +494,7 @@ fn a_core_reads_a_million_records_a_second() {
     println!("{:.1} million records a second", rate / 1e6);
     assert_eq!(reader.loss(), ReadLoss::default());
     assert_eq!(counts.0.load(Ordering::Relaxed), 5 * pairs as u64 * (20 + 5 + 9 + 14));
-    // Without optimisation it is some 20 times slower.
+    // Without optimization it is about 20 times slower.
     let least = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
     assert!(rate > least, "{rate} records a second");
 }

@@ -1,15 +1,15 @@
-//! Calls of CUPTI, with errors that name the cause and the remedy.
+//! CUPTI calls, with errors that name the cause and the remedy.
 
 use super::library::RangeProfiler;
 use crate::counters::{CounterError, CounterPermission, CounterResult, Obstacle};
 use crate::cuda::cupti::{Cupti, Status, status};
 
-/// The library as a device's session calls it.
+/// CUPTI functions as called by a device's session.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
     pub cupti: &'static Cupti,
     pub functions: &'static RangeProfiler,
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
 }
 

@@ -1,5 +1,5 @@
-//! A range profiler of the tests: a table of functions that insists on the order and the sizes of CUPTI's, records what is called,
-//! fails on order, and counts given kernels.
+//! A fake range profiler for tests: a function table that enforces CUPTI's call order and structure sizes. It records
+//! calls, fails on request, and counts given kernels.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -17,25 +17,25 @@ const INVALID_METRIC_NAME: Status = 17;
 const HOST: usize = 0x40;
 const RANGES: usize = 0x80;
 const IMAGE_BYTES: usize = 8 * 9;
-/// Begins an image that was initialised.
+/// First word of an initialized image.
 const MAGIC: u64 = 0x1A6E;
 
-/// The library's state.
+/// State of the fake library.
 pub struct Fake {
     pub calls: Vec<&'static str>,
-    /// Functions that fail, with what, and how often.
+    /// Functions that fail, with the status and the number of failures.
     pub failures: HashMap<&'static str, (Status, usize)>,
-    /// The levels of support: overall, architecture, SLI, virtual GPU, confidential computing, mining, WSL.
+    /// Support levels: overall, architecture, SLI, virtual GPU, confidential computing, mining, WSL.
     pub support: [u32; 7],
     pub chip: &'static CStr,
-    /// The metrics of the chip that are no ratios, with their endings.
+    /// Non-ratio metrics of the chip, with their suffixes.
     pub metrics: Vec<&'static str>,
-    /// The ratios of the chip, without endings.
+    /// Ratio metrics of the chip, without suffixes.
     pub ratios: Vec<&'static str>,
     /// A number for each kernel that runs between start and stop.
     pub kernels: Vec<u64>,
     pub is_complete: bool,
-    /// Whether kernels are counted only where a range is pushed.
+    /// True if kernels are counted only within a pushed range.
     pub demands_push: bool,
     state: State,
     image: usize,
@@ -43,7 +43,7 @@ pub struct Fake {
     is_pushed: bool,
     was_pushed: bool,
     names: Vec<CString>,
-    /// Host objects that were made and not destroyed.
+    /// Host objects created and not yet destroyed.
     hosts: usize,
 }
 
@@ -94,7 +94,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// Whether nothing of the library is in use.
+    /// Returns true if no object of the library is in use.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed && self.hosts == 0
     }
@@ -102,7 +102,7 @@ impl Fake {
 
 static FAKE: OfProcess<Fake> = OfProcess::new();
 
-/// For tests that use the library.
+/// Locks the library for a test.
 pub fn turn() -> MutexGuard<'static, ()> {
     FAKE.turn()
 }
@@ -146,7 +146,7 @@ fn functions() -> RangeProfiler {
     }
 }
 
-/// Notes a call; what it returns, after the change of the state.
+/// Records a call; returns its status after changing the state.
 fn call(
     name: &'static str,
     (size, wanted): (usize, usize),
@@ -165,7 +165,7 @@ fn call(
     })
 }
 
-/// A function of the table: the structure has the right size; the rest is the change of the state.
+/// Defines a function of the table: checks the structure's size, then changes the state.
 macro_rules! function {
     ($name:ident, $params:ident, |$fake:ident, $given:ident| $change:expr) => {
         unsafe extern "C" fn $name(params: *mut $params) -> Status {
@@ -213,13 +213,13 @@ function!(availability, Availability, |_fake, given| {
     if given.image.is_null() {
         given.image_size = 4;
     } else {
-        // SAFETY: the image has the size that was asked for.
+        // SAFETY: the image has the requested size.
         unsafe { given.image.write_bytes(0xAB, 4) };
     }
     status::SUCCESS
 });
 function!(host_initialize, HostInitialize, |fake, given| {
-    // SAFETY: the caller's pointers are valid; the image is that of `availability`.
+    // SAFETY: the caller's pointers are valid; the image came from `availability`.
     let (chip, image) =
         unsafe { (CStr::from_ptr(given.chip), std::slice::from_raw_parts(given.availability, 4)) };
     assert_eq!((chip, image, given.kind), (fake.chip, &[0xAB; 4][..], RANGE_PROFILER));

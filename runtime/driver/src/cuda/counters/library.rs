@@ -1,7 +1,8 @@
-//! The functions of CUPTI's range profiler, and its companion for metrics.
+//! Functions of CUPTI's range profiler, and its metrics library.
 //!
-//! CUPTI opens `libnvperf_host.so` by its name alone, which finds nothing where both lie in a folder that the system does not
-//! search, as in a Python environment. Here it is loaded first, from beside CUPTI: the system then finds it by its name.
+//! CUPTI opens `libnvperf_host.so` by name only. That fails if both lie in a folder that the system does not search,
+//! such as a Python environment. This module therefore loads it first, from CUPTI's folder; the system then finds it by
+//! name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,7 @@ use crate::cuda::cupti::{self, Cupti, table};
 use crate::library_paths::LibraryPaths;
 
 table! {
-    /// The functions of the range profiler, there from CUDA 12.8 on. Each has the library's contract.
+    /// Functions of the range profiler, available since CUDA 12.8. Each has the library's contract.
     RangeProfiler {}
     required {
         initialize = "cuptiProfilerInitialize"(*mut Initialize);
@@ -45,11 +46,11 @@ table! {
     optional {}
 }
 
-/// The companion's name. Its version is CUPTI's.
+/// Name of the metrics library. Its version is CUPTI's.
 const METRICS: &str = if cfg!(windows) { "nvperf_host.dll" } else { "libnvperf_host.so" };
 
-/// CUPTI with its range profiler and its companion, loaded when they are first asked for. The next call tries again if they
-/// cannot be loaded.
+/// CUPTI with its range profiler and its metrics library, loaded at first use. If loading fails, the next call tries
+/// again.
 ///
 /// # Errors
 /// [`CounterError::NoCupti`], [`CounterError::NoMetricsLibrary`].
@@ -79,7 +80,8 @@ fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
     }
 }
 
-/// Where the companion is tried: beside CUPTI, in the system's search path, then where libraries are installed.
+/// Candidate paths of the metrics library: beside CUPTI, in the system's search path, then in the folders of installed
+/// libraries.
 fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     let beside = if cupti.is_absolute() { cupti.parent() } else { None };
     let beside = beside.map(|folder| folder.join(METRICS));
@@ -87,14 +89,14 @@ fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(METRICS)]).chain(installed).collect()
 }
 
-/// Loads the first that can be loaded, for the life of the process.
+/// Loads the first candidate that can be loaded, for the lifetime of the process.
 fn load_metrics(candidates: &[PathBuf], cuda: i32) -> CounterResult<()> {
     let mut reason = String::new();
     for file in candidates {
-        // SAFETY: the library belongs to CUPTI, which is loaded; its initialisers may run at any time.
+        // SAFETY: the library belongs to CUPTI, which is loaded; its initializers may run at any time.
         match unsafe { Library::new(file) } {
             Ok(library) => {
-                // CUPTI finds it by its name as long as it is loaded.
+                // CUPTI finds it by name as long as it is loaded.
                 std::mem::forget(library);
                 return Ok(());
             }

@@ -1,6 +1,6 @@
-//! The metrics of a chip: which there are, how the hardware counts them, and their values.
+//! Metrics of a chip: the available ones, their hardware configuration, and their values.
 //!
-//! CUPTI does this on the host alone, for any chip that it knows.
+//! CUPTI computes this on the host only, for any chip that it knows.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -9,7 +9,7 @@ use super::params::*;
 use crate::counters::{Counter, CounterError, CounterKind, CounterResult, Obstacle};
 use crate::cuda::cupti::{c_text, status};
 
-/// The metrics of each kind, of which a chip has one or none; Nsight Compute has them under the same names.
+/// Metric names per kind. A chip has at most one per kind; Nsight Compute uses the same names.
 const METRICS: [(CounterKind, &[&str]); 6] = [
     (CounterKind::Duration, &["gpu__time_duration.sum"]),
     (CounterKind::MemoryRead, &["dram__bytes_read.sum", "dram__bytes_op_read.sum"]),
@@ -18,26 +18,27 @@ const METRICS: [(CounterKind, &[&str]); 6] = [
     (CounterKind::Occupancy, &["sm__warps_active.avg.pct_of_peak_sustained_active"]),
     (CounterKind::TensorActive, &["sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"]),
 ];
-/// What the names of stalls begin and end with.
+/// Prefix and suffix of stall metric names.
 const STALL: (&str, &str) = ("smsp__average_warps_issue_stalled_", "_per_issue_active");
 
-/// What is counted on a chip.
+/// Metrics counted on a chip.
 #[derive(Debug)]
 pub struct Metrics {
     calls: Calls,
     host: Host,
     pub counters: Vec<Counter>,
     names: Vec<CString>,
-    /// How the hardware is to count.
+    /// Configuration image: how the hardware counts.
     pub config: Vec<u8>,
     pub passes: usize,
 }
 
-// SAFETY: the host object is used by one thread at a time, which need not be the same.
+// SAFETY: one thread at a time uses the host object; it need not be the same thread.
 unsafe impl Send for Metrics {}
 
 impl Metrics {
-    /// The metrics of a chip. `availability` is what the device says of its counters; empty for what the chip has.
+    /// Selects the metrics of a chip. `availability` is the device's counter availability image; if empty, everything
+    /// the chip has is assumed.
     pub fn of(calls: Calls, chip: &CStr, availability: &[u8]) -> CounterResult<Self> {
         let mut params = HostInitialize::new();
         params.kind = RANGE_PROFILER;
@@ -68,7 +69,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// The counters that the chip has.
+    /// Counters that the chip has.
     fn choose(&self) -> CounterResult<Vec<Counter>> {
         let has = |name: &&&str| CString::new(**name).is_ok_and(|name| self.has(&name));
         let found = METRICS.iter().filter_map(|(kind, names)| {
@@ -79,7 +80,7 @@ impl Metrics {
         let ratios = self.ratios()?;
         let stall = |name: &str| name.strip_prefix(STALL.0)?.strip_suffix(STALL.1).map(str::to_owned);
         let reasons: Vec<String> = ratios.iter().filter_map(|name| stall(name)).collect();
-        // Some chips have parts of a reason beside the whole, as `mio_throttle_pipe_mio`.
+        // Some chips split a stall reason into parts in addition to the total, for example `mio_throttle_pipe_mio`.
         let is_part = |reason: &str| {
             let whole = reason.split_once("_pipe_").map(|(whole, _)| whole);
             whole.is_some_and(|whole| reasons.iter().any(|reason| reason == whole))
@@ -92,7 +93,7 @@ impl Metrics {
         Ok(counters)
     }
 
-    /// Whether the chip has a metric.
+    /// Returns true if the chip has a metric.
     fn has(&self, name: &CStr) -> bool {
         let mut params = MetricProperties::new();
         params.host = self.host;
@@ -101,7 +102,7 @@ impl Metrics {
         unsafe { (self.calls.functions.metric_properties)(&mut params) == status::SUCCESS }
     }
 
-    /// The names of the chip's ratios, without endings.
+    /// Names of the chip's ratios, without suffixes.
     fn ratios(&self) -> CounterResult<Vec<String>> {
         let mut params = BaseMetrics::new();
         params.host = self.host;
@@ -118,7 +119,7 @@ impl Metrics {
         Ok(names.iter().filter_map(|name| unsafe { c_text(*name) }).map(str::to_owned).collect())
     }
 
-    /// Has CUPTI decide how the hardware counts.
+    /// Has CUPTI build the configuration image.
     fn configure(&mut self) -> CounterResult<()> {
         let Self { calls: Calls { functions, .. }, host, .. } = *self;
         let names = self.pointers();
@@ -137,7 +138,7 @@ impl Metrics {
 
         let mut params = ConfigImage::new();
         (params.host, params.bytes, params.image) = (host, self.config.len(), self.config.as_mut_ptr());
-        // SAFETY: see above; the image has the size that CUPTI asked for.
+        // SAFETY: see above; the image has the size that CUPTI requested.
         let result = unsafe { (functions.config_image)(&mut params) };
         self.calls.check("cuptiProfilerHostGetConfigImage", result)?;
 
@@ -150,12 +151,12 @@ impl Metrics {
         Ok(())
     }
 
-    /// The names as CUPTI takes them, as long as this lives.
+    /// Metric names as CUPTI takes them, valid as long as `self`.
     pub fn pointers(&self) -> Vec<*const c_char> {
         self.names.iter().map(|name| name.as_ptr()).collect()
     }
 
-    /// The values of a range.
+    /// Values of a range.
     pub fn evaluate(&self, image: &[u8], range: usize) -> CounterResult<Vec<Option<f64>>> {
         let names = self.pointers();
         let mut values = vec![f64::NAN; names.len()];
@@ -174,7 +175,7 @@ impl Drop for Metrics {
     fn drop(&mut self) {
         let mut params = HostDeinitialize::new();
         params.host = self.host;
-        // SAFETY: see `of`; the object is used no more. An error cannot be reported here.
+        // SAFETY: see `of`; the object is not used again. An error cannot be reported here.
         unsafe { (self.calls.functions.host_deinitialize)(&mut params) };
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of chips as CUPTI has them. It needs CUPTI, which GPU machines have, and no device.
+//! Tests of the chips' metrics with the real CUPTI. They need CUPTI, which GPU machines have, but no device.
 
 use super::calls::Calls;
 use super::library;

@@ -1,7 +1,7 @@
-//! The structures of CUPTI's range profiler and profiler host, as in its headers of CUDA 12.8 and later.
+//! Structures of CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
 //!
-//! Each begins with its size, by which the library knows which fields are there: the end of the last field, without the padding
-//! that follows it. A later library appends fields.
+//! Each structure begins with its size, from which the library knows the fields present: the end of the last field,
+//! without trailing padding. A later library appends fields.
 
 use std::ffi::{c_char, c_void};
 
@@ -14,7 +14,7 @@ pub type Ranges = *mut c_void;
 
 /// `CUPTI_AutoRange`: each kernel is a range.
 pub const AUTO_RANGE: u32 = 1;
-/// `CUPTI_KernelReplay`: CUPTI runs each kernel again, with the memory that it found.
+/// `CUPTI_KernelReplay`: CUPTI replays each kernel with its initial memory contents.
 pub const KERNEL_REPLAY: u32 = 2;
 /// `CUPTI_PROFILER_TYPE_RANGE_PROFILER`.
 pub const RANGE_PROFILER: u32 = 0;
@@ -42,7 +42,7 @@ macro_rules! params {
             }
 
             impl $name {
-                /// The end of the last field.
+                /// End of the last field in bytes.
                 #[allow(unused_assignments, unused_mut, reason = "the last field counts, if there is one")]
                 pub const SIZE: usize = {
                     let mut end = 2 * size_of::<usize>();
@@ -50,7 +50,7 @@ macro_rules! params {
                     end
                 };
 
-                /// All zero but the size.
+                /// Returns a structure that is all zero except the size.
                 pub fn new() -> Self {
                     // SAFETY: all fields are numbers and pointers, for which zero is a value.
                     let zero: Self = unsafe { std::mem::zeroed() };
@@ -59,7 +59,7 @@ macro_rules! params {
             }
         )*
 
-        /// The size of each structure by its name.
+        /// Size of each structure by name.
         #[cfg(test)]
         pub const SIZES: &[(&str, usize)] = &[$((stringify!($name), $name::SIZE),)*];
     };
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// The macros `…_STRUCT_SIZE` of CUPTI 13.0, as a C compiler evaluates them.
+    /// Values of the `…_STRUCT_SIZE` macros of CUPTI 13.0, as a C compiler evaluates them.
     #[test]
     fn sizes_are_those_of_the_headers() {
         let wanted = [

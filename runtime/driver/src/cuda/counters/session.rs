@@ -1,9 +1,10 @@
 //! Counting on a context through CUPTI's range profiler.
 //!
-//! Each kernel is a range by itself, and CUPTI runs it again for each pass, restoring the memory that it wrote
-//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives need more: user replay, what a kernel writes; application
-//! replay, a program that does the same each time. The names of such ranges are numbers, so each part of the program that is
-//! counted begins with an empty counter data image, and its kernels are the ranges that it holds.
+//! Each kernel is its own range. CUPTI replays it for each pass and restores the memory that it wrote
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives require more: user replay must know which memory a
+//! kernel writes, and application replay needs a deterministic program. The names of auto ranges are numbers. Each
+//! counted part of the program therefore starts with an empty counter data image, and its kernels are the ranges in
+//! that image.
 
 use std::ffi::CStr;
 
@@ -15,10 +16,11 @@ use super::params::*;
 use crate::counters::{Counted, CounterError, CounterResult, CounterSetup, Obstacle};
 use crate::cuda::cupti::status;
 
-/// Kernels of one part of the program, a graph or a call of a library, that can be counted. CUPTI refuses some thousands.
+/// Maximum number of kernels counted in one part of the program (a graph or a library call). CUPTI refuses several
+/// thousand.
 const MOST_KERNELS: usize = 512;
 
-/// Counting on a context.
+/// Counting session of a context.
 #[derive(Debug)]
 pub struct Session {
     calls: Calls,
@@ -26,12 +28,12 @@ pub struct Session {
     ranges: Ranges,
     metrics: Metrics,
     setup: CounterSetup,
-    /// The counter data image, whose bytes are `image_bytes`. The hardware's data is written here by CUPTI.
+    /// Counter data image of `image_bytes` bytes. CUPTI writes the hardware's data into it.
     image: Vec<u64>,
     image_bytes: usize,
-    /// Whether a range is pushed around the kernels, as releases of CUPTI demand and others refuse.
+    /// True if a range is pushed around the kernels; some CUPTI releases require it and others refuse it.
     pushes: bool,
-    /// Whether kernels are counted now, and a range was pushed.
+    /// `Some` while counting; true if a range was pushed.
     counting: Option<bool>,
 }
 
@@ -39,7 +41,7 @@ pub struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Prepares a context of a device, whose driver handle is `handle`. The context is current.
+    /// Prepares a context of a device, whose driver handle is `handle`. The context must be current.
     pub fn open(calls: Calls, context: CUcontext, handle: i32) -> CounterResult<Self> {
         // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.initialize)(&mut Initialize::new()) };
@@ -74,7 +76,7 @@ impl Session {
         &self.setup
     }
 
-    /// Takes the hardware counters, and makes space for their values.
+    /// Reserves the hardware counters, and allocates space for their values.
     fn enable(&mut self) -> CounterResult<()> {
         let mut params = Enable::new();
         params.context = self.context;
@@ -100,18 +102,18 @@ impl Session {
         if !self.ranges.is_null() {
             let mut params = Disable::new();
             params.ranges = self.ranges;
-            // SAFETY: see `open`; the object is used no more. An error cannot be reported here.
+            // SAFETY: see `open`; the object is not used again. An error cannot be reported here.
             unsafe { (self.calls.functions.disable)(&mut params) };
             self.ranges = std::ptr::null_mut();
         }
     }
 
-    /// Empties the image, and has the next kernels counted into it.
+    /// Clears the image, and configures counting of the next kernels into it.
     fn configure(&mut self) -> CounterResult<()> {
         let image = self.image.as_mut_ptr().cast::<u8>();
         let mut params = DataInitialize::new();
         (params.ranges, params.bytes, params.image) = (self.ranges, self.image_bytes, image);
-        // SAFETY: see `open`; the image has the size that CUPTI asked for, and stays where it is until it is replaced.
+        // SAFETY: see `open`; the image has the size that CUPTI requested, and does not move until it is replaced.
         let result = unsafe { (self.calls.functions.data_initialize)(&mut params) };
         self.calls.check("cuptiRangeProfilerCounterDataImageInitialize", result)?;
 
@@ -127,13 +129,13 @@ impl Session {
         self.calls.check("cuptiRangeProfilerSetConfig", result)
     }
 
-    /// Counts from now on. The context is current.
+    /// Starts counting. The context must be current.
     pub fn begin(&mut self) -> CounterResult<()> {
         if self.counting.is_some() {
             return Err(CounterError::Misuse("a part of the program is counted already on this device"));
         }
         if self.configure().is_err() {
-            // The profiler may want to be set up anew.
+            // The profiler may need to be set up again.
             self.disable();
             self.enable()?;
             self.configure()?;
@@ -147,7 +149,7 @@ impl Session {
         Ok(())
     }
 
-    /// Pushes a range, if that is not refused.
+    /// Pushes a range, unless CUPTI refuses it.
     fn push(&mut self) -> bool {
         if self.pushes {
             let mut params = PushRange::new();
@@ -158,7 +160,7 @@ impl Session {
         self.pushes
     }
 
-    /// Ends what was begun, and returns what was counted. The context is current.
+    /// Ends counting and returns the values. The context must be current.
     pub fn end(&mut self) -> CounterResult<Counted> {
         let is_complete = self.stop()?;
         let mut params = Decode::new();
@@ -185,7 +187,7 @@ impl Session {
         Ok(Counted { kernels, dropped })
     }
 
-    /// Stops counting; whether all passes were made.
+    /// Stops counting; returns whether all passes were made.
     fn stop(&mut self) -> CounterResult<bool> {
         let Some(pushed) = self.counting.take() else {
             return Err(CounterError::Misuse("no part of the program is counted on this device"));
@@ -211,14 +213,14 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if self.counting.is_some() {
-            // What was counted is not wanted.
+            // The counted values are discarded.
             let _ = self.stop();
         }
         self.disable();
     }
 }
 
-/// Fails if the device, or how the system presents it, cannot be counted on.
+/// Fails if the device, or the way the system presents it, does not support counting.
 fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     let mut params = DeviceSupported::new();
     (params.device, params.api) = (handle, RANGE_PROFILING);
@@ -242,7 +244,7 @@ fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     Err(CounterError::Device { device: calls.device, obstacle })
 }
 
-/// The name of the device's chip.
+/// Chip name of the device.
 fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     let mut params = ChipName::new();
     params.device = calls.device as usize;
@@ -252,20 +254,20 @@ fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     if params.name.is_null() {
         return Err(CounterError::Device { device: calls.device, obstacle: Obstacle::Unknown });
     }
-    // SAFETY: a C string of the library's, which is never unloaded.
+    // SAFETY: a C string of the library, which is never unloaded.
     Ok(unsafe { CStr::from_ptr(params.name) })
 }
 
-/// What the device says of its counters; nothing where it does not.
+/// Counter availability image of the device; empty if the device does not provide one.
 fn availability(calls: Calls, context: CUcontext) -> CounterResult<Vec<u8>> {
     let mut params = Availability::new();
     params.context = context;
-    // SAFETY: see `Session::open`; without an image its size is asked for.
+    // SAFETY: see `Session::open`; without an image, the call returns its size.
     let mut result = unsafe { (calls.functions.availability)(&mut params) };
     let mut image = vec![0; if result == status::SUCCESS { params.image_size } else { 0 }];
     if !image.is_empty() {
         params.image = image.as_mut_ptr();
-        // SAFETY: see `Session::open`; the image has the size that CUPTI asked for.
+        // SAFETY: see `Session::open`; the image has the size that CUPTI requested.
         result = unsafe { (calls.functions.availability)(&mut params) };
     }
     match calls.check("cuptiProfilerGetCounterAvailability", result) {

@@ -1,4 +1,4 @@
-//! The sessions of the process, by context.
+//! Counting sessions of the process, by context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ fn sessions() -> MutexGuard<'static, Option<Sessions>> {
     SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a context is counted on.
+/// Returns true if a context has a session.
 pub(in crate::cuda) fn is_open() -> bool {
     sessions().as_ref().is_some_and(|sessions| !sessions.is_empty())
 }
 
-/// The session of a context.
+/// Session of a context.
 pub(super) fn of(context: Context) -> Option<Arc<Mutex<Session>>> {
     sessions().as_ref()?.get(&context.0).cloned()
 }

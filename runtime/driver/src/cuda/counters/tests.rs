@@ -1,4 +1,4 @@
-//! Sessions with the library of [`fake`](super::fake).
+//! Tests of sessions with the [`fake`](super::fake) library.
 
 use cudarc::driver::sys::CUcontext;
 
@@ -11,14 +11,14 @@ fn open() -> CounterResult<Session> {
     Session::open(fake::calls(), 0x10 as CUcontext, 11)
 }
 
-/// Counts kernels that have these numbers.
+/// Counts kernels that have these values.
 fn count(session: &mut Session, kernels: &[u64]) -> CounterResult<crate::counters::Counted> {
     session.begin()?;
     fake::with(|fake| fake.kernels = kernels.to_vec());
     session.end()
 }
 
-/// The first value of each kernel.
+/// First value of each kernel.
 fn firsts(counted: &crate::counters::Counted) -> Vec<Option<f64>> {
     counted.kernels.iter().map(|values| values[0]).collect()
 }
@@ -195,7 +195,7 @@ fn refusals_of_cupti_name_the_remedy() {
 #[test]
 fn availability_that_is_not_known_is_done_without() {
     let _turn = fake::turn();
-    // Any chip is taken then; the fake insists on the image.
+    // Any chip is accepted then; the fake requires the image.
     fake::with(|fake| fake.failures.insert("availability", (999, 1)));
     fake::with(|fake| fake.failures.insert("host_initialize", (46, 1)));
     assert!(matches!(open(), Err(CounterError::Device { obstacle: Obstacle::Chip(_), .. })));

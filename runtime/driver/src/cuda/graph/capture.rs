@@ -1,4 +1,4 @@
-//! Captures: work on a stream that becomes part of a graph. A context is current in every function here.
+//! Captures: work on a stream becomes part of a graph. A context is current in every function here.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +22,7 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
     unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
 }
 
-/// Ends the capture that began on a stream, whether or not there is a graph of it; but not in the wrong thread.
+/// Ends the capture that began on a stream, even if it leaves no graph; on the wrong thread, it does not end.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
         Ok(graph) => graph.ok_or_else(invalidated),
@@ -32,7 +32,7 @@ pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
             if !matches!(status(stream), Ok(CaptureStatus::None))
                 && let Ok(Some(graph)) = try_end(stream)
             {
-                // SAFETY: just made, and used nowhere.
+                // SAFETY: just created, and used nowhere else.
                 unsafe { sys::cuGraphDestroy(graph.0 as sys::CUgraph) };
             }
             Err(error)
@@ -47,7 +47,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
     Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
 }
 
-/// The error of a capture that ended well but left no graph.
+/// Error of a capture that ended without failure but left no graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
@@ -63,7 +63,7 @@ type CaptureInfo = unsafe extern "C" fn(
     *mut usize,
 ) -> sys::CUresult;
 
-/// The form of the question that drivers before CUDA 12.3 have. The bindings know only the newer one.
+/// Older capture query, for drivers before CUDA 12.3. The bindings know only the newer one.
 fn older_info() -> Result<CaptureInfo> {
     const SYMBOL: &str = "cuStreamGetCaptureInfo_v2";
     static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
@@ -72,29 +72,29 @@ fn older_info() -> Result<CaptureInfo> {
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
 
-/// Whether a stream is being captured.
+/// Returns the capture status of a stream.
 pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
     info(stream).map(|info| status_of(info.status, info.id))
 }
 
-/// The nodes that the next work on a stream comes after; none if it is not being captured.
+/// Nodes that the next work on a stream depends on; empty if it is not being captured.
 pub(super) fn tips(stream: sys::CUstream) -> Result<Vec<NodeHandle>> {
     let info = info(stream)?;
     if !matches!(status_of(info.status, info.id), CaptureStatus::Active(_)) || info.tips.is_null() {
         return Ok(Vec::new());
     }
-    // SAFETY: the driver's array has this number of nodes, and is valid until the next call on the stream, of which no thread
-    // makes one meanwhile, by the trait's contract.
+    // SAFETY: the driver's array has this number of nodes, and is valid until the next call on the stream. By the
+    // trait's contract, no other thread makes one meanwhile.
     let tips = unsafe { std::slice::from_raw_parts(info.tips, info.count) };
     Ok(tips.iter().map(|node| NodeHandle(*node as u64)).collect())
 }
 
-/// What the driver says of a stream's capture.
+/// Capture information of a stream, as the driver reports it.
 struct Info {
-    /// A plain number, so that what only a newer driver knows is no invalid value.
+    /// Status as a plain number, so that a value known only to a newer driver is not invalid.
     status: u32,
     id: sys::cuuint64_t,
-    /// An array of the driver's; null while nothing is captured.
+    /// Array owned by the driver; null while nothing is captured.
     tips: *const sys::CUgraphNode,
     count: usize,
 }
@@ -107,9 +107,9 @@ fn info(stream: sys::CUstream) -> Result<Info> {
     let mut edges: *const sys::CUgraphEdgeData = null();
     let Info { status, id, tips, count } = &mut info;
     let place = std::ptr::from_mut(status).cast::<Status>();
-    // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables, or null where the
-    // driver then reports nothing; the status is a number of 32 bits. The query would fail without a place for the data of
-    // edges if one had some.
+    // SAFETY: the stream is alive, by the trait's contract. The pointers are to local variables, or null where the
+    // driver then reports nothing; the status is a 32-bit number. Without a place for edge data, the query would fail
+    // if an edge had some.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuStreamGetCaptureInfo_v3(stream, place, id, null_mut(), tips, &mut edges, count)
@@ -131,7 +131,7 @@ fn status_of(status: u32, id: u64) -> CaptureStatus {
     }
 }
 
-/// Adds a call of a function to the capture of a stream.
+/// Adds a host function call to the capture of a stream.
 ///
 /// # Safety
 /// The function is kept until no executable made of the graph, or of a copy of it, can run any more.

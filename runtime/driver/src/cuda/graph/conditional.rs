@@ -1,6 +1,6 @@
-//! Conditions and the nodes that run by them. A context is current in every function here.
+//! Conditional handles and conditional nodes. A context is current in every function here.
 //!
-//! Since CUDA 12.3; a second body and more since 12.8.
+//! Available since CUDA 12.3; more than one body since 12.8.
 
 use cudarc::driver::sys;
 use sys::CUgraphConditionalNodeType as Type;
@@ -10,10 +10,10 @@ use super::{graph_of, node_of};
 use crate::error::{Result, code};
 use crate::{ConditionHandle, ConditionalKind, Context, GraphHandle, NodeHandle};
 
-/// The first version whose conditional nodes have more than one body.
+/// First CUDA version whose conditional nodes have more than one body.
 const SEVERAL_BODIES: i32 = 12_080;
 
-/// Makes a condition for nodes of a graph.
+/// Creates a conditional handle for nodes of a graph.
 pub(super) fn condition(
     context: Context,
     graph: GraphHandle,
@@ -31,7 +31,7 @@ pub(super) fn condition(
     Ok(ConditionHandle(handle))
 }
 
-/// The kind and the number of bodies as the driver takes them. `version` is the driver's.
+/// Node type and number of bodies in the driver's form. `version` is the driver's version.
 fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     const CALL: &str = "cuGraphAddNode";
     let bodies = kind.bodies();
@@ -52,7 +52,7 @@ fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     Ok((driver_type, bodies))
 }
 
-/// Adds a conditional node and returns its bodies, which belong to it.
+/// Adds a conditional node and returns its bodies, which the node owns.
 pub(super) fn add(
     context: Context,
     graph: GraphHandle,
@@ -86,10 +86,10 @@ pub(super) fn add(
         )
     };
     check(CALL, result)?;
-    // SAFETY: the union has the member that was written, in which the driver has set this pointer.
+    // SAFETY: the union holds the member that was written, in which the driver has set this pointer.
     let bodies = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
     if bodies.is_null() {
-        // SAFETY: just made, and used nowhere.
+        // SAFETY: just created, and used nowhere else.
         unsafe { sys::cuGraphDestroyNode(node) };
         let text = "the driver gave a conditional node no body".to_owned();
         return Err(super::super::call::error(CALL, code::UNKNOWN, "CUDA_ERROR_UNKNOWN", text));
@@ -99,7 +99,7 @@ pub(super) fn add(
     Ok((NodeHandle(node as u64), bodies.iter().map(|body| GraphHandle(*body as u64)).collect()))
 }
 
-/// All that the driver reads beyond the condition is zero.
+/// Node parameters that are zero except for the conditional part.
 fn parameters(conditional: sys::CUDA_CONDITIONAL_NODE_PARAMS) -> sys::CUgraphNodeParams {
     let mut params = sys::CUgraphNodeParams {
         type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,

@@ -1,8 +1,8 @@
-//! The nodes of a graph and their order. A context is current in every function here.
+//! Nodes of a graph and their order. A context is current in every function here.
 //!
-//! Since CUDA 12.3 an edge has data, which the older question refuses to leave out: a graph with a launch that may
-//! start early cannot be asked by it. Drivers before 12.3 have the older one only, and no such edges. The bindings
-//! know only the newer one.
+//! Since CUDA 12.3 an edge has data, which the older query refuses to drop: it fails for a graph with a programmatic
+//! dependent launch. Drivers before 12.3 have only the older query, and no such edges. The bindings know only the newer
+//! query.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -14,22 +14,22 @@ use super::graph_of;
 use crate::error::{DriverError, Result};
 use crate::{Edge, GraphHandle, NodeHandle};
 
-/// Data of an edge that says nothing.
+/// Edge data of a plain dependency.
 const PLAIN: sys::CUgraphEdgeData =
     sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
 
-/// The nodes of a graph.
+/// Nodes of a graph.
 pub(super) fn nodes(graph: GraphHandle) -> Result<Vec<NodeHandle>> {
     const CALL: &str = "cuGraphGetNodes";
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract; without an array the driver only counts.
     unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), null_mut(), &mut count)) }?;
     if count == 0 {
-        // With an array for none, the driver takes the call for wrong.
+        // Given an array of length zero, the driver reports an error.
         return Ok(Vec::new());
     }
     let mut nodes = vec![null_mut(); count];
-    // SAFETY: as above; the array is as long as said.
+    // SAFETY: as above; the array has the stated length.
     unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), nodes.as_mut_ptr(), &mut count)) }?;
     nodes.truncate(count);
     Ok(nodes.into_iter().map(|node| NodeHandle(node as u64)).collect())
@@ -50,7 +50,7 @@ fn older_get_edges() -> Result<GetEdges> {
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
 
-/// Asks for the edges, or for their number if the arrays are null.
+/// Queries the edges, or their number if the arrays are null.
 ///
 /// # Safety
 /// The graph is alive; each array is null or as long as `count` says.
@@ -72,7 +72,7 @@ unsafe fn get(
     check("cuGraphGetEdges", result)
 }
 
-/// The edges of a graph.
+/// Edges of a graph.
 pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract.
@@ -81,7 +81,7 @@ pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
         return Ok(Vec::new());
     }
     let (mut from, mut to, mut data) = (vec![null_mut(); count], vec![null_mut(); count], vec![PLAIN; count]);
-    // SAFETY: as above; the arrays are as long as said.
+    // SAFETY: as above; the arrays have the stated length.
     unsafe { get(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count) }?;
     let edges = from.into_iter().zip(to).zip(data).take(count);
     Ok(edges.map(|((from, to), data)| edge(from, to, data)).collect())
@@ -91,14 +91,15 @@ fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData
     Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
 }
 
-/// An edge begins at the end of the earlier node, or at a port that opens before; a programmatic one always does.
+/// Returns true for a programmatic edge. An edge starts at the end of the earlier node or at a port that opens before;
+/// a programmatic edge always does the latter.
 fn is_early(data: sys::CUgraphEdgeData) -> bool {
     const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
     u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT
         || u32::from(data.type_) == PROGRAMMATIC
 }
 
-/// Whether a node may start when one before it allows it. The node is alive.
+/// Returns true if a node may start when a predecessor allows it. The node is alive.
 pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
     const CALL: &str = "cuGraphNodeGetDependencies";
     if !Feature::GraphEdgeData.is_there() {
@@ -111,7 +112,7 @@ pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
         return Ok(false);
     }
     let (mut before, mut data) = (vec![null_mut(); count], vec![PLAIN; count]);
-    // SAFETY: as above; the arrays are as long as said.
+    // SAFETY: as above; the arrays have the stated length.
     let result = unsafe {
         sys::cuGraphNodeGetDependencies_v2(node, before.as_mut_ptr(), data.as_mut_ptr(), &mut count)
     };

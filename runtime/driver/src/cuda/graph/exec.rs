@@ -1,4 +1,4 @@
-//! Executables of graphs: making, updating, launching. A context is current in every function here.
+//! Executable graphs: instantiating, updating, launching. A context is current in every function here.
 
 use std::mem::MaybeUninit;
 
@@ -13,12 +13,12 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Nodes run with the priority of the streams that they were captured on; memory that a graph allocates and does not
-/// free is freed by its next launch, which would fail otherwise.
+/// Instantiation flags. Nodes run with the priority of the streams they were captured on. Memory that a graph allocates
+/// and does not free is freed by its next launch, which would fail otherwise.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
-/// Makes an executable.
+/// Instantiates a graph.
 pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let _relaxed = RelaxedCapture::enter();
     let mut params = MaybeUninit::new(sys::CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -31,7 +31,8 @@ pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let mut exec = std::ptr::null_mut();
     // SAFETY: the graph is alive, by the trait's contract; the pointers are to local variables.
     let result = unsafe { sys::cuGraphInstantiateWithParams(&mut exec, graph_of(graph), place) };
-    // SAFETY: the field is initialised. It is read as a plain number: it may be one that only a newer driver knows.
+    // SAFETY: the field is initialized. It is read as a plain number, because it may be a value that only a newer
+    // driver knows.
     let reason = unsafe { (&raw const (*place).result_out).cast::<u32>().read() };
     match check("cuGraphInstantiate", result) {
         Ok(()) => Ok(GraphExecHandle(exec as u64)),
@@ -39,7 +40,7 @@ pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     }
 }
 
-/// A driver's error whose text says more.
+/// Adds a reason to the text of a driver error.
 fn with_reason(error: DriverError, reason: Option<&str>) -> DriverError {
     match (error, reason) {
         (DriverError::Call { call, code, name, text }, Some(reason)) => {
@@ -49,7 +50,7 @@ fn with_reason(error: DriverError, reason: Option<&str>) -> DriverError {
     }
 }
 
-/// Why a graph cannot be made ready, in words.
+/// Reason why a graph cannot be instantiated, in words.
 fn instantiate_reason(reason: u32) -> Option<&'static str> {
     use sys::CUgraphInstantiateResult as Reason;
     const STRUCTURE: u32 = Reason::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE as u32;
@@ -67,14 +68,14 @@ fn instantiate_reason(reason: u32) -> Option<&'static str> {
     })
 }
 
-/// Brings an executable to the device.
+/// Uploads an executable graph to the device.
 pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: both are alive, by the trait's contract.
     unsafe { check("cuGraphUpload", sys::cuGraphUpload(exec_of(exec), stream_of(stream))) }
 }
 
-/// Gives an executable the parameters of a graph.
+/// Updates an executable with the parameters of a graph.
 ///
 /// # Safety
 /// As [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
@@ -86,8 +87,8 @@ pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result
     match check("cuGraphExecUpdate", result) {
         Ok(()) => Ok(ExecUpdate::Done),
         Err(error) if error.code() == Some(code::GRAPH_EXEC_UPDATE_FAILURE) => {
-            // SAFETY: the fields are initialised: a pointer, and a number that is read as one, as it may be one that
-            // only a newer driver knows.
+            // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because it may
+            // be a value that only a newer driver knows.
             let (node, reason) =
                 unsafe { ((*place).errorNode, (&raw const (*place).result).cast::<u32>().read()) };
             let node = (!node.is_null()).then_some(NodeHandle(node as u64));
@@ -97,7 +98,7 @@ pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result
     }
 }
 
-/// Why an executable cannot be updated, in words.
+/// Reason why an executable cannot be updated, in words.
 fn update_reason(reason: u32) -> String {
     use sys::CUgraphExecUpdateResult as Reason;
     const ERROR: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR as u32;
@@ -122,7 +123,7 @@ fn update_reason(reason: u32) -> String {
     words.to_owned()
 }
 
-/// Gives one node of an executable other parameters.
+/// Sets the parameters of one node of an executable.
 ///
 /// # Safety
 /// As [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
@@ -133,8 +134,8 @@ pub(super) unsafe fn set(
     work: NodeWork<'_>,
 ) -> Result<()> {
     let (exec, node, context) = (exec_of(exec), node_of(node), context.0 as sys::CUcontext);
-    // SAFETY: executable, node and context are alive, by the trait's contract, and the node is of the work's kind;
-    // memory, functions and arguments are passed on from the caller; the pointers are to local variables.
+    // SAFETY: executable, node and context are alive, by the trait's contract, and the node has the kind of the work.
+    // Memory, functions and arguments are passed on from the caller; the pointers are to local variables.
     unsafe {
         match work {
             NodeWork::Empty => {
@@ -142,7 +143,7 @@ pub(super) unsafe fn set(
                 Err(invalid("cuGraphExecKernelNodeSetParams", text))
             }
             NodeWork::Kernel { function, config, args } => {
-                // Asking costs as much as setting. A plain launch is what most nodes were, and are.
+                // Querying costs as much as setting. Most nodes were, and stay, plain launches.
                 if !config.is_plain() {
                     same_special(&config, nodes::special(node)?)?;
                 }
@@ -173,7 +174,7 @@ pub(super) unsafe fn set(
     }
 }
 
-/// Fails if a launch is to have another cluster than its node, or to be cooperative where that is not.
+/// Fails if a launch changes the node's cluster, or is cooperative where the node is not.
 fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());

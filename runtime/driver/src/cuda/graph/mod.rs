@@ -1,6 +1,6 @@
 //! Graphs: [`GraphDriver`] for [`CudaDriver`].
 //!
-//! Features that a driver before CUDA 12 lacks are not supported there; everything else works.
+//! Graph functions that a driver before CUDA 12 lacks are not supported there; everything else works.
 
 pub(super) mod capture;
 mod conditional;
@@ -34,13 +34,13 @@ fn exec_of(exec: GraphExecHandle) -> sys::CUgraphExec {
     exec.0 as sys::CUgraphExec
 }
 
-/// Makes a context current for calls about graphs. Fails `call` if the driver has none.
+/// Makes a context current for graph calls. Fails `call` if the driver has no graphs.
 fn enter(context: Context, call: &'static str) -> Result<()> {
     bind(context)?;
     Feature::Graphs.need(call)
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
 unsafe impl GraphDriver for CudaDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         enter(context, "cuStreamBeginCapture")?;

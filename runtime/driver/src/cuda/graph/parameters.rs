@@ -1,4 +1,4 @@
-//! The parameters of nodes in the form of the driver.
+//! Node parameters in the driver's form.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::super::rows;
 use crate::{DevicePtr, FunctionHandle, LaunchConfig, Place};
 
-/// A launch. The arguments are read by the call that is given this.
+/// Parameters of a launch. The call that receives them reads the arguments.
 pub(super) fn kernel(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -23,17 +23,17 @@ pub(super) fn kernel(
         blockDimY: by,
         blockDimZ: bz,
         sharedMemBytes: shared_bytes,
-        // The driver reads the values; the mutable pointers are only its signature.
+        // The driver only reads the values; its signature takes mutable pointers.
         kernelParams: args.as_ptr() as *mut *mut c_void,
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),
-        // That of the function.
+        // A null context means the function's context.
         ctx: std::ptr::null_mut(),
     }
 }
 
-/// The kernel and the plain part of its configuration. A kernel of a library, which other code may have captured, has
-/// a handle of another kind, which stands for the function in every call.
+/// Kernel and plain part of its configuration. A library kernel (`CUkernel`), which other code may have captured, has
+/// another kind of handle; every call accepts it as a function.
 pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHandle, LaunchConfig) {
     let function = if params.func.is_null() { params.kern as u64 } else { params.func as u64 };
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
@@ -41,7 +41,8 @@ pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHan
     (FunctionHandle(function), LaunchConfig::new(grid, block, params.sharedMemBytes))
 }
 
-/// A copy of one row. A pitch of zero is none: that of a row has a limit, which a single row has not.
+/// Parameters of a copy of one row. The pitch is zero, which means none: a pitch has a limit that a single row does not
+/// have.
 pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = rows::parts(src);
     let (dst_type, dst_host, dst_device) = rows::parts(dst);
@@ -74,7 +75,7 @@ pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     }
 }
 
-/// Setting bytes of one row, whose pitch does not matter.
+/// Parameters of a memset of one row, whose pitch does not matter.
 pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_NODE_PARAMS {
     sys::CUDA_MEMSET_NODE_PARAMS {
         dst: dst.0,
@@ -86,7 +87,7 @@ pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_N
     }
 }
 
-/// The number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
+/// Number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
 pub(super) fn box_bytes(width: usize, height: usize, depth: usize) -> usize {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }

@@ -1,4 +1,4 @@
-//! Launches of the corpus: memory with red zones, in several orders.
+//! Launches of the corpus: memory with red zones, in several thread orders.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use gpu_std::KernelSpec;
 use planted_gpu::case::{Case, Contents, Shape};
 use warpsmith_emulator::{Fault, Launch, Order, check};
 
-/// Launches a kernel in several orders, each time with new buffers.
+/// Launches a kernel in several thread orders, each time with new buffers.
 pub fn launch(case: &Case) -> [Result<(), Fault>; 3] {
     [Order::Sequential, Order::Seeded(1), Order::Seeded(2)]
         .map(|order| launch_once((case.spec)(), case.shape, order))
@@ -29,11 +29,11 @@ pub fn launch_once(kernel: &'static KernelSpec, shape: Shape, order: Order) -> R
         args: &args,
         order,
     };
-    // SAFETY: the kernels take one pointer for each buffer, and the lengths. Their faults stay within the red zones.
+    // SAFETY: the kernels take one pointer per buffer, and the lengths. Their faults stay within the red zones.
     unsafe { warpsmith_emulator::run(&launch) }
 }
 
-/// A buffer of the device.
+/// A device buffer.
 struct Buffer {
     address: *mut u8,
     bytes: usize,
@@ -43,7 +43,7 @@ struct Buffer {
 impl Buffer {
     fn new(of: &planted_gpu::case::Buffer) -> Self {
         let layout = check::with_red_zones(Layout::from_size_align(of.bytes, 512).unwrap()).unwrap();
-        // SAFETY: the layout has a size; the buffer begins within it.
+        // SAFETY: the layout has a size; the buffer starts within it.
         let address = unsafe { alloc(layout.0).add(layout.1) };
         let fill = if of.contents == Contents::Uninit { check::FILL } else { 0 };
         // SAFETY: within the layout.
@@ -64,7 +64,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         check::released(self.address as usize, self.bytes);
-        // SAFETY: allocated with this layout, which begins `layout.1` bytes before the address.
+        // SAFETY: allocated with this layout, which starts `layout.1` bytes before the address.
         unsafe { dealloc(self.address.sub(self.layout.1), self.layout.0) };
     }
 }

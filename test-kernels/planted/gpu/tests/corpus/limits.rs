@@ -1,4 +1,4 @@
-//! Launches with more findings, or more memory, than a check can keep.
+//! Launches with more findings or more memory than a check can keep.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use warpsmith_emulator::{Fault, Order};
 
 use crate::launches::launch_once;
 
-/// Elements: each is in a race of two blocks.
+/// Number of elements; each is in a race of two blocks.
 const MANY: usize = 1 << 20;
 const ENOUGH: Shape = blocks((MANY / 256) as u32, 256, &[zeros(MANY * 4)]);
 const TOO_SHORT: Shape = Shape { buffers: &[zeros(512)], ..ENOUGH };
@@ -18,14 +18,14 @@ const TOO_SHORT: Shape = Shape { buffers: &[zeros(512)], ..ENOUGH };
 #[kernel]
 unsafe fn all_race(data: *mut u32) {
     let own = thread::linear_in_block() as usize + block::linear_index() * 256;
-    // SAFETY: the buffer has so many elements.
+    // SAFETY: the buffer has this many elements.
     unsafe { data.add(own % (MANY / 2)).write(own as u32) };
 }
 
 #[kernel]
 unsafe fn all_out_of_bounds(data: *mut u32) {
     let own = thread::linear_in_block() as usize + block::linear_index() * 256;
-    // SAFETY: behind the buffer's end, in its red zone.
+    // SAFETY: after the end of the buffer, in its red zone.
     unsafe { data.add(128 + own % 512).write(own as u32) };
 }
 
@@ -44,7 +44,7 @@ fn a_million_faults_are_one_finding() {
 
 const MEMORY: &str = "WARPSMITH_CHECK_MEMORY";
 
-/// In a process of its own, as the limit is read once.
+/// Runs in a separate process, since the limit is read only once.
 #[test]
 fn too_much_memory_is_an_error() {
     if std::env::var_os(MEMORY).is_none() {

@@ -1,8 +1,8 @@
-//! The whole corpus on the emulated device, in a program that `warpsmith check` builds: `cargo xtask check-kernels`. Without it
-//! there is nothing here.
+//! The whole corpus on the emulated device, in a program built by `warpsmith check`: `cargo xtask check-kernels`.
+//! Otherwise this program is empty.
 //!
-//! What is found has to be of the kind that the table says, at lines of that kernel that end in `//~` alone, whatever the order
-//! of blocks and threads.
+//! A finding must be of the kind in the table, and only at lines of its kernel that end in `//~`, for any order of
+//! blocks and threads.
 #![cfg(warpsmith_check)]
 
 mod launches;

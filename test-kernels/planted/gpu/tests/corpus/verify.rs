@@ -1,4 +1,4 @@
-//! Compares what is found in a kernel with its table and its source.
+//! Compares the findings of a kernel with its table and its source.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use warpsmith_emulator::check::{Access, Finding, FindingKind};
 
 use crate::launches::launch;
 
-/// Whether each launch found what it should, and nothing else.
+/// Checks that each launch found what it should, and nothing else.
 pub fn verify(case: &Case) -> Result<(), String> {
     for (at, result) in launch(case).into_iter().enumerate() {
         one_launch(case, result).map_err(|error| format!("{}, launch {at}: {error}", case.name()))?;
@@ -28,7 +28,7 @@ fn one_launch(case: &Case, result: Result<(), Fault>) -> Result<(), String> {
         }
         (Err(fault), found) => return Err(format!("not {found:?} but {fault}")),
     };
-    // In another order the value that a race is about is not there yet; an atomic whose scope is too narrow orders nothing.
+    // In another order, the data of a race may not be written yet; an atomic with a too narrow scope orders nothing.
     let follows = |finding: &Finding| {
         matches!(
             (kind, finding.kind),
@@ -49,7 +49,7 @@ fn one_launch(case: &Case, result: Result<(), Fault>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a finding is at lines of the kernel that have the mark.
+/// Checks that a finding is at marked lines of the kernel.
 fn places(case: &Case, finding: &Finding) -> Result<(), String> {
     let is_race = matches!(finding.kind, FindingKind::Race | FindingKind::NarrowScope);
     if finding.other.is_some() != is_race || finding.access.is_none() || finding.kernel != case.name() {
