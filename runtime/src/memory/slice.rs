@@ -155,18 +155,12 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         host.try_reserve_exact(self.len)
             .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
         large_pages::advise(host.as_mut_ptr().cast(), self.bytes());
-        if self.bytes() != 0 {
-            let (target, source, bytes, stream) =
-                (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
-            // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns only when
-            // the copy is not running.
-            self.used(Access::Read).run("DeviceBuffer::to_host", |driver, context| unsafe {
-                self.observed(CopyDirection::DeviceToHost, target.addr(), || {
-                    driver.copy_to_host(context, target.cast(), source, bytes, stream)
-                })
-            })?;
-        }
-        // SAFETY: the copy has written all `len` elements, and every bit pattern is a valid `T`.
+        let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
+        // SAFETY: the vector has room for `len` elements.
+        unsafe {
+            used.copy_and_wait(CopyDirection::DeviceToHost, "DeviceBuffer::to_host", self.as_device_ptr(), target)
+        }?;
+        // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
         unsafe { host.set_len(self.len) };
         Ok(host)
     }
@@ -179,31 +173,10 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
         check_lengths("copying to the host", host.len(), self.len)?;
-        if self.bytes() == 0 {
-            return Ok(());
-        }
-        let stream = self.storage.stream().handle();
-        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy is not running.
-        // Every bit pattern that it writes is a valid `T`.
-        self.used(Access::Read).run("DeviceBuffer::copy_to_host", |driver, context| unsafe {
-            let (target, source) = (host.as_mut_ptr(), self.as_device_ptr());
-            self.observed(CopyDirection::DeviceToHost, target.addr(), || {
-                driver.copy_to_host(context, target.cast(), source, self.bytes(), stream)
-            })
-        })
-    }
-
-    /// Reports a copy between the slice and host memory, on the buffer's home stream, to observers.
-    fn observed(
-        &self,
-        direction: CopyDirection,
-        host: usize,
-        call: impl FnOnce() -> crate::driver::Result<()>,
-    ) -> crate::driver::Result<()> {
-        let (device, host) = (self.as_device_ptr().0, host as u64);
-        let (from, to) =
-            if direction == CopyDirection::DeviceToHost { (device, host) } else { (host, device) };
-        self.storage.stream().observed_copy(direction, from, to, self.bytes(), call)
+        let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
+        let call = "DeviceBuffer::copy_to_host";
+        // SAFETY: both ranges have the same size, the host's is borrowed exclusively, and any bits are a `T`.
+        unsafe { used.copy_and_wait(CopyDirection::DeviceToHost, call, self.as_device_ptr(), target) }
     }
 }
 
@@ -318,17 +291,16 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         let () = T::CHECKED;
         let _site = site();
         check_lengths("copying from the host", self.len(), host.len())?;
-        if self.range.bytes() == 0 {
-            return Ok(());
+        let (target, source) = (self.as_device_ptr(), host.as_ptr().cast_mut().cast());
+        // SAFETY: both ranges have the same size, and a copy to the device only reads the host's.
+        unsafe {
+            self.used().copy_and_wait(
+                CopyDirection::HostToDevice,
+                "DeviceBuffer::copy_from_host",
+                target,
+                source,
+            )
         }
-        let stream = self.range.storage.stream().handle();
-        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy is not running.
-        self.used().run("DeviceBuffer::copy_from_host", |driver, context| unsafe {
-            let (target, source, bytes) = (self.as_device_ptr(), host.as_ptr(), self.range.bytes());
-            self.range.observed(CopyDirection::HostToDevice, source.addr(), || {
-                driver.copy_to_device(context, target, source.cast(), bytes, stream)
-            })
-        })
     }
 
     /// Enqueues a copy from another buffer, possibly of another device, ordered after all earlier work on both. It runs

@@ -284,16 +284,12 @@ impl BufferUse<'_> {
         enqueue([self].into_iter(), stream, Kind::Copy(call), work)
     }
 
-    /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work is
-    /// not running, whatever the result.
-    pub(crate) fn run(
-        &self,
-        call: &'static str,
-        work: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>,
-    ) -> Result<()> {
+    /// Runs `enqueue`, which enqueues work on the home stream by `call`, and waits for the work. When this returns, the work
+    /// does not run any more, whatever the result.
+    pub(crate) fn run_with(&self, call: &'static str, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let stream = &self.storage.stream;
         stream.check_not_capturing(call, "copy before the capture begins or after it ends")?;
-        let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy(call), work);
+        let enqueued = enqueue();
         if let Err(Error::Graph(GraphError::NotCapturable { .. })) = enqueued {
             return enqueued;
         }

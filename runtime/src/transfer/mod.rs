@@ -56,6 +56,7 @@
 //! [`PinnedBuffer`]: crate::PinnedBuffer
 //! [`PinnedRange`]: crate::PinnedRange
 
+mod blocking;
 mod coalesced;
 pub mod collective;
 mod columns;
