@@ -33,8 +33,11 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     streams(criterion, &device)?;
     events(criterion, &device)?;
     launches(criterion)?;
-    let sizes: &[usize] =
-        if device.is_emulated() { &[1 << 20] } else { &[1 << 16, 1 << 20, 16 << 20, 256 << 20] };
+    let sizes: &[usize] = if device.is_emulated() {
+        &[1 << 20]
+    } else {
+        &[1 << 10, 1 << 16, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20, 1 << 30, 4 << 30]
+    };
     sizes.iter().try_for_each(|bytes| copies(criterion, &device, *bytes))
 }
 
@@ -170,10 +173,10 @@ fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()
         });
     });
     let mut host = pageable.take().unwrap_or_default();
-    group.bench_function(id("in, pageable, copy_from_host"), |bencher| {
+    group.bench_function(id("in, slice, copy_from_host"), |bencher| {
         bencher.iter(|| target.copy_from_host(black_box(&host)).expect("copied"));
     });
-    group.bench_function(id("out, pageable, copy_to_host"), |bencher| {
+    group.bench_function(id("out, slice, copy_to_host"), |bencher| {
         bencher.iter(|| target.copy_to_host(black_box(&mut host)).expect("copied"));
     });
     group.bench_function(id("out, new memory, to_host"), |bencher| {

@@ -1,5 +1,6 @@
-//! Builds `target/bundle/`: the tests, the benches, the examples, the seeded bugs and the `warpsmith` command as
-//! stripped programs, with scripts that unpack and run them. The bundle needs x86-64 Linux with at least the glibc of
+//! Builds `target/bundle/`: the tests that use the device under test, the benches, the examples, the seeded bugs and the
+//! `warpsmith` command as stripped programs, with scripts that unpack and run them. The program of random kernels is
+//! only packed if it is named, because it is as large as ten others. The bundle needs x86-64 Linux with at least the glibc of
 //! the build machine, and no Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA
 //! driver is loaded when it starts.
 
@@ -24,7 +25,7 @@ const DIFFTEST: &str = "difftest";
 const LIMIT: u64 = 60 << 20;
 /// Dictionary size of the archive in bytes: the maximum distance of repetitions. Unpacking takes the same amount of
 /// memory.
-const DICTIONARY: u64 = 64 << 20;
+const DICTIONARY: u64 = 256 << 20;
 
 /// Packages whose tests are not useful on a GPU machine, or need a compiler.
 const LEFT_OUT: [&str; 16] = [
@@ -61,7 +62,8 @@ fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
 }
 
-/// Builds the named packages in release mode, or all if there are no names, and packs them.
+/// Builds the named packages in release mode, or all if there are no names, and packs them. [`DIFFTEST`] is packed only
+/// if it is named.
 pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
     let packages = chosen(&metadata(root, &["--no-deps"])?, names)?;
     setup(root)?;
@@ -70,11 +72,11 @@ pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
         if !packages.is_empty() {
             let names = packages.iter().flat_map(|package| ["--package", &package.name]);
             let names: Vec<&str> = names.collect();
-            let mut tests = vec!["--no-run", "--bins"];
-            tests.extend(packages.iter().any(|package| package.has_library).then_some("--lib"));
-            tests
-                .extend(packages.iter().flat_map(|package| &package.tests).flat_map(|test| ["--test", test]));
-            programs.extend(build(root, "test", &[&names[..], &tests].concat())?);
+            let tests = packages.iter().flat_map(|package| &package.tests).flat_map(|test| ["--test", test]);
+            let tests: Vec<&str> = tests.collect();
+            if !tests.is_empty() {
+                programs.extend(build(root, "test", &[&names[..], &["--no-run"], &tests].concat())?);
+            }
             programs.extend(build(
                 root,
                 "build",
@@ -84,7 +86,7 @@ pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
         if names.is_empty() {
             programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
         }
-        if names.is_empty() || names.contains(&DIFFTEST) {
+        if names.contains(&DIFFTEST) {
             programs.push(Program { built: difftest::program(root)?, place: DIFFTEST.to_owned() });
         }
         programs.sort_by(|a, b| a.place.cmp(&b.place));
@@ -98,7 +100,6 @@ pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
 #[derive(Debug, PartialEq)]
 struct Package {
     name: String,
-    has_library: bool,
     /// Test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
     tests: Vec<String>,
 }
@@ -112,8 +113,7 @@ fn packages(metadata: &Value) -> Vec<Package> {
         let names =
             targets.iter().filter(|target| target["kind"][0] == "test").map(|target| text(&target["name"]));
         let tests = names.filter(|test| !needs_sources(test) && asks_for_the_device(&name, test)).collect();
-        let has_library = targets.iter().any(|target| target["kind"][0] == "lib");
-        Package { name, has_library, tests }
+        Package { name, tests }
     };
     let packages = all(&metadata["packages"]).into_iter().map(package);
     packages.filter(|package| !LEFT_OUT.contains(&package.name.as_str())).collect()
@@ -172,9 +172,7 @@ fn program(message: &Value) -> Option<Program> {
         ("bin", false) if target == "warpsmith" || target == "planted" => target.to_owned(),
         ("bin", false) => return None,
         ("test", true) if needs_sources(target) || !asks_for_the_device(&package, target) => return None,
-        ("lib", true) if !asks_for_the_device(&package, target) => return None,
         ("test", true) => format!("tests/{package}.{target}"),
-        (_, true) => format!("tests/{package}.unit"),
         _ => return None,
     };
     Some(Program { built, place })
@@ -300,17 +298,17 @@ mod tests {
         let facade = "path+file:///src#warpsmith@0.1.0";
         let place = |id, kind, name, test| program(&message(id, kind, name, test)).map(|p| p.place);
         assert_eq!(place(facade, "test", "device", true).unwrap(), "tests/warpsmith.device");
-        assert_eq!(place(facade, "lib", "warpsmith", true).unwrap(), "tests/warpsmith.unit");
+        assert_eq!(place(facade, "lib", "warpsmith", true), None, "unit tests need no device");
         assert_eq!(
-            place("path+file:///src/gpu-std#0.1.0", "lib", "gpu_std", true).unwrap(),
-            "tests/gpu-std.unit"
+            place("path+file:///src/gpu-std#0.1.0", "test", "warps", true).unwrap(),
+            "tests/gpu-std.warps"
         );
         assert_eq!(place(facade, "example", "nbody", false).unwrap(), "examples/nbody");
         assert_eq!(place(facade, "bench", "ops", true).unwrap(), "benches/ops");
         let command = "path+file:///src/cli#warpsmith-cli@0.1.0";
         assert_eq!(place(command, "bin", "warpsmith", false).unwrap(), "warpsmith");
         assert_eq!(place("path+file:///src#planted@0.1.0", "bin", "planted", false).unwrap(), "planted");
-        assert_eq!(place(command, "bin", "warpsmith", true).unwrap(), "tests/warpsmith-cli.unit");
+        assert_eq!(place(command, "bin", "warpsmith", true), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::licences;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::setup::setup;
+use crate::words;
 
 /// Examples of the root package; each checks its own result.
 pub const EXAMPLES: [&str; 14] = [
@@ -81,12 +82,14 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let layers = || layers::check(root);
     let licences = || licences::check(root);
+    let words = || words::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
+        ("words", &words),
         ("guide", &guide),
         ("features", &features),
         ("build", &build),

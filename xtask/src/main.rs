@@ -13,6 +13,7 @@
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
+//! | [`words`] | doc comments begin with what they describe |
 //! | [`browser`] | the browser in which the page tests run |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |
@@ -41,6 +42,7 @@ mod quick;
 mod quickstart;
 mod setup;
 mod tsan;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

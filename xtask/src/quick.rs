@@ -14,6 +14,7 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::layers;
 use crate::process::{ask, cargo, metadata, run, step};
+use crate::words;
 
 /// Candidates for the main branch; the first that exists is used.
 const MAIN: [&str; 4] = ["origin/main", "main", "origin/master", "master"];
@@ -25,6 +26,7 @@ pub fn quick(root: &Path) -> Result<()> {
     let files = changed_files(root)?;
     let changed = owners(&files, &packages);
     let dependents = dependents(&changed, &packages);
+    step("words", || words::check(root))?;
     step("guide", || book::check(root))?;
     if changed.is_empty() {
         println!("Nothing was changed that is compiled.");

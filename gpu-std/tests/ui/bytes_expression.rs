@@ -11,7 +11,7 @@ fn all(x: &[f32]) {}
 #[kernel(bytes = { __entry(core::ptr::null()); x.len() })]
 fn entry(x: &[f32]) {}
 
-/// What reads them.
+/// Reads the arguments.
 #[kernel(bytes = gpu_std::__private::read_argument::<u64>(args, 0))]
 fn reads(x: &[f32]) {}
 

@@ -1,4 +1,4 @@
-//! What is no function of elements.
+//! Functions that are not elementwise.
 
 use gpu_std::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is no operator.
+//! Functions that are not operators.
 
 use gpu_std::prelude::*;
 

@@ -158,7 +158,12 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
         // SAFETY: the vector has room for `len` elements.
         unsafe {
-            used.copy_and_wait(CopyDirection::DeviceToHost, "DeviceBuffer::to_host", self.as_device_ptr(), target)
+            used.copy_and_wait(
+                CopyDirection::DeviceToHost,
+                "DeviceBuffer::to_host",
+                self.as_device_ptr(),
+                target,
+            )
         }?;
         // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
         unsafe { host.set_len(self.len) };

@@ -11,7 +11,7 @@ use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::device::health::Quiet;
 use crate::device::observe::AwaitedBuffer;
-use crate::driver::{self, Context, DevicePtr, Driver, host_function};
+use crate::driver::{Context, DevicePtr, Driver, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
@@ -284,8 +284,8 @@ impl BufferUse<'_> {
         enqueue([self].into_iter(), stream, Kind::Copy(call), work)
     }
 
-    /// Runs `enqueue`, which enqueues work on the home stream by `call`, and waits for the work. When this returns, the work
-    /// does not run any more, whatever the result.
+    /// Calls `enqueue`, which enqueues work on the home stream for the public method `call`, and waits for the work. When
+    /// this returns, the work is not running, whatever the result.
     pub(crate) fn run_with(&self, call: &'static str, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let stream = &self.storage.stream;
         stream.check_not_capturing(call, "copy before the capture begins or after it ends")?;

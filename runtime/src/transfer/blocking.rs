@@ -1,15 +1,15 @@
-//! Copies between a device and a slice of the host, which the caller waits for.
+//! Blocking copies between a device and a host slice.
 //!
-//! The driver copies pageable memory through page-locked memory of its own, with one thread: 7 to 10 GB/s. Large
-//! copies are therefore staged here. The calling thread and its [helpers](super::host_copy) copy one chunk between the
-//! slice and page-locked memory while the device copies others:
+//! The driver stages pageable memory with one thread. Large copies are therefore staged here: the calling thread and
+//! its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the device copies
+//! other chunks:
 //!
 //! ```text
 //! host    | chunk 0 | chunk 1 | chunk 2 | wait | chunk 3 | ...
 //! device            | chunk 0 | chunk 1        | chunk 2 | chunk 3
 //! ```
 //!
-//! Copies of page-locked slices, small copies, and copies for which there is no page-locked memory go to the driver.
+//! The driver copies page-locked slices, small slices, and slices for which no page-locked memory is available.
 
 use std::iter::zip;
 use std::ops::Range;
@@ -25,12 +25,13 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// The fewest bytes of pageable memory that are staged: below, the driver's copy is faster.
+/// Minimum size of a staged copy in bytes. Below it, the driver's copy is faster.
 const LEAST_BYTES: usize = 1 << 20;
-/// Page-locked buffers of a copy. Two are copied by the device while the host fills or empties the third.
+/// Page-locked buffers per copy: the device copies two while the host fills or empties the third.
 const SLOTS: usize = 3;
-/// Chunks of a copy, if they are between the following limits.
+/// Chunks per copy, unless a chunk would be below [`LEAST_CHUNK_BYTES`] or above [`CHUNK_BYTES`].
 const CHUNKS: usize = 8;
+/// Minimum size of a chunk in bytes, so that enqueueing it takes less time than copying it.
 const LEAST_CHUNK_BYTES: usize = 256 << 10;
 
 /// Page-locked memory for one chunk.
@@ -41,12 +42,12 @@ struct Slot {
 }
 
 impl BufferUse<'_> {
-    /// Copies between this range, which begins at `address`, and host memory, on the home stream of the buffer, by `call`.
-    /// When this returns, the copy does not run any more, whatever the result.
+    /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is the
+    /// public method. When this returns, the copy no longer uses the host memory, whatever the result.
     ///
     /// # Safety
-    /// `host` is valid for the bytes of this range: to be read by a copy to the device, else to be written, when nothing else
-    /// uses them.
+    /// `host` is valid for the bytes of this range: for reads if the copy goes to the device, otherwise for writes. Nothing
+    /// else writes them meanwhile, or uses them if they are written.
     pub(crate) unsafe fn copy_and_wait(
         self,
         direction: CopyDirection,
@@ -66,11 +67,16 @@ impl BufferUse<'_> {
             && is_pageable(stream, host)
             && let Ok(slots) = slots(stream, chunk_bytes(bytes))
         {
-            // SAFETY: passed on from the caller.
-            return side.part.run_with(call, || unsafe { staged(&side, call, host, &slots) });
+            // SAFETY: guaranteed by the caller.
+            let done = side.part.run_with(call, || unsafe { staged(&side, call, host, &slots) });
+            if done.is_err() {
+                // Another thread may have begun a capture, and then the stream was not waited for.
+                slots.iter().try_for_each(|slot| slot.staging.record_use(stream))?;
+            }
+            return done;
         }
         side.part.run_with(call, || {
-            // SAFETY: passed on from the caller; `run_with` returns when the copy does not run any more.
+            // SAFETY: guaranteed by the caller; `run_with` returns when the copy is not running.
             storage::enqueue([&side.part].into_iter(), stream, Kind::HostCopy(call), |_, _| unsafe {
                 side.copy(stream, host, 0, bytes)
             })
@@ -90,14 +96,15 @@ fn chunk_bytes(bytes: usize) -> usize {
 
 fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
     let slot = |_| -> Result<Slot> {
-        let staging = PinnedBuffer::uninit(stream.device(), bytes)?;
-        staging.record_use(stream)?;
-        Ok(Slot { staging, event: Event::new(stream.device())? })
+        Ok(Slot {
+            staging: PinnedBuffer::uninit(stream.device(), bytes)?,
+            event: Event::new(stream.device())?,
+        })
     };
     (0..SLOTS).map(slot).collect()
 }
 
-/// Copies chunk by chunk. The last copies of the device may still run when this returns.
+/// Copies chunk by chunk. The device may still be copying the last chunks when this returns.
 ///
 /// # Safety
 /// As for [`BufferUse::copy_and_wait`].
@@ -135,7 +142,8 @@ impl Slot {
         let (stream, first) = (side.part.storage.stream(), side.part.range.start);
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
-        // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is kept for the stream.
+        // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is reused only when
+        // the stream was waited for, or after its use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

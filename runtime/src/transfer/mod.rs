@@ -17,7 +17,8 @@
 //! | the same | on two devices without peer access | nothing | a copy out and a copy in, overlapping, through twice [`CHUNK_BYTES`] of page-locked memory |
 //! | [`broadcast`], [`scatter`], [`gather`] | on any devices of one driver | nothing | one copy as above per target or source |
 //! | [`Stream::memset`] | on one device | nothing | one memset |
-//! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | any slice | the copy, and earlier work on the buffer and its stream | the driver's copy of the slice's memory |
+//! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | pageable slices, 1 MiB or more | the copy, and earlier work on the buffer and its stream | another copy by the host, while the device copies other chunks; up to three [`CHUNK_BYTES`] of page-locked memory |
+//! | the same | smaller and page-locked slices | the same | the driver's copy |
 //!
 //! Page-locked memory comes from the device's [cache](crate::memory::pinned) and returns there. A call waits only if
 //! the limit of the cache is reached, for copies that use some of it. Host functions of one device may run one after
@@ -30,7 +31,8 @@
 //! | --- | --- |
 //! | [`pending`] | [`Pending`], an enqueued copy with its host memory |
 //! | [`host_memory`] | [`HostMemory`], memory that can be moved into a copy |
-//! | `host` | copies between host memory and a device |
+//! | `host` | asynchronous copies between host memory and a device |
+//! | `blocking` | blocking copies between a host slice and a device |
 //! | `staged` | copies of memory that the device cannot access, in chunks |
 //! | `host_copy` | copying host memory with several threads |
 //! | `device` | copies between buffers, memsets |

@@ -73,6 +73,7 @@ mod streams;
 mod support;
 #[path = "../common/traces.rs"]
 mod traces;
+mod transfer_blocking;
 mod transfer_device;
 mod transfer_host;
 mod transfer_peer;

@@ -127,16 +127,18 @@ fn a_staged_copy_pins_two_chunks() {
     let length = 9 * CHUNK_BYTES;
     let source = DeviceBuffer::from_host(&streams[0], &pattern(length, 0)).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&streams[1], length).unwrap();
+    let mut allocated = 0;
     for round in 0..3 {
-        let hold = driver.hold();
+        let (hold, before) = (driver.hold(), driver.calls(Call::PinnedAllocate));
         streams[1].copy(&source, &mut target).unwrap();
+        allocated += driver.calls(Call::PinnedAllocate) - before;
         let held = devices.each_ref().map(|device| statistics(device).active_bytes.current);
         assert_eq!(held.iter().sum::<u64>(), 2 * CHUNK_BYTES as u64, "round {round}");
         drop(hold);
         assert_same(&target.to_host().unwrap(), &pattern(length, 0), "staged");
         devices.iter().for_each(|device| device.synchronize().unwrap());
     }
-    assert_eq!(driver.calls(Call::PinnedAllocate), 2);
+    assert!(allocated <= 2, "{allocated} chunks were allocated, not reused");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a launch takes, and what only unsafe code may do, is checked by types.
+//! Types check the arguments of a launch, and which calls are unsafe.
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -6,7 +6,7 @@ use common::*;
 use warpsmith_runtime::driver::GraphDriver;
 use warpsmith_runtime::*;
 
-/// What a driver returns is trusted: only unsafe code may be one.
+/// The runtime trusts the results of a driver: only unsafe code may implement one.
 #[derive(Debug)]
 struct Own;
 

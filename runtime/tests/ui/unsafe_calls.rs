@@ -1,4 +1,4 @@
-//! What can make work race takes `unsafe`.
+//! Calls that can cause a data race are `unsafe`.
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::*;
 

@@ -1,4 +1,4 @@
-//! What this crate has not says what to use instead.
+//! Items that this crate lacks name their replacement.
 use cust::graph::Graph;
 use cust::memory::array::ArrayObject;
 use cust::texture::Texture;
