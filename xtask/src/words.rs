@@ -60,15 +60,17 @@ mod tests {
 
     #[test]
     fn headless_comments_are_found() {
-        let text = "\
-/// Of the call.
-fn a() {}
-/// Offset in bytes,
-/// of which the first counts.
-fn b() {}
-    //! What it does.
-    /// Returns whether it is done.
-/// Which one?";
-        assert_eq!(headless(text), [(1, "/// Of the call."), (6, "//! What it does.")]);
+        let lines = [
+            "/// Of the call.",
+            "fn a() {}",
+            "/// Offset in bytes,",
+            "/// of which the first counts.",
+            "fn b() {}",
+            "    //! What it does.",
+            "    /// Returns whether it is done.",
+            "/// Which one?",
+        ];
+        let text = lines.join("\n");
+        assert_eq!(headless(&text), [(1, "/// Of the call."), (6, "//! What it does.")]);
     }
 }
