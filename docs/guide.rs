@@ -23,6 +23,8 @@ pages! {
     guide_libraries = "guide/libraries.md";
     guide_tuning = "guide/tuning.md";
     profiling = "profiling.md";
+    installation = "installation.md";
+    readme = "../README.md";
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";

@@ -217,8 +217,8 @@ pub struct ProfileArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each process has WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the address of a store in which \
-                  they meet, and a token for it: `Launch::from_env()` reads them. The first has the standard input. When one \
-                  fails, the others are ended.\n\n\
+                  they meet, and a token for it: `Launch::from_env()` reads them. Rank 0 receives stdin. When a process fails, \
+                  the others are ended.\n\n\
                   Examples: warpsmith launch -n 4 ./train --epochs 3; warpsmith launch -n 2 cargo run --release\n\n\
                   The exit code is that of the first process that failed, 128 and the signal for one that a signal ended."
 )]

@@ -4,7 +4,6 @@
 //! | --- | --- | --- |
 //! | `WARPSMITH_EMULATOR_STACK` | stack of a GPU thread in bytes, at most 1073741824 | 262144 |
 //! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block, with none of its threads getting anywhere, after which the block counts as stuck; when every running block is, the launch fails | 268435456 |
-//!
 //! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run at once with it, may run before the launch fails; `off` for ever | 300 |
 //! | `WARPSMITH_EMULATOR_SEED` | the [order](crate::Order) of launches for which the program chooses none ([`order`]): a number, or `off` for the sequential one | drawn at random for each process; sequential under `warpsmith check` |
 //!

@@ -11,8 +11,8 @@
 //! same choice. [`variants`] lists the available instances. Different configurations of a floating-point reduction may
 //! differ in the last bits. Pass a configuration to get bit-identical results independent of tuning.
 //!
-//! The features `histogram`, `rows`, `scan` and `sort` of this crate, on by default, are families of operations that a
-//! program can disable.
+//! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
+//! `rows`, `scan` and `sort` of this crate add the other families, `families` adds all four.
 //!
 //! | operation | types |
 //! | --- | --- |
@@ -46,7 +46,7 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
+//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
 //! | `attention`, `attention_with_sums`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```

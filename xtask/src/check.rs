@@ -11,6 +11,7 @@ use crate::book;
 use crate::browser;
 use crate::check_kernels::check_device_library;
 use crate::documentation;
+use crate::environment;
 use crate::error::Result;
 use crate::layers;
 use crate::licences;
@@ -83,7 +84,11 @@ pub fn check(root: &Path) -> Result<()> {
     let layers = || layers::check(root);
     let licences = || licences::check(root);
     let words = || words::check(root);
-    let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
+    let guide = || {
+        book::check(root)?;
+        environment::check(root)?;
+        book::build_if_possible(root)
+    };
     let checked_kernels = || check_device_library(root).map(drop);
     let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
         ("format", &format),

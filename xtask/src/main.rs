@@ -8,6 +8,7 @@
 //! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of seeded bugs |
 //! | [`documentation`] | builds the documentation and runs its examples |
 //! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
+//! | [`environment`] | the page of environment variables lists those that the code reads |
 //! | [`quick`] | the checks that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | checks that no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
@@ -30,6 +31,7 @@ mod check;
 mod check_kernels;
 mod difftest;
 mod documentation;
+mod environment;
 mod error;
 mod fuzz;
 mod layers;
