@@ -18,7 +18,7 @@ use crate::process::{ask, run, step};
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Test programs to run: their package and name. The emulator's own tests need more stacks than ThreadSanitizer has
 /// mappings for.
-const PROGRAMS: [(&str, &str); 2] = [("warpsmith-driver", "driver"), ("warpsmith-runtime", "emulated")];
+const PROGRAMS: [(&str, &str); 2] = [("warpsmith-emulated", "driver"), ("warpsmith-runtime", "emulated")];
 /// Tests with one of these in their names are left out. Some fork, count the process's allocations, or race
 /// intentionally (tests of the emulated device's own checker). Others run long on one thread, or expect a thread to
 /// finish sooner than it does here.
