@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::host::{DeviceSide, Direction};
 use super::host_copy;
-use super::staged::CHUNK_BYTES;
+use super::staged::chunk_bytes;
 use crate::device::observe::CopyDirection;
 use crate::driver::DevicePtr;
 use crate::error::Result;
@@ -29,11 +29,6 @@ use crate::stream::Stream;
 const LEAST_BYTES: usize = 1 << 20;
 /// Page-locked buffers per copy: the device copies two while the host fills or empties the third.
 const SLOTS: usize = 3;
-/// Chunks per copy, unless a chunk would be below [`LEAST_CHUNK_BYTES`] or above [`CHUNK_BYTES`].
-const CHUNKS: usize = 8;
-/// Minimum size of a chunk in bytes, so that enqueueing it takes less time than copying it.
-const LEAST_CHUNK_BYTES: usize = 256 << 10;
-
 /// Page-locked memory for one chunk.
 struct Slot {
     staging: PinnedBuffer<u8>,
@@ -88,10 +83,6 @@ impl BufferUse<'_> {
 fn is_pageable(stream: &Stream, host: *const u8) -> bool {
     let address = DevicePtr(host.addr() as u64);
     stream.call(|driver, context| driver.memory_device(context, address)).is_err()
-}
-
-fn chunk_bytes(bytes: usize) -> usize {
-    bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
 }
 
 fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {

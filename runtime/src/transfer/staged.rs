@@ -31,7 +31,7 @@ const CHUNKS: usize = 4;
 const LEAST_CHUNK_BYTES: usize = 512 << 10;
 
 /// Returns the chunk size of a copy in bytes.
-fn chunk_bytes(bytes: usize) -> usize {
+pub(super) fn chunk_bytes(bytes: usize) -> usize {
     bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
 }
 
