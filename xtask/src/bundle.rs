@@ -152,6 +152,8 @@ fn build(root: &Path, verb: &str, what: &[&str]) -> Result<Vec<Program>> {
     let mut command = cargo(root, [verb, "--release"]);
     command.args(what).arg("--message-format=json-render-diagnostics");
     command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
+    // As in `profile.bench`.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "false");
     let mut programs = Vec::new();
     run_lines(&mut command, |line| {
         programs.extend(serde_json::from_str(line).ok().and_then(|message| program(&message)));
