@@ -3,10 +3,12 @@
 //! Guarantees: after a write, the path holds either the whole new file or its previous content. Writing does not follow
 //! symbolic links.
 
+#[cfg(any(test, feature = "command"))]
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+#[cfg(any(test, feature = "command"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
@@ -38,6 +40,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Write`] with the path and the system's reason.
+#[cfg(any(test, feature = "command"))]
 pub fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {
         let source = io::Error::from(io::ErrorKind::IsADirectory);
@@ -70,6 +73,7 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
 /// cargo's target folder. Otherwise it is in the folder of the launch store's file: `WARPSMITH_CACHE_DIR`, or
 /// `warpsmith` in the user's cache folder; `None` without one. The file is named for the command, the time in seconds
 /// since 1970 and the process.
+#[cfg(any(test, feature = "command"))]
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
         true => target_folder().join("warpsmith"),
@@ -81,11 +85,13 @@ pub fn default_path(command: &str) -> Option<PathBuf> {
 
 /// Cargo's target folder: from cargo's environment variables, or else from the path of the running program, or else
 /// `target`.
+#[cfg(any(test, feature = "command"))]
 fn target_folder() -> PathBuf {
     let [program, here] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
     target_folder_by(|name| std::env::var_os(name), program.as_deref(), here.as_deref())
 }
 
+#[cfg(any(test, feature = "command"))]
 fn target_folder_by(
     read: impl Fn(&str) -> Option<OsString>,
     program: Option<&Path>,
