@@ -5,7 +5,7 @@ use crate::doctor::{Check, Status};
 /// Variable that selects NCCL's interfaces.
 const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 
-/// Checks the interfaces that are up and have addresses, or those that NCCL is told to use.
+/// Checks the network interfaces named by [`VARIABLE`], or all that are up and have an address.
 pub fn check() -> Option<Check> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.is_empty());
     Some(describe(&interfaces()?, chosen.as_deref()))

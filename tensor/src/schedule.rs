@@ -13,8 +13,8 @@ pub struct Schedule {
     /// Vertically adjacent tiles per cluster that share the tiles of `b` (TMA multicast): 1 or 2. Must be 1 for tiles
     /// of 192 columns.
     pub cluster: u32,
-    /// Split-K: number of parts of K, each summed by its own block of the cluster and then added in order: 1, 2, 3, 4
-    /// or 8. `cluster * splits` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and for i8.
+    /// Split-K factor: blocks of the cluster that each accumulate a range of K; their partial sums are added in order.
+    /// 1, 2, 3, 4 or 8. `cluster * splits` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and for i8.
     pub splits: u32,
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use crate::error::{Error, Result};
-use crate::process::ask;
+use crate::process::tracked_files;
 
 const PAGE: &str = "docs/environment.md";
 const PREFIX: &str = "WARPSMITH_";
@@ -19,14 +18,9 @@ const INTERNAL: [&str; 4] = [
 
 /// Compares the page with the string literals of the sources.
 pub fn check(root: &Path) -> Result<()> {
-    let listed = ask(Command::new("git").current_dir(root).args(["ls-files", "src/*.rs", "*/src/*.rs"]));
-    let files = listed.ok_or_else(|| Error::Missing {
-        what: "the files of the repository cannot be listed by `git ls-files`".to_owned(),
-        advice: "Install git, and run the check in a clone.".to_owned(),
-    })?;
     let mut read = BTreeSet::new();
-    for file in files.lines().filter(|file| !file.starts_with("xtask/") && !file.starts_with("difftest/")) {
-        let path = root.join(file);
+    for file in tracked_files(root, &["src/*.rs", "*/src/*.rs", ":!xtask", ":!difftest"])? {
+        let path = root.join(&file);
         let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
         read.extend(names(&text, '"'));
     }

@@ -44,6 +44,16 @@ pub fn ask(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Returns the paths of the repository's files that match these patterns of git.
+pub fn tracked_files(root: &Path, patterns: &[&str]) -> Result<Vec<String>> {
+    let listed = ask(Command::new("git").current_dir(root).arg("ls-files").args(patterns));
+    let listed = listed.ok_or_else(|| Error::Missing {
+        what: "the files of the repository cannot be listed by `git ls-files`".to_owned(),
+        advice: "Install git, and run the check in a clone.".to_owned(),
+    })?;
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
 /// Returns `cargo metadata` of the workspace's packages; `options` can include more.
 pub fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
     let text = ask(cargo(root, ["metadata", "--format-version", "1"]).args(options));

@@ -4,10 +4,9 @@
 //! not. A doc comment therefore begins with a noun phrase or a verb, never with one of [`HEADLESS`].
 
 use std::path::Path;
-use std::process::Command;
 
 use crate::error::{Error, Result};
-use crate::process::ask;
+use crate::process::tracked_files;
 
 /// Words that a doc comment may not begin with.
 const HEADLESS: [&str; 12] = [
@@ -17,14 +16,9 @@ const HEADLESS: [&str; 12] = [
 
 /// Checks every Rust file of the repository.
 pub fn check(root: &Path) -> Result<()> {
-    let listed = ask(Command::new("git").current_dir(root).args(["ls-files", "*.rs"]));
-    let listed = listed.ok_or_else(|| Error::Missing {
-        what: "the files of the repository cannot be listed by `git ls-files`".to_owned(),
-        advice: "Install git, and run the check in a clone.".to_owned(),
-    })?;
     let mut problems = Vec::new();
-    for file in listed.lines() {
-        let path = root.join(file);
+    for file in tracked_files(root, &["*.rs"])? {
+        let path = root.join(&file);
         let text = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
         problems
             .extend(headless(&text).into_iter().map(|(line, comment)| format!("{file}:{line}: {comment}")));

@@ -75,7 +75,7 @@ fn child(device: &str, images: &Images, cases: &[Case], indices: &[&str]) -> Exi
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // If the parent is gone, nobody reads the lines.
+    // A failed write means that the parent has exited. Its results are not needed then.
     _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

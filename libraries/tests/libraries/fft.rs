@@ -138,7 +138,7 @@ fn every_kind_of_transform<T: Number>(
     check_complex(&spectrum, &scaled(&expected, forward), elements, &format!("forward real, {what}"));
     assert_eq!(x.to_host()?, host, "the real input of {what} is as it was");
 
-    // The spectrum of the returned numbers: rounded once, it gives back the original numbers.
+    // The inverse transform of the spectrum divided by n is the original input, up to rounding.
     let kept: Vec<Complex<T>> =
         expected.iter().map(|z| Complex::new(T::of(z.re / n), T::of(z.im / n))).collect();
     let mut back = DeviceBuffer::<T>::uninit(stream, len)?;

@@ -29,6 +29,7 @@ use crate::stream::Stream;
 const LEAST_BYTES: usize = 1 << 20;
 /// Page-locked buffers per copy: the device copies two while the host fills or empties the third.
 const SLOTS: usize = 3;
+
 /// Page-locked memory for one chunk.
 struct Slot {
     staging: PinnedBuffer<u8>,
@@ -65,8 +66,9 @@ impl BufferUse<'_> {
             // SAFETY: guaranteed by the caller.
             let done = side.part.run_with(call, || unsafe { staged(&side, call, host, &slots) });
             if done.is_err() {
-                // Another thread may have begun a capture, and then the stream was not waited for.
-                slots.iter().try_for_each(|slot| slot.staging.record_use(stream))?;
+                // Another thread may have begun a capture, and then the stream was not waited for. The error of the copy
+                // is the one to report.
+                slots.iter().for_each(|slot| _ = slot.staging.record_use(stream));
             }
             return done;
         }

@@ -170,7 +170,7 @@ impl HeldShape {
         let shape = |shape, items| Self { shape, items, in_vectors };
         let team = |held: usize| width.div_ceil(held).next_power_of_two();
         let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
-        // Rows enough to fill half of the threads that an instance with so many registers has resident.
+        // True if the rows fill half of the threads that can be resident at the register count of this instance.
         let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
         // At least four lanes, which load 64 contiguous bytes.
         if in_vectors && width <= 32 * of_many && team(of_many) >= 4 && is_filled {

@@ -2,8 +2,9 @@
 //! The columns of B are contiguous in memory, as 16-bit elements or as packed int4 weights.
 //!
 //! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
-//! (multistage), and multiplies them by `mma.m16n8k16`. The operands are swapped: B takes the side of 16 rows, the rows
-//! of A that of 8 columns. The warps of a block sum interleaved parts of K, which are added in the order of the warps.
+//! (multistage), and multiplies them by `mma.m16n8k16`. The operands are swapped: B is the operand
+//! with 16 rows, A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the
+//! partial sums are added in warp order.
 //! Elements of A are loaded to registers one step ahead.
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore

@@ -58,7 +58,7 @@ pub(crate) struct ArenaState {
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
-    /// A driver that is told about every buffer.
+    /// Driver to notify of every buffer, if it watches memory.
     pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
     /// True if frees may be deferred: not if every event is recorded, or advances a clock.
