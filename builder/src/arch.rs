@@ -41,7 +41,7 @@ impl Arch {
     }
 
     /// Sets the PTX version to `ptx` (`10 * major + minor`, for example 74). A newer version allows newer instructions
-    /// and needs a newer driver: 7.4 needs R470, 8.0 needs R525, 8.6 needs R560.
+    /// and needs a newer driver: 7.4 needs R470, 8.0 needs R525, 8.6 needs R565.
     pub const fn with_ptx(self, ptx: u32) -> Arch {
         Arch { ptx, ..self }
     }

@@ -479,7 +479,7 @@ pub use gpu_macros::reduction;
 /// # Options
 ///
 /// - `identity = value`, required: combined with another value it gives that value, bit for bit.
-/// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256)`, `arch = 90`, `no_panic`: as for
+/// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256, 2)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
 pub use gpu_macros::scan;
 

@@ -11,12 +11,12 @@ use crate::book;
 use crate::browser;
 use crate::check_kernels::check_device_library;
 use crate::documentation;
-use crate::environment;
 use crate::error::Result;
 use crate::layers;
 use crate::licences;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
+use crate::reference;
 use crate::setup::setup;
 use crate::words;
 
@@ -86,7 +86,7 @@ pub fn check(root: &Path) -> Result<()> {
     let words = || words::check(root);
     let guide = || {
         book::check(root)?;
-        environment::check(root)?;
+        reference::check(root)?;
         book::build_if_possible(root)
     };
     let checked_kernels = || check_device_library(root).map(drop);

@@ -8,7 +8,7 @@
 //! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of seeded bugs |
 //! | [`documentation`] | builds the documentation and runs its examples |
 //! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
-//! | [`environment`] | the page of environment variables lists those that the code reads |
+//! | [`reference`], [`environment`] | the reference pages list the names of the code |
 //! | [`quick`] | the checks that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | checks that no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
@@ -42,6 +42,7 @@ mod package;
 mod process;
 mod quick;
 mod quickstart;
+mod reference;
 mod setup;
 mod tsan;
 mod words;

@@ -1,4 +1,5 @@
-//! Parses the parts of a Markdown page that the checks of the guide need: headings, links, listings.
+//! Parses the parts of a Markdown page that the checks of the guide need: headings, links, listings,
+//! tables.
 
 /// A Markdown page.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +69,17 @@ impl<'a> Page<'a> {
         })
     }
 
+    /// Returns the first cells of the table rows, with the heading above each.
+    pub fn first_cells(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let mut heading = "";
+        self.lines().filter(|(.., is_prose)| *is_prose).filter_map(move |(_, line, _)| {
+            if line.starts_with('#') {
+                heading = line.trim_start_matches('#').trim();
+            }
+            Some((heading, line.strip_prefix("| ")?.split(" | ").next()?))
+        })
+    }
+
     /// Returns the page with link targets replaced where `other` returns a new one.
     pub fn with_links(self, other: impl Fn(&str) -> Option<String>) -> String {
         let mut page = String::new();
@@ -85,6 +97,11 @@ impl<'a> Page<'a> {
         }
         page
     }
+}
+
+/// Returns the code in backticks of a text.
+pub fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 /// Returns the ranges of the link targets in a line; text in backticks is not a link.

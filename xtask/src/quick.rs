@@ -14,6 +14,7 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::layers;
 use crate::process::{ask, cargo, metadata, run, step};
+use crate::reference;
 use crate::words;
 
 /// Candidates for the main branch; the first that exists is used.
@@ -27,7 +28,7 @@ pub fn quick(root: &Path) -> Result<()> {
     let changed = owners(&files, &packages);
     let dependents = dependents(&changed, &packages);
     step("words", || words::check(root))?;
-    step("guide", || book::check(root))?;
+    step("guide", || book::check(root).and_then(|()| reference::check(root)))?;
     if changed.is_empty() {
         println!("Nothing was changed that is compiled.");
         return Ok(());
