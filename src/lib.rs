@@ -67,8 +67,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built without the device toolchain runs on the emulated device only. Opening a CUDA device then returns an
-//! error that says so.
+//! A program built without the device toolchain runs on the emulated device only. Loading its image on a CUDA
+//! device then returns an error that says so.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -6,9 +6,10 @@
 //! must call it with the same mask, and the caller must be in the mask; they wait for each other. If lanes disagree or
 //! never arrive, the emulated device reports it. A GPU hangs or returns unspecified values.
 //!
-//! The functions are nevertheless safe, which is the one exception to the guarantees of safe code. PTX leaves a call
-//! undefined if lanes disagree or a lane is outside its mask. On existing GPUs such a call behaves as described above,
-//! for the calling warp. A check in each call would cost as much as the call.
+//! The functions are nevertheless safe: an exception to the guarantees of safe code, like
+//! [`cluster::arrive`](crate::cluster::arrive). PTX leaves a call undefined if lanes disagree or a lane is outside its
+//! mask. On existing GPUs such a call behaves as described above, for the calling warp. A check in each call would cost
+//! as much as the call.
 //!
 //! Lanes exchange any [`KernelType`] without padding, including structs: one instruction per 32 bits.
 //!

@@ -39,7 +39,7 @@ use crate::work::{Work, WorkState};
 /// several communicators, the order is the same across all that share a stream. A mismatch is an error that names both
 /// ranks and both calls. A missing call is an error at the deadline of the operation that waits for it. NCCL itself
 /// compares nothing: a mismatch that does not block it, such as another operator, can give wrong results. With
-/// [`checked`](CommunicatorOptions::checked) every mismatch is found before data moves.
+/// [`checked`](CommunicatorOptions::checked) every mismatch of collective operations is found before data moves.
 ///
 /// A failure ends the communicator on all ranks: pending and future operations fail with it. The contents of the
 /// buffers of failed operations are unspecified. [`Self::shrink`] creates a communicator of the remaining ranks.

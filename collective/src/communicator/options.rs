@@ -115,8 +115,9 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Sets whether ranks compare each operation before its data moves. This costs one message to each rank per
-    /// operation. Otherwise they compare when mismatched data arrives, and at a timeout.
+    /// Sets whether ranks compare each collective operation before its data moves. This costs one message to each rank
+    /// per operation. Otherwise they compare when mismatched data arrives, and at a timeout; so they do for `send` and
+    /// `recv`.
     pub fn checked(mut self, is_checked: bool) -> Self {
         self.is_checked = is_checked;
         self
