@@ -1,10 +1,9 @@
-//! Results as Markdown: one table per family, and the measured values of the targets.
+//! Results as Markdown: one table per family.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cases::{ELEMENTWISE, OF_ROWS};
-use crate::goals::goals;
 use crate::results::{Results, Row};
 
 type Failure = Box<dyn std::error::Error>;
@@ -31,19 +30,12 @@ pub fn markdown(results: &Results) -> String {
         if rows.is_empty() {
             continue;
         }
-        let _ = write!(text, "\n### {family}\n\n");
+        let _ = write!(text, "\n## {family}\n\n");
         text += "| operation | type | size | ours µs | CUB µs | PyTorch µs | ours GB/s | × CUB | × PyTorch | × copy | best / default |\n";
         text += "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
         for row in rows {
             text += &line(row, copy);
         }
-    }
-    text += "\n### What was wanted\n\n| what | wanted | measured | |\n| --- | --- | --- | --- |\n";
-    for goal in goals(results) {
-        let measured = goal.measured.map_or_else(|| "-".to_owned(), |measured| format!("{measured:.3}"));
-        let is_met = goal.is_met().map_or("", |is_met| if is_met { "met" } else { "missed" });
-        let sign = if goal.is_most { "≤" } else { "≥" };
-        let _ = writeln!(text, "| {} | {sign} {} | {measured} | {is_met} |", goal.what, goal.wanted);
     }
     text
 }
