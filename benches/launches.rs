@@ -1,5 +1,5 @@
 //! Device-side cost of special launches: graphs, grid and cluster barriers, dependent launches, and launches by
-//! kernels. The host-side cost is in the runtime's bench `launch`; `docs/launch.md` has the figures.
+//! kernels. The host-side cost is in the runtime's bench `launch`; `docs/benchmarks/launches.md` has the figures.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available.
 //!

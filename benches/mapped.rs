@@ -1,5 +1,5 @@
 //! A kernel on page-locked host memory compared with a copy and the kernel on device memory, by size: the time until
-//! the host has the result. `docs/streams.md` has the figures.
+//! the host has the result. `docs/benchmarks/copies.md` has the figures.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available. The kernel is `y = a * x + y`.
 //!

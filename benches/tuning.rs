@@ -1,6 +1,6 @@
 //! Quality of tuning. For each kernel, type and size, it compares four configurations: the one that `warpsmith tune`
 //! picks with 32 timings, the best of an exhaustive search, the default, and the block with maximum occupancy and one
-//! access per thread. They are timed once more, interleaved. Prints the table of `docs/tuning.md`.
+//! access per thread. They are timed once more, interleaved. `docs/benchmarks/tuner.md` has a summary of the table.
 //!
 //! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it only checks
 //! that it runs.

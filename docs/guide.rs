@@ -19,9 +19,6 @@ pages! {
     functions_and_operators = "guide/functions-and-operators.md";
     generic_kernels = "guide/generic-kernels.md";
     graphs = "guide/graphs.md";
-    guide_launching = "guide/launching.md";
-    guide_libraries = "guide/libraries.md";
-    guide_tuning = "guide/tuning.md";
     profiling = "profiling.md";
     installation = "installation.md";
     readme = "../README.md";

@@ -1,4 +1,4 @@
-//! Kernels of `ops` compared with CUB and PyTorch, by size; `docs/kernels.md` has the tables.
+//! Kernels of `ops` compared with CUB and PyTorch, by size; `docs/benchmarks/kernels.md` has the tables.
 //!
 //! | arguments | action |
 //! | --- | --- |
@@ -18,7 +18,6 @@
 mod cases;
 mod check;
 mod data;
-mod goals;
 mod measure;
 mod ours;
 mod peers;

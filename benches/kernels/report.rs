@@ -1,10 +1,9 @@
-//! Results as Markdown: one table per family, and the measured values of the targets.
+//! Results as Markdown: one table per family.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cases::{ELEMENTWISE, OF_ROWS};
-use crate::goals::goals;
 use crate::results::{Results, Row};
 
 type Failure = Box<dyn std::error::Error>;
@@ -15,7 +14,6 @@ const MARKS: [&str; 2] = ["<!-- measured -->", "<!-- end of measured -->"];
 /// Formats the tables.
 pub fn markdown(results: &Results) -> String {
     let mut text = format!("Measured on {}.\n", results.device);
-    let copy = copy_rate(results);
     let rest = ["scan", "sort", "select_if", "histogram"];
     let families: [(&str, &[&str]); 6] = [
         ("Copies and transposes", &["copy", "copy_unaligned", "fill", "transpose"]),
@@ -31,19 +29,13 @@ pub fn markdown(results: &Results) -> String {
         if rows.is_empty() {
             continue;
         }
-        let _ = write!(text, "\n### {family}\n\n");
-        text += "| operation | type | size | ours µs | CUB µs | PyTorch µs | ours GB/s | × CUB | × PyTorch | × copy | best / default |\n";
-        text += "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+        let _ = write!(text, "\n## {family}\n\n");
+        text +=
+            "| operation | type | size | ours µs | CUB µs | PyTorch µs | ours GB/s | × CUB | × PyTorch |\n";
+        text += "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
         for row in rows {
-            text += &line(row, copy);
+            text += &line(row);
         }
-    }
-    text += "\n### What was wanted\n\n| what | wanted | measured | |\n| --- | --- | --- | --- |\n";
-    for goal in goals(results) {
-        let measured = goal.measured.map_or_else(|| "-".to_owned(), |measured| format!("{measured:.3}"));
-        let is_met = goal.is_met().map_or("", |is_met| if is_met { "met" } else { "missed" });
-        let sign = if goal.is_most { "≤" } else { "≥" };
-        let _ = writeln!(text, "| {} | {sign} {} | {measured} | {is_met} |", goal.what, goal.wanted);
     }
     text
 }
@@ -55,7 +47,7 @@ pub fn copy_rate(results: &Results) -> Option<f64> {
     longest.times.cub.or(longest.times.ours).map(|us| longest.gigabytes(us))
 }
 
-fn line(row: &Row, copy: Option<f64>) -> String {
+fn line(row: &Row) -> String {
     let Row { case, times, torch } = row;
     let us = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
     let over = |peer: Option<f64>, ours: Option<f64>| match (peer, ours) {
@@ -65,10 +57,6 @@ fn line(row: &Row, copy: Option<f64>) -> String {
     // The time of an incorrect result is marked.
     let mark = if times.cub_fault.is_some() && times.cub.is_some() { "\\*" } else { "" };
     let rate = times.ours.map(|ours| row.gigabytes(ours));
-    let best = match (times.best, times.ours) {
-        (Some(best), Some(ours)) => format!("{:.3}", best / ours),
-        _ => "-".to_owned(),
-    };
     let columns = [
         case.operation.to_owned(),
         case.dtype.name().to_owned(),
@@ -79,8 +67,6 @@ fn line(row: &Row, copy: Option<f64>) -> String {
         rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
         over(times.cub, times.ours),
         over(*torch, times.ours),
-        over(rate, copy),
-        best,
     ];
     format!("| {} |\n", columns.join(" | "))
 }

@@ -1,7 +1,8 @@
 //! The caching allocator: pairs of allocate and free, random live sets, many threads, traces.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one without memory behind its addresses, on
-//! which only the allocator itself takes time. `docs/memory.md` has the figures, next to PyTorch's for the same loops.
+//! which only the allocator itself takes time. `docs/benchmarks/allocator.md` has the figures, next to PyTorch's for
+//! the same loops.
 
 #[path = "../tests/common/traces.rs"]
 mod traces;

@@ -2,8 +2,8 @@
 //! same loop. Also the cost of observers, and of waiting for a launch, by blocking and by awaiting.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one that accepts launches and runs none, so
-//! that the overhead of this crate is visible. On a CUDA device the kernels are empty. `docs/launch.md` has the
-//! figures.
+//! that the overhead of this crate is visible. On a CUDA device the kernels are empty.
+//! `docs/benchmarks/launches.md` has the figures.
 
 #[path = "../tests/common/bench_kernels.rs"]
 mod kernels;

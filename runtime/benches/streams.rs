@@ -1,7 +1,7 @@
 //! Cost of streams, events, ordering and copies, each compared with the driver's own call.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is an emulated one. The cost of a launch's buffers is
-//! measured on an emulated device that accepts launches and runs none. `docs/streams.md` has the figures.
+//! measured on an emulated device that accepts launches and runs none. `docs/benchmarks/copies.md` has the figures.
 
 #[path = "../tests/common/kernels.rs"]
 #[allow(dead_code, reason = "one of them is launched")]

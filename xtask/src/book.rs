@@ -2,13 +2,15 @@
 //!
 //! [`check`] needs no other program and takes milliseconds, so every change is checked. The table of contents lists
 //! every page, and every page with Rust listings is a test of the package in `docs/`. Every listing has a language and
-//! none is ignored, every link and its anchor resolve, and every picture has a title.
+//! none is ignored, every link and its anchor resolve, every picture has a title, and tables of measurements are on the
+//! pages for [`benchmarks`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+use crate::benchmarks;
 use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::markdown::Page;
@@ -114,6 +116,7 @@ pub fn check(root: &Path) -> Result<()> {
             Some(format!("{}:{}: {problem}", path.display(), fence.line))
         }));
     }
+    problems.extend(benchmarks::problems(&pages));
     for (path, text) in &pages {
         problems.extend(broken_links(root, path, text, &pages));
     }

@@ -4,6 +4,12 @@
 //! The kernels of a seed are a cargo project in `target/difftest/`; its program needs no Rust on the machine that runs
 //! it. A kernel that differs is reduced. On the emulated device this happens here, round by round. For a GPU, each
 //! round is a separate program, and the next round is requested with the differences found.
+//!
+//! - `--seed S --count N` repeats a run.
+//! - A kernel writes a hash after each step, so a report names the first incorrect step: `DIFFERS k0012:3` of seed 7.
+//! - `--reduce 7:12:3` builds that kernel for a GPU with parts left out, and `--reduce 7:12:3.5` continues from
+//!   candidate `k0012_5`, until none differs.
+//! - For each incorrect result, add a test next to the faulty code, and its kind to the generator.
 
 use std::fs;
 use std::path::{Path, PathBuf};

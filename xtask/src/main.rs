@@ -12,6 +12,7 @@
 //! | [`quick`] | the checks that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | checks that no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
+//! | [`benchmarks`] | measurements are on pages of their own, with their provenance |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`words`] | doc comments begin with what they describe |
@@ -24,6 +25,7 @@
 //!
 //! Exit codes: 0 done, 1 something failed, 2 incorrect use, or something is missing that you must install yourself.
 
+mod benchmarks;
 mod book;
 mod browser;
 mod bundle;

@@ -53,6 +53,21 @@ impl<'a> Page<'a> {
         fences.step_by(2).map(|(line, info)| Fence { line, info: info.trim() })
     }
 
+    /// Returns the tables: the number of the first line, and all lines.
+    pub fn tables(self) -> Vec<(usize, Vec<&'a str>)> {
+        let mut tables: Vec<(usize, Vec<&str>)> = Vec::new();
+        for (number, line, is_prose) in self.lines() {
+            if !is_prose || !line.starts_with('|') {
+                continue;
+            }
+            match tables.last_mut() {
+                Some((first, rows)) if *first + rows.len() == number => rows.push(line),
+                _ => tables.push((number, vec![line])),
+            }
+        }
+        tables
+    }
+
     /// Returns the anchors of the headings, as GitHub and mdbook generate them.
     pub fn anchors(self) -> impl Iterator<Item = String> {
         self.lines().filter(|(.., is_prose)| *is_prose).filter_map(|(_, line, _)| {
@@ -136,6 +151,12 @@ mod tests {
         assert!(!fences[1].is_rust() && fences[1].problem().is_some());
         assert!(Fence { line: 1, info: "rust,ignore" }.problem().is_some());
         assert!(Fence { line: 1, info: "rust,no_run" }.problem().is_none());
+    }
+
+    #[test]
+    fn tables_are_rows_that_follow_each_other() {
+        let page = Page::new("| a |\n| b |\n\n```text\n| no |\n```\n| c |\n");
+        assert_eq!(page.tables(), [(1, vec!["| a |", "| b |"]), (7, vec!["| c |"])]);
     }
 
     #[test]

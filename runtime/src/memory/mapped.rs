@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 
 /// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Data that is used once, or in
-/// small amounts, needs no copy. `docs/streams.md` has the bandwidths.
+/// small amounts, needs no copy. `docs/benchmarks/copies.md` has the bandwidths.
 ///
 /// It dereferences to a [`DeviceBuffer`], so a kernel's `&[T]` takes `&*mapped` or
 /// [`as_slice`](DeviceBuffer::as_slice), and a written argument takes [`Self::as_mut_slice`]. The host reads and writes

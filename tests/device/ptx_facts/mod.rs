@@ -380,7 +380,7 @@ fn the_product_image_is_small_and_in_parts() {
             Packed::Deflate { stream, .. } => stream.len(),
         })
         .sum();
-    // Above the goal of 3.6 MB; docs/how-rust-becomes-gpu-code.md lists the components.
+    // The largest parts are reductions along an axis (1.05 MB), scans, norms and elementwise arithmetic.
     assert!(embedded <= 6_000_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
     let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();

@@ -9,7 +9,7 @@
 //! the arena's stream is idle, entirely free pages elsewhere in the arena are moved: unmapped there and mapped here.
 //! Moving costs as much as new pages. Next, free pages of the other kind return to the driver. A busy stream may still
 //! use free pages, so in that case the driver is called all the same: this module never waits. PyTorch leaves holes
-//! mapped until memory runs out; `docs/memory.md` shows the effect of this rule on several traces.
+//! mapped until memory runs out; `docs/benchmarks/allocator.md` shows the effect of this rule on several traces.
 
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};

@@ -11,7 +11,7 @@
 //! registry, arena, totals; never two arenas at once; none while user code runs. Calls that a capture of another thread
 //! must not see, above all waits for a stream, hold a lock that excludes captures.
 //!
-//! `docs/memory.md` describes the steps of a request and has measurements.
+//! `docs/memory.md` describes the steps of a request.
 //!
 //! | module | contents |
 //! | --- | --- |
