@@ -70,6 +70,7 @@ pub struct PtxBuilder {
     alloc: bool,
     one_module: bool,
     fma: bool,
+    line_tables: bool,
     jump_threading: bool,
     spills_allowed: Vec<String>,
     ready_made: Option<(String, PathBuf)>,
@@ -131,6 +132,7 @@ impl PtxBuilder {
             alloc: false,
             one_module: false,
             fma: true,
+            line_tables: true,
             jump_threading: false,
             spills_allowed: Vec::new(),
             ready_made: None,
@@ -178,6 +180,13 @@ impl PtxBuilder {
     /// than two roundings, but not bit-identical to the CPU. On by default.
     pub fn fma(mut self, on: bool) -> PtxBuilder {
         self.fma = on;
+        self
+    }
+
+    /// Sets whether the code has line tables, by which compute-sanitizer, cuda-gdb and Nsight Compute name lines of Rust.
+    /// On by default: the code is the same, byte for byte; only the image is larger.
+    pub fn line_tables(mut self, on: bool) -> PtxBuilder {
+        self.line_tables = on;
         self
     }
 
@@ -427,6 +436,7 @@ impl PtxBuilder {
             out: &folders.out_dir,
             cache: cache.as_ref(),
             tools: &format!("{device} {ptxas}"),
+            line_tables: self.line_tables,
         };
         let runtime = &linked.device_runtime;
         let parts = match self.one_module {

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::arch::Arch;
 use crate::cache::{Cache, Entry};
 use crate::callees;
+use crate::directives;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::image;
+use crate::line_table;
 use crate::link::{self, INLINED, Linked, Reporters};
 use crate::local_atomics;
 use crate::narrow;
@@ -96,6 +98,8 @@ pub struct Job<'a> {
     pub cache: Option<&'a Cache>,
     /// Versions of the tools.
     pub tools: &'a str,
+    /// True if the code has line tables.
+    pub line_tables: bool,
 }
 
 /// Optimizes the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). Returns `None` if it
@@ -129,8 +133,10 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         let mut command = llvm.passes("opt");
         command.args(&cpu).args(UNROLLING).arg(REFLECTION);
         match reporters {
-            Reporters::Private => command
-                .args(["-strip-debug", &format!("-passes=internalize,globaldce,{INLINED},default<O3>")]),
+            Reporters::Private => {
+                command.args((!job.line_tables).then_some("-strip-debug"));
+                command.arg(format!("-passes=internalize,globaldce,{INLINED},default<O3>"))
+            }
             Reporters::Public => {
                 command.args(linked.diverging.iter().map(|name| format!("-force-attribute={name}:nomerge")));
                 command.arg(format!("-passes=internalize,globaldce,{INLINED},forceattrs,default<O3>"))
@@ -149,6 +155,8 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         panics = panic_paths::find(&ir, reporting.iter().map(|kernel| &*kernel.symbol));
     }
 
+    let ir = if job.line_tables { line_table::user_lines(&ir) } else { ir };
+    link::write(&optimised, &ir)?;
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let mut command = llvm.passes("llc");
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
@@ -157,7 +165,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
-    let text = [narrow::store_whole_registers, recursion::reconverge, callees::hide, wrapping::spell_out]
+    let text = [directives::shorten, narrow::store_whole_registers, recursion::reconverge, callees::hide, wrapping::spell_out]
         .into_iter()
         .fold(link::read(&ptx)?, |text, corrected: fn(&str) -> String| corrected(&text));
     link::write(&ptx, &text)?;
@@ -177,7 +185,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     let mut cubin = None;
     if let Some(ptxas) = &cuda.ptxas {
         let file = out.join(format!("{name}.{arch}.cubin"));
-        let report = ptxas::assemble(ptxas, arch, part.is_linked, &ptx, &file)?;
+        let report = ptxas::assemble(ptxas, arch, part.is_linked, job.line_tables, &ptx, &file)?;
         (facts.resources, facts.serialised) = (report.kernels, report.serialised);
         if arch.has_cubin() {
             cubin = Some(file);
@@ -197,7 +205,7 @@ fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Pa
     let Linked { diverging, visible, .. } = job.linked;
     let mut key = Fingerprint::new();
     key.value(&env!("WARPSMITH_BUILDER_SOURCES"));
-    key.value(&format!("{} {arch} {} {kernels:?} {diverging:?} {visible:?}", job.tools, part.is_linked));
+    key.value(&format!("{} {arch} {} {kernels:?} {diverging:?} {visible:?} {}", job.tools, part.is_linked, job.line_tables));
     key.contents(bitcode)?;
     Ok(key.finish())
 }

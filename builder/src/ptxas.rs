@@ -39,11 +39,13 @@ pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,
     is_linked: bool,
+    line_tables: bool,
     ptx: &Path,
     cubin: &Path,
 ) -> Result<Report, Error> {
     let mut command = Command::new(&ptxas.path);
     command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
+    command.args(line_tables.then_some("-lineinfo"));
     if is_linked {
         command.arg("--compile-only");
     }
