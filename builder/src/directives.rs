@@ -34,7 +34,8 @@ pub fn shorten(text: &str) -> String {
 
 /// Returns true for a label of a location, or of a function's start or end.
 fn is_label(line: &str) -> bool {
-    ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name)) && line.ends_with(':')
+    ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name))
+        && line.ends_with(':')
 }
 
 #[cfg(test)]

@@ -77,6 +77,7 @@ mod wrapping;
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use cache::Cache;
+pub use codegen::DebugInfo;
 pub use error::Error;
 pub use line_table::CallSite;
 pub use panic_paths::PanicPath;

@@ -195,7 +195,9 @@ mod tests {
         has("!10 = !DILocation(line: 7, scope: !5, inlinedAt: !11)");
         has("!11 = distinct !DILocation(line: 30, scope: !3, inlinedAt: !13)");
         has("!14 = !DILocation(line: 0, scope: !3)");
-        has("!8 = distinct !DICompileUnit(language: DW_LANG_Rust, emissionKind: DebugDirectivesOnly, file: !1)");
+        has(
+            "!8 = distinct !DICompileUnit(language: DW_LANG_Rust, emissionKind: DebugDirectivesOnly, file: !1)",
+        );
         assert!(is_of_gpu_std("gpu-std/src/thread.rs"));
         assert!(is_of_gpu_std("/home/u/registry/src/x/warpsmith-gpu-std-0.1.0/src/thread.rs"));
         assert!(!is_of_gpu_std("src/my-gpu-std.rs"));

@@ -366,8 +366,7 @@ mod tests {
 
     #[test]
     fn atomics_of_local_memory_are_plain() {
-        let exchange =
-            "  %4 = cmpxchg weak ptr %3, i32 %1, i32 7 syncscope(\"block\") acq_rel monotonic, align 4, !dbg !9";
+        let exchange = "  %4 = cmpxchg weak ptr %3, i32 %1, i32 7 syncscope(\"block\") acq_rel monotonic, align 4, !dbg !9";
         let ir = format!(
             "define ptx_kernel void @f(ptr %q) {{\n{ALLOCA}\n  %3 = getelementptr inbounds i32, ptr %a, i64 %2\n{exchange}\n}}\n"
         );
