@@ -199,7 +199,8 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         kernels.iter().filter(|kernel| is(&kernel.symbol)).map(|kernel| kernel.symbol.clone()).collect()
     };
     let mut facts = Facts {
-        unknown_stacks: those(&|kernel| read.has_unknown_stack(kernel)),
+        // Code without optimization calls what is never reached, such as panics that recurse.
+        unknown_stacks: those(&|kernel| job.debug != DebugInfo::Full && read.has_unknown_stack(kernel)),
         kernels: those(&|_| true),
         wgmma: those(&|kernel| read.has_wgmma(kernel)),
         panics,

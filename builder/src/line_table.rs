@@ -120,8 +120,11 @@ impl<'a> LineTable<'a> {
     }
 
     fn is_user_scope(&self, scope: &str) -> bool {
-        let file = self.0.get(scope).and_then(|scope| string(self.0.get(field(scope, "file")?)?, "filename"));
-        file.is_some_and(|file| !is_of_core(&file) && !is_of_gpu_std(&file))
+        let file = self.0.get(scope).and_then(|scope| self.0.get(field(scope, "file")?));
+        let part = |name| file.and_then(|file| string(file, name)).unwrap_or_default();
+        // The name is relative to the folder of the workspace, or of the package if it is another workspace's.
+        let (folder, name) = (part("directory"), part("filename"));
+        !name.is_empty() && !is_of_core(&name) && !is_of_gpu_std(&format!("{folder}/{name}"))
     }
 }
 
