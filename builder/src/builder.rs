@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::KernelReport;
 use crate::arch::Arch;
 use crate::cache::{self, Cache};
-use crate::codegen::{self, Job, Module, Options};
+use crate::codegen::{self, DebugInfo, Job, Module, Options};
 use crate::compile::{self, Compiled, Request};
 use crate::device_runtime;
 use crate::error::Error;
@@ -23,7 +23,8 @@ use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 
 /// Environment variables that affect the build; a change of one reruns the build script.
-const WATCHED_VARIABLES: [&str; 10] = [
+const WATCHED_VARIABLES: [&str; 11] = [
+    DEBUG,
     "WARPSMITH_DEVICE_RUSTC",
     "WARPSMITH_LLVM_BIN",
     "WARPSMITH_CUDA_TOOLS",
@@ -43,6 +44,9 @@ const WATCHED_WITHOUT_IMAGE: [&str; 5] =
 
 /// Variable that makes a missing image an error, and makes a development build compile for all architectures.
 const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
+
+/// Variable that overrides the debug information of device code.
+const DEBUG: &str = "WARPSMITH_GPU_DEBUG";
 
 /// Compiles a kernel crate into a GPU image that the host crate embeds.
 ///
@@ -70,6 +74,8 @@ pub struct PtxBuilder {
     alloc: bool,
     one_module: bool,
     fma: bool,
+    debug_info: DebugInfo,
+    always_optimized: bool,
     jump_threading: bool,
     spills_allowed: Vec<String>,
     ready_made: Option<(String, PathBuf)>,
@@ -131,6 +137,8 @@ impl PtxBuilder {
             alloc: false,
             one_module: false,
             fma: true,
+            debug_info: DebugInfo::Lines,
+            always_optimized: false,
             jump_threading: false,
             spills_allowed: Vec::new(),
             ready_made: None,
@@ -178,6 +186,21 @@ impl PtxBuilder {
     /// than two roundings, but not bit-identical to the CPU. On by default.
     pub fn fma(mut self, on: bool) -> PtxBuilder {
         self.fma = on;
+        self
+    }
+
+    /// Sets the debug information of the code, instead of [`DebugInfo::Lines`]. `WARPSMITH_GPU_DEBUG` (`none`, `lines` or
+    /// `full`) overrides it.
+    pub fn debug_info(mut self, debug_info: DebugInfo) -> PtxBuilder {
+        self.debug_info = debug_info;
+        self
+    }
+
+    /// Keeps the code optimized, with lines alone, where full debug information is requested. For libraries of kernels,
+    /// which the user's program does not debug.
+    #[doc(hidden)]
+    pub fn always_optimized(mut self) -> PtxBuilder {
+        self.always_optimized = true;
         self
     }
 
@@ -352,8 +375,22 @@ impl PtxBuilder {
             cfgs: &self.cfgs,
             alloc: self.alloc,
             jump_threading: self.jump_threading,
+            full_debug_info: self.debug()? == DebugInfo::Full,
         };
         compile::compile(tools, &request)
+    }
+
+    /// Returns the debug information of this build.
+    fn debug(&self) -> Result<DebugInfo, Error> {
+        let requested = match env::var(DEBUG).as_deref() {
+            Err(_) | Ok("") => self.debug_info,
+            Ok("none") => DebugInfo::None,
+            Ok("lines") => DebugInfo::Lines,
+            Ok("full") => DebugInfo::Full,
+            Ok(value) => return Err(Error::UnknownDebugInfo(value.to_owned())),
+        };
+        let is_library = self.always_optimized && requested == DebugInfo::Full;
+        Ok(if is_library { DebugInfo::Lines } else { requested })
     }
 
     fn with_tools(
@@ -372,8 +409,9 @@ impl PtxBuilder {
         let work = folders.out_dir.join(format!("{name}_ir"));
         let keep = is_set("WARPSMITH_KEEP_IR");
 
+        let debug = self.debug()?;
         let mut fingerprint = Fingerprint::new();
-        fingerprint.value(&format!("{self:?} {archs:?} {keep}"));
+        fingerprint.value(&format!("{self:?} {archs:?} {keep} {debug:?}"));
         fingerprint.value(&kernel_crate.sources);
         // Hash of the running program, which changes whenever the builder changes.
         if let Ok(program) = env::current_exe() {
@@ -427,6 +465,7 @@ impl PtxBuilder {
             out: &folders.out_dir,
             cache: cache.as_ref(),
             tools: &format!("{device} {ptxas}"),
+            debug,
         };
         let runtime = &linked.device_runtime;
         let parts = match self.one_module {
@@ -460,7 +499,7 @@ impl PtxBuilder {
             Packages { package: &of_crate, dependencies: &[], sources: &kernel_crate.sources.packages };
         let (text, packed) = image::with_code(&packages, &compilers, &code, &folders.out_dir)?;
         link::write(&file, &text)?;
-        let mut warnings = match is_of_others(folders) {
+        let mut warnings = match is_of_others(folders) || debug == DebugInfo::Full {
             true => Vec::new(),
             false => crate::report::spill_warnings(&kernels, &self.spills_allowed),
         };

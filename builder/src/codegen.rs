@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::arch::Arch;
 use crate::cache::{Cache, Entry};
 use crate::callees;
+use crate::directives;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::image;
+use crate::line_table;
 use crate::link::{self, INLINED, Linked, Reporters};
 use crate::local_atomics;
 use crate::narrow;
@@ -80,6 +82,20 @@ const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 /// that implements them.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
+/// Debug information of device code: what compute-sanitizer, Nsight Compute and cuda-gdb know of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugInfo {
+    /// None: the smallest image.
+    None,
+    /// The line of each instruction. The code is the same as without, byte for byte.
+    Lines,
+    /// Lines, types and variables for cuda-gdb. The code is not optimized, and is many times slower.
+    Full,
+}
+
+/// Passes of a build with full debug information: variables stay in memory, where cuda-gdb finds them.
+const UNOPTIMISED: &str = "internalize,globaldce,always-inline,globaldce";
+
 /// Input shared by all parts and architectures.
 pub struct Job<'a> {
     /// LLVM tools.
@@ -96,6 +112,8 @@ pub struct Job<'a> {
     pub cache: Option<&'a Cache>,
     /// Versions of the tools.
     pub tools: &'a str,
+    /// Debug information of the code.
+    pub debug: DebugInfo,
 }
 
 /// Optimizes the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). Returns `None` if it
@@ -129,8 +147,13 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         let mut command = llvm.passes("opt");
         command.args(&cpu).args(UNROLLING).arg(REFLECTION);
         match reporters {
-            Reporters::Private => command
-                .args(["-strip-debug", &format!("-passes=internalize,globaldce,{INLINED},default<O3>")]),
+            Reporters::Private => {
+                command.args((job.debug == DebugInfo::None).then_some("-strip-debug"));
+                match job.debug {
+                    DebugInfo::Full => command.arg(format!("-passes={UNOPTIMISED}")),
+                    _ => command.arg(format!("-passes=internalize,globaldce,{INLINED},default<O3>")),
+                }
+            }
             Reporters::Public => {
                 command.args(linked.diverging.iter().map(|name| format!("-force-attribute={name}:nomerge")));
                 command.arg(format!("-passes=internalize,globaldce,{INLINED},forceattrs,default<O3>"))
@@ -149,17 +172,25 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         panics = panic_paths::find(&ir, reporting.iter().map(|kernel| &*kernel.symbol));
     }
 
+    let has_lines = job.debug == DebugInfo::Lines;
+    let ir = if has_lines { line_table::user_lines(&ir) } else { ir };
+    link::write(&optimised, &ir)?;
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let mut command = llvm.passes("llc");
-    command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
+    let level = if job.debug == DebugInfo::Full { "-O1" } else { "-O3" };
+    command.args(&cpu).args([level, MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     // Contract only the operations that the rewrite has marked.
     command.arg("-fp-contract=off");
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
+    let mut text = link::read(&ptx)?;
+    if has_lines {
+        text = directives::shorten(&text);
+    }
     let text = [narrow::store_whole_registers, recursion::reconverge, callees::hide, wrapping::spell_out]
         .into_iter()
-        .fold(link::read(&ptx)?, |text, corrected: fn(&str) -> String| corrected(&text));
+        .fold(text, |text, corrected: fn(&str) -> String| corrected(&text));
     link::write(&ptx, &text)?;
     crate::externs::check(&text, linked)?;
     let read = Ptx::read(&text);
@@ -168,7 +199,8 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         kernels.iter().filter(|kernel| is(&kernel.symbol)).map(|kernel| kernel.symbol.clone()).collect()
     };
     let mut facts = Facts {
-        unknown_stacks: those(&|kernel| read.has_unknown_stack(kernel)),
+        // Code without optimization calls what is never reached, such as panics that recurse.
+        unknown_stacks: those(&|kernel| job.debug != DebugInfo::Full && read.has_unknown_stack(kernel)),
         kernels: those(&|_| true),
         wgmma: those(&|kernel| read.has_wgmma(kernel)),
         panics,
@@ -177,7 +209,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     let mut cubin = None;
     if let Some(ptxas) = &cuda.ptxas {
         let file = out.join(format!("{name}.{arch}.cubin"));
-        let report = ptxas::assemble(ptxas, arch, part.is_linked, &ptx, &file)?;
+        let report = ptxas::assemble(ptxas, arch, part.is_linked, job.debug, &ptx, &file)?;
         (facts.resources, facts.serialised) = (report.kernels, report.serialised);
         if arch.has_cubin() {
             cubin = Some(file);
@@ -197,7 +229,10 @@ fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Pa
     let Linked { diverging, visible, .. } = job.linked;
     let mut key = Fingerprint::new();
     key.value(&env!("WARPSMITH_BUILDER_SOURCES"));
-    key.value(&format!("{} {arch} {} {kernels:?} {diverging:?} {visible:?}", job.tools, part.is_linked));
+    key.value(&format!(
+        "{} {arch} {} {kernels:?} {diverging:?} {visible:?} {:?}",
+        job.tools, part.is_linked, job.debug
+    ));
     key.contents(bitcode)?;
     Ok(key.finish())
 }

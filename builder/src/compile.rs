@@ -25,9 +25,8 @@ const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Profile settings that a manifest may set for single packages (`[profile.release.package.…]`); cargo cannot ignore
 /// those. They are passed as flags instead: rustc takes the last one, and cargo writes profile settings first.
-const PROFILE: [&str; 7] = [
+const PROFILE: [&str; 6] = [
     "-Copt-level=3",
-    "-Cdebuginfo=line-tables-only",
     "-Csplit-debuginfo=off",
     "-Cdebug-assertions=off",
     "-Coverflow-checks=off",
@@ -57,6 +56,8 @@ pub struct Request<'a> {
     pub alloc: bool,
     /// True if rustc's jump threading stays on (it duplicates barriers; for tests only).
     pub jump_threading: bool,
+    /// True if the code gets full debug information, not line tables alone.
+    pub full_debug_info: bool,
 }
 
 /// Result of a compilation.
@@ -208,6 +209,8 @@ fn rustflags(request: &Request<'_>) -> Vec<String> {
     let switch = if request.jump_threading { "+" } else { "-" };
     flags.push(format!("-Zmir-enable-passes={switch}JumpThreading"));
     flags.extend(PROFILE.map(str::to_owned));
+    let debug_info = if request.full_debug_info { "full" } else { "line-tables-only" };
+    flags.push(format!("-Cdebuginfo={debug_info}"));
     flags
 }
 

@@ -55,6 +55,10 @@ pub enum Error {
         reason: String,
     },
 
+    /// `WARPSMITH_GPU_DEBUG` has an invalid value.
+    #[error("WARPSMITH_GPU_DEBUG is {0:?}: write none, lines or full")]
+    UnknownDebugInfo(String),
+
     /// `WARPSMITH_GPU_ARCHS` has an invalid value.
     #[error(
         "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"

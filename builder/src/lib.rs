@@ -25,7 +25,7 @@
 //! | `device_runtime` | finds the kernels that need NVIDIA's device runtime |
 //! | `parts` | assigns kernels to modules |
 //! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to
-//! them (`line_table`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
+//! them (`line_table`), `llc`, corrections (`directives`, `narrow`, …) and checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | writes the file that the host crate includes, and the compressed code |
 //! | `fingerprint` | skips all steps but `compile` if nothing has changed |
 //! | `ready_made` | exports and imports images that a package ships instead of its kernels |
@@ -43,6 +43,7 @@ mod callers;
 mod codegen;
 mod compile;
 mod device_runtime;
+mod directives;
 mod error;
 mod externs;
 mod features;
@@ -76,6 +77,7 @@ mod wrapping;
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use cache::Cache;
+pub use codegen::DebugInfo;
 pub use error::Error;
 pub use line_table::CallSite;
 pub use panic_paths::PanicPath;

@@ -2,9 +2,10 @@
 //!
 //! Every instruction has a `DILocation`: line and column in a scope. Its `inlinedAt` is the location of the inlined
 //! call, which may be inlined too, and so on up to the function that now contains the instruction. All crates of the
-//! graph are compiled with line tables for this; the shipped code has none.
+//! graph are compiled with line tables for this. The shipped code has [`user_lines`].
 
 use std::collections::HashMap;
+use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,65 @@ impl<'a> LineTable<'a> {
     }
 }
 
+/// Replaces the line table of a module with the one for debuggers and profilers: one line of the kernel's own source per
+/// instruction, in directives that do not change the code.
+///
+/// An instruction that was inlined from core, alloc or gpu-std gets the line of the call in the kernel's source. Columns
+/// are left out, so that neighbouring instructions share a directive.
+pub fn user_lines(ir: &str) -> String {
+    let mut table = LineTable::default();
+    ir.lines().filter(|line| line.starts_with('!')).for_each(|line| table.read(line));
+    let mut users = HashMap::new();
+    let mut text = String::with_capacity(ir.len());
+    for line in ir.lines() {
+        let _ = match line.split_once(" = ").filter(|_| line.starts_with('!')) {
+            Some((name, node)) if node.contains("!DILocation(") => {
+                let node = node.strip_prefix("distinct ").map_or((node, ""), |node| (node, "distinct "));
+                writeln!(text, "{name} = {}{}", node.1, table.user_location(node.0, &mut users))
+            }
+            Some((name, node)) if node.contains("!DICompileUnit(") => {
+                let node = node.replace("emissionKind: LineTablesOnly", "emissionKind: DebugDirectivesOnly");
+                writeln!(text, "{name} = {node}")
+            }
+            _ => writeln!(text, "{line}"),
+        };
+    }
+    text
+}
+
+impl<'a> LineTable<'a> {
+    /// Returns the innermost location of the kernel's own source for the node `location`, or else the outermost one.
+    /// `users` caches the scopes that are the kernel's own.
+    fn user_location(&self, mut location: &'a str, users: &mut HashMap<&'a str, bool>) -> String {
+        loop {
+            let (scope, at) = (field(location, "scope").unwrap_or_default(), field(location, "inlinedAt"));
+            let line = field(location, "line").unwrap_or("0");
+            let is_user = line != "0" && *users.entry(scope).or_insert_with(|| self.is_user_scope(scope));
+            match at.and_then(|at| self.0.get(at)) {
+                Some(caller) if !is_user => location = caller,
+                _ => {
+                    let at = at.map_or_else(String::new, |at| format!(", inlinedAt: {at}"));
+                    return format!("!DILocation(line: {line}, scope: {scope}{at})");
+                }
+            }
+        }
+    }
+
+    fn is_user_scope(&self, scope: &str) -> bool {
+        let file = self.0.get(scope).and_then(|scope| self.0.get(field(scope, "file")?));
+        let part = |name| file.and_then(|file| string(file, name)).unwrap_or_default();
+        // The name is relative to the folder of the workspace, or of the package if it is another workspace's.
+        let (folder, name) = (part("directory"), part("filename"));
+        !name.is_empty() && !is_of_core(&name) && !is_of_gpu_std(&format!("{folder}/{name}"))
+    }
+}
+
+/// Returns true if a file belongs to gpu-std, in its repository or in a registry's folder `warpsmith-gpu-std-0.1.0`.
+fn is_of_gpu_std(file: &str) -> bool {
+    let mut folders = file.split('/');
+    folders.any(|name| name == "gpu-std" || name.starts_with("warpsmith-gpu-std-"))
+}
+
 /// Returns true if a file belongs to the standard library, by its installed path or by rustc's name for sources that
 /// are not installed.
 fn is_of_core(file: &str) -> bool {
@@ -129,6 +189,21 @@ mod tests {
         let calls = ["src/a, b.rs:7:13", "src/a, b.rs:30:2"];
         assert_eq!(frames("call void @f(), !dbg !10"), calls);
         assert_eq!(frames("call void @f(), !dbg !10, !srcloc !3"), calls);
+    }
+
+    #[test]
+    fn device_code_has_lines_of_the_users_sources_alone() {
+        let lines = user_lines(&NODES.replace("LANG_Rust", "LANG_Rust, emissionKind: LineTablesOnly"));
+        let has = |line: &str| assert!(lines.lines().any(|found| found == line), "{line} is not in {lines}");
+        has("!10 = !DILocation(line: 7, scope: !5, inlinedAt: !11)");
+        has("!11 = distinct !DILocation(line: 30, scope: !3, inlinedAt: !13)");
+        has("!14 = !DILocation(line: 0, scope: !3)");
+        has(
+            "!8 = distinct !DICompileUnit(language: DW_LANG_Rust, emissionKind: DebugDirectivesOnly, file: !1)",
+        );
+        assert!(is_of_gpu_std("gpu-std/src/thread.rs"));
+        assert!(is_of_gpu_std("/home/u/registry/src/x/warpsmith-gpu-std-0.1.0/src/thread.rs"));
+        assert!(!is_of_gpu_std("src/my-gpu-std.rs"));
     }
 
     #[test]

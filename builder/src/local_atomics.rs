@@ -32,6 +32,9 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
     tools::run(&mut command, input).map(drop)
 }
 
+/// What separates an instruction from its location.
+const LOCATION: &str = ", !dbg ";
+
 /// Returns the module with new code for atomics that are or may be on local memory; `None` if there are none. The new
 /// code consists of calls of functions to be inlined.
 fn rewrite(ir: &str) -> Option<String> {
@@ -47,14 +50,17 @@ fn rewrite(ir: &str) -> Option<String> {
             continue;
         }
         let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
+        let code: Vec<&str> = body.iter().map(|line| line.split(LOCATION).next().unwrap_or(line)).collect();
         let mut pointers = None;
-        for instruction in &body {
+        for (instruction, whole) in code.iter().zip(body) {
             let replaced = Atomic::read(instruction).and_then(|atomic| {
-                let pointers = pointers.get_or_insert_with(|| Pointers::of(line, &body));
+                let pointers = pointers.get_or_insert_with(|| Pointers::of(line, &code));
                 let is_local = pointers.is_local(atomic.pointer)?;
-                Some(functions.call(instruction, &atomic, is_local))
+                let call = functions.call(instruction, &atomic, is_local);
+                let location = whole.split_once(LOCATION).map(|(_, location)| location);
+                Some(location.map_or_else(|| call.clone(), |location| format!("{call}{LOCATION}{location}")))
             });
-            let _ = writeln!(out, "{}", replaced.as_deref().unwrap_or(instruction));
+            let _ = writeln!(out, "{}", replaced.as_deref().unwrap_or(whole));
         }
         out.push_str("}\n");
     }
@@ -360,14 +366,13 @@ mod tests {
 
     #[test]
     fn atomics_of_local_memory_are_plain() {
-        let exchange =
-            "  %4 = cmpxchg weak ptr %3, i32 %1, i32 7 syncscope(\"block\") acq_rel monotonic, align 4";
+        let exchange = "  %4 = cmpxchg weak ptr %3, i32 %1, i32 7 syncscope(\"block\") acq_rel monotonic, align 4, !dbg !9";
         let ir = format!(
             "define ptx_kernel void @f(ptr %q) {{\n{ALLOCA}\n  %3 = getelementptr inbounds i32, ptr %a, i64 %2\n{exchange}\n}}\n"
         );
         let text = rewrite(&ir).unwrap();
         assert!(
-            text.contains("  %4 = call { i32, i1 } @__warpsmith_atomic.0(ptr %3, i32 %1, i32 7)\n")
+            text.contains("  %4 = call { i32, i1 } @__warpsmith_atomic.0(ptr %3, i32 %1, i32 7), !dbg !9\n")
                 && text.contains("@__warpsmith_atomic.0(ptr %p, i32 %v0, i32 %v1) alwaysinline")
                 && !text.contains("cmpxchg")
                 && !text.contains("call i1"),

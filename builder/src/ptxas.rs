@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::arch::Arch;
+use crate::codegen::DebugInfo;
 use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;
@@ -39,11 +40,17 @@ pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,
     is_linked: bool,
+    debug: DebugInfo,
     ptx: &Path,
     cubin: &Path,
 ) -> Result<Report, Error> {
     let mut command = Command::new(&ptxas.path);
     command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
+    match debug {
+        DebugInfo::None => &mut command,
+        DebugInfo::Lines => command.arg("-lineinfo"),
+        DebugInfo::Full => command.arg("-g"),
+    };
     if is_linked {
         command.arg("--compile-only");
     }

@@ -264,8 +264,16 @@ fn elapsed_time() -> Result<ElapsedTime> {
     found.ok_or(DriverError::LacksFunction { symbol: "cuEventElapsedTime" })
 }
 
+/// File name of the driver library.
+const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
+
 /// Loads the driver library, unless it is already loaded.
 pub(super) fn load_library() -> Result<()> {
+    // cuda-gdb knows the driver by this name only. The bindings try `libcuda.so` first, which is then the same library.
+    // SAFETY: loading the library runs its initializers, as intended.
+    if let Ok(library) = unsafe { libloading::Library::new(DRIVER) } {
+        std::mem::forget(library);
+    }
     // SAFETY: loading the library runs its initializers, as intended. `culib` panics without a library, and is called
     // only if there is one.
     if !unsafe { sys::is_culib_present() } {

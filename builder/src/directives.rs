@@ -1,0 +1,77 @@
+//! Removes from PTX what LLVM writes beside line directives and what changes the code or only takes space.
+//!
+//! LLVM puts a label before each instruction that has a location of its own. ptxas (seen with 13.0) takes a label for the
+//! start of a basic block, although nothing jumps there, and generates different code. Without the labels the code is
+//! the same, byte for byte, as without line directives.
+
+use crate::ptx;
+
+/// Returns the PTX without the labels of locations, without directives that repeat the line before, and without the
+/// comments of directives.
+pub fn shorten(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut current = "";
+    for line in text.lines() {
+        if is_label(line) {
+            continue;
+        }
+        if ptx::header(line).is_some() {
+            current = "";
+        }
+        let mut kept = line;
+        if line.trim_start().starts_with(".loc") {
+            kept = line.split("//").next().unwrap_or_default().trim_end();
+            if kept == current {
+                continue;
+            }
+            current = kept;
+        }
+        short.push_str(kept);
+        short.push('\n');
+    }
+    short
+}
+
+/// Returns true for a label of a location, or of a function's start or end.
+fn is_label(line: &str) -> bool {
+    ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name))
+        && line.ends_with(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_repeated_directives_go() {
+        let text = "\
+.visible .entry k()
+{
+$L__func_begin0:
+\t.loc\t1 7 0                           // k.rs:7:0
+$L__tmp0:
+\tmov.b32 \t%r1, 0;
+$L__BB0_1:                              // =>This Inner Loop Header
+\t.loc\t1 7 0                           // k.rs:7:0
+$L__tmp1:
+\tbra \t$L__BB0_1;
+\t.loc\t1 8 0
+}
+.visible .entry l()
+\t.loc\t1 8 0
+";
+        let short = "\
+.visible .entry k()
+{
+\t.loc\t1 7 0
+\tmov.b32 \t%r1, 0;
+$L__BB0_1:                              // =>This Inner Loop Header
+\tbra \t$L__BB0_1;
+\t.loc\t1 8 0
+}
+.visible .entry l()
+\t.loc\t1 8 0
+";
+        assert_eq!(shorten(text), short);
+    }
+}
