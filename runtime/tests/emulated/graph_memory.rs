@@ -233,7 +233,7 @@ fn a_host_buffer_waits_for_awaited_launches() {
     let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
-    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer(&x, &output)).unwrap();
+    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer_async(&x, &output)).unwrap();
     let exec = graph.instantiate().unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(50));
     exec.launch(&stream).unwrap();
