@@ -68,7 +68,7 @@ fn read(
     group.bench_function(BenchmarkId::new("copied", bytes), |bencher| {
         bencher.iter(|| {
             let pending =
-                stream.copy_from_host(source.take().expect("it came back"), &mut x).expect("enqueued");
+                stream.copy_from_host_async(source.take().expect("it came back"), &mut x).expect("enqueued");
             kernel.launch(stream, launch, (1.0f32, &x, &mut y)).expect("launched");
             stream.synchronize().expect("done");
             source = Some(pending.wait().expect("copied"));
@@ -98,7 +98,8 @@ fn write(
     group.bench_function(BenchmarkId::new("copied", bytes), |bencher| {
         bencher.iter(|| {
             kernel.launch(stream, launch, (1.0f32, &x, &mut y)).expect("launched");
-            let pending = stream.copy_to_host(&y, target.take().expect("it came back")).expect("enqueued");
+            let pending =
+                stream.copy_to_host_async(&y, target.take().expect("it came back")).expect("enqueued");
             target = Some(pending.wait().expect("copied"));
         });
     });

@@ -174,11 +174,11 @@ impl Arrays {
         let mut sums = [0.0; 3];
         for _ in 0..items {
             let array = self.input();
-            let (copy, copy_in) = timed(&stream, || Ok(stream.copy_from_host(array, &mut input)?))?;
+            let (copy, copy_in) = timed(&stream, || Ok(stream.copy_from_host_async(array, &mut input)?))?;
             self.inputs.push(copy.wait()?);
             let ((), computing) =
                 timed(&stream, || compute(&stream, launches, input.as_slice(), output.as_mut_slice()))?;
-            let (copy, copy_out) = timed(&stream, || Ok(stream.copy_to_host(&output, host)?))?;
+            let (copy, copy_out) = timed(&stream, || Ok(stream.copy_to_host_async(&output, host)?))?;
             host = copy.wait()?;
             sums.iter_mut().zip([copy_in, computing, copy_out]).for_each(|(sum, time)| *sum += time);
         }
@@ -206,7 +206,7 @@ impl Arrays {
 
             // Copy in, once the compute of item - DEPTH, whose input was in this buffer, is done.
             copy_in.wait_event(&slot.computed)?;
-            let copied_in = copy_in.copy_from_host(input, &mut slot.input)?;
+            let copied_in = copy_in.copy_from_host_async(input, &mut slot.input)?;
 
             // Compute, once the input has arrived and the result of item - DEPTH has been copied out of this buffer.
             copied_in.make_wait(computing)?;
@@ -220,7 +220,7 @@ impl Arrays {
             slot.finish(&mut self.inputs, &look)?;
             let result = slot.result.take().expect("the slot's last item is finished");
             copy_out.wait_event(&slot.computed)?;
-            slot.copies = Some([copied_in, copy_out.copy_to_host(&slot.output, result)?]);
+            slot.copies = Some([copied_in, copy_out.copy_to_host_async(&slot.output, result)?]);
         }
         for item in items..items + DEPTH {
             self.slots[item % DEPTH].finish(&mut self.inputs, &look)?;

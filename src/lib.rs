@@ -12,8 +12,8 @@
 //! ops::axpy(&stream, 2.0, &x, &mut y)?;
 //!
 //! assert_eq!(y.to_host()?, [12.0, 24.0, 36.0]);
-//! assert_eq!(ops::sum(&stream, &y)?, 72.0);
-//! assert_eq!(ops::argmax(&stream, &y)?, 2);
+//! assert_eq!(y.sum()?, 72.0);
+//! assert_eq!(y.argmax()?, 2);
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!

@@ -1,5 +1,6 @@
 //! Items that a program with devices needs: `use warpsmith::prelude::*;`.
 
+pub use crate::ops::ReduceExt;
 pub use gpu_std::{Instance, SharedLen};
 pub use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Error, Event, GpuImage, Graph, Launch,

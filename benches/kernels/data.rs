@@ -125,14 +125,15 @@ impl<T: Value> Data<T> {
 
     /// Overwrites the outputs of the first set; an array that is updated in place gets the values of `y`.
     pub fn reset(&mut self, case: &Case) -> warpsmith::Result<()> {
-        self.sums.as_mut_slice().memset(0xA5)?;
-        self.extreme.as_mut_slice().memset(0xA5)?;
-        self.words.as_mut_slice().memset(0xA5)?;
+        let stream = self.sums.stream().clone();
+        stream.memset(&mut self.sums, 0xA5)?;
+        stream.memset(&mut self.extreme, 0xA5)?;
+        stream.memset(&mut self.words, 0xA5)?;
         if case.operation == "axpy" {
             return repeat(self.out.slice_mut(..self.n), &self.periods[1]);
         }
         let results = if case.has_array() { self.n } else { 0 };
-        self.out.slice_mut(..results).memset(0xA5)
+        stream.memset(self.out.slice_mut(..results), 0xA5)
     }
 }
 
@@ -148,8 +149,9 @@ fn repeat<T: Value>(mut array: DeviceSliceMut<'_, T>, period: &[T]) -> warpsmith
     let mut filled = len.min(period.len());
     array.slice_mut(..filled).copy_from_host(&period[..filled])?;
     while filled < len {
-        let more = filled.min(len - filled);
-        array.copy_within(..more, filled)?;
+        let (done, rest) = array.reborrow().split_at_mut(filled);
+        let more = filled.min(rest.len());
+        done.stream().copy(done.as_slice().slice(..more), rest.into_slice(..more))?;
         filled += more;
     }
     Ok(())

@@ -146,29 +146,32 @@ fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()
             bencher.iter(|| raw(to_device, black_box(host)));
         });
     }
-    group.bench_function(id("in, pinned, copy_from_host"), |bencher| {
+    group.bench_function(id("in, pinned, copy_from_host_async"), |bencher| {
         bencher.iter(|| {
             let pending =
-                stream.copy_from_host(pinned.take().expect("returned"), &mut target).expect("enqueued");
+                stream.copy_from_host_async(pinned.take().expect("returned"), &mut target).expect("enqueued");
             pinned = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("out, pinned, copy_to_host"), |bencher| {
+    group.bench_function(id("out, pinned, copy_to_host_async"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.copy_to_host(&target, pinned.take().expect("returned")).expect("enqueued");
+            let pending =
+                stream.copy_to_host_async(&target, pinned.take().expect("returned")).expect("enqueued");
             pinned = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("in, pageable, copy_from_host"), |bencher| {
+    group.bench_function(id("in, pageable, copy_from_host_async"), |bencher| {
         bencher.iter(|| {
-            let pending =
-                stream.copy_from_host(pageable.take().expect("returned"), &mut target).expect("enqueued");
+            let pending = stream
+                .copy_from_host_async(pageable.take().expect("returned"), &mut target)
+                .expect("enqueued");
             pageable = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("out, pageable, copy_to_host"), |bencher| {
+    group.bench_function(id("out, pageable, copy_to_host_async"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.copy_to_host(&target, pageable.take().expect("returned")).expect("enqueued");
+            let pending =
+                stream.copy_to_host_async(&target, pageable.take().expect("returned")).expect("enqueued");
             pageable = Some(pending.wait().expect("copied"));
         });
     });

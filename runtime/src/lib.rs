@@ -22,14 +22,13 @@
 //! | `emulated` (with the feature of that name) | GPUs emulated on the CPU |
 //!
 //! ```
-//! use warpsmith_runtime::{Device, DeviceBuffer};
+//! use warpsmith_runtime::{DeviceBuffer, Stream};
 //!
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
-//! let device = Device::best()?;
-//! let stream = device.default_stream();
+//! let stream = Stream::best()?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
 //! let mut y = DeviceBuffer::zeros(&stream, 3)?;
-//! y.copy_from(&x)?;
+//! stream.copy(&x, &mut y)?;
 //! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0]);
 //! # Ok(())
 //! # }

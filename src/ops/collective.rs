@@ -45,8 +45,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     for other in others {
         same_length("reduce_add", ("the first source", first.len()), ("another source", other.len()))?;
     }
-    let mut sum = DeviceBuffer::uninit(stream, first.len())?;
-    sum.copy_from(first)?;
+    let mut sum = first.clone_on(stream)?;
     if others.is_empty() {
         return Ok(sum);
     }
@@ -55,9 +54,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
         if other.device() == stream.device() {
             add(stream, &sum, other, &mut next)?;
         } else {
-            let mut here = DeviceBuffer::uninit(stream, other.len())?;
-            here.copy_from(other)?;
-            add(stream, &sum, &here, &mut next)?;
+            add(stream, &sum, &other.clone_on(stream)?, &mut next)?;
         }
         std::mem::swap(&mut sum, &mut next);
     }

@@ -12,6 +12,9 @@ use warpsmith_runtime::Result;
 
 /// `dst[i] = src[i]`, bit by bit; also for structs.
 ///
+/// This is the copy kernel that `bench` and `tune` measure. Programs use [`Stream::copy`], which needs no kernel and also
+/// copies between devices, and [`Stream::copy_rows`] for rows.
+///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
 ///

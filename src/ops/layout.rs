@@ -1,4 +1,4 @@
-//! Row movement: strided copies, transposes, concatenation and splitting. Elements are moved bit by bit, also structs.
+//! Row movement: transposes, concatenation and splitting. Elements are moved bit by bit, also structs.
 
 use std::ops::Range;
 
@@ -71,46 +71,13 @@ pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>
     }
 }
 
-/// Copies rows from `from` to `to`, with pitches that may differ: `to[[row, column]] = from[[row, column]]`.
-///
-/// # Errors
-/// [`OpError::Shape`] if the shapes of the views differ; runtime errors.
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// // Columns 1 and 2 of a matrix of three rows of four.
-/// let x = DeviceBuffer::from_host(&stream, &[0u16, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23])?;
-/// let mut part = DeviceBuffer::uninit(&stream, 6)?;
-/// ops::copy_2d(&stream, x.as_2d(4, 3)?.part(.., 1..3), part.as_2d_mut(2, 3)?)?;
-/// assert_eq!(part.to_host()?, [1, 2, 11, 12, 21, 22]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-#[track_caller]
-pub fn copy_2d<T: DeviceCopy>(
-    stream: &Stream,
-    from: DeviceSlice2<'_, T>,
-    to: DeviceSliceMut2<'_, T>,
-) -> Result<()> {
-    let _site = site();
-    copy_named("copy_2d", stream, from, to)
-}
-
-fn copy_named<T: DeviceCopy>(
-    operation: &'static str,
+/// Copies rows between views of one shape, whose pitches may differ.
+fn copy_rows<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let (width, height) = (from.width(), from.height());
-    if (width, height) != (to.width(), to.height()) {
-        let problem = format!(
-            "{height} rows of {width} elements do not fit {} rows of {}; pass views of one shape",
-            to.height(),
-            to.width()
-        );
-        return misfit(operation, problem);
-    }
     if from.is_empty() || size_of::<T>() == 0 {
         return Ok(());
     }
@@ -305,7 +272,7 @@ macro_rules! along {
             let across = ($across, parts.iter().map(|part| part.$other()), to.$other());
             fits(stringify!($concat), ($what, sum, to.$side()), across)?;
             for (part, $range) in parts.iter().zip(ranges) {
-                copy_named(stringify!($concat), stream, *part, to.reborrow().into_part($rows, $columns))?;
+                copy_rows(stream, *part, to.reborrow().into_part($rows, $columns))?;
             }
             Ok(())
         }
@@ -325,7 +292,7 @@ macro_rules! along {
             let across = ($across, parts.iter().map(|part| part.$other()), from.$other());
             fits(stringify!($split), ($what, sum, from.$side()), across)?;
             for (part, $range) in parts.iter_mut().zip(ranges) {
-                copy_named(stringify!($split), stream, from.part($rows, $columns), part.reborrow())?;
+                copy_rows(stream, from.part($rows, $columns), part.reborrow())?;
             }
             Ok(())
         }

@@ -17,7 +17,7 @@
 //! | operation | types |
 //! | --- | --- |
 //! | [`copy()`] | every [`DeviceCopy`](crate::DeviceCopy) |
-//! | [`copy_2d()`], [`concat_rows()`], [`concat_columns()`], [`split_rows()`], [`split_columns()`], [`gather()`], [`gather_rows()`], [`scatter()`], [`scatter_rows()`] | every [`DeviceCopy`](crate::DeviceCopy) |
+//! | [`concat_rows()`], [`concat_columns()`], [`split_rows()`], [`split_columns()`], [`gather()`], [`gather_rows()`], [`scatter()`], [`scatter_rows()`] | every [`DeviceCopy`](crate::DeviceCopy) |
 //! | [`transpose()`], [`transpose_batched()`] | every [`DeviceCopy`](crate::DeviceCopy) of 1, 2, 4, 8 or 16 bytes |
 //! | [`fill()`] | every [`Element`] |
 //! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
@@ -28,7 +28,7 @@
 //! | [`sqrt()`], [`rsqrt()`], [`reciprocal()`], [`log()`], [`pow()`], [`sin()`], [`cos()`], [`tanh()`], [`silu()`], [`gelu_tanh()`], [`floor()`], [`ceil()`], [`round()`], [`trunc()`], [`lerp()`] | every [`Real`] |
 //! | [`reduce_add()`], [`reduce_add_coalesced()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
-//! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`] | every [`Number`] |
+//! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`]; as methods [`ReduceExt`] | every [`Number`] |
 //! | [`mean()`] | every [`Real`] |
 //! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and so for `prod`, `min`, `max`, `argmin`, `argmax` | every [`Number`] |
 //! | [`softmax()`], [`log_softmax()`], [`layer_norm()`], [`rms_norm()`] of each row, and their backward passes | every [`Real`] |
@@ -81,6 +81,7 @@ pub(crate) mod launch;
 mod layout;
 #[cfg(feature = "tensor")]
 mod matmul;
+mod methods;
 mod number;
 #[cfg(any(feature = "rows", feature = "sort"))]
 mod offset_check;
@@ -126,14 +127,13 @@ pub use elementwise::{
 #[cfg(feature = "histogram")]
 pub use histogram::{BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
-pub use layout::{
-    concat_columns, concat_rows, copy_2d, split_columns, split_rows, transpose, transpose_batched,
-};
+pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
 pub use matmul::{
     Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, MatrixNumber, Weights4,
     matmul, matmul_4bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
+pub use methods::ReduceExt;
 pub use number::{Bits, Element, Integer, Number, Numeric, Real};
 pub use operand::{Operand, column, row};
 pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};

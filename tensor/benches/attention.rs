@@ -131,7 +131,7 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     let to_out = to(&mut out, sides, sequences)?;
     attention_with_sums(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, sums.as_mut_slice())?;
     let dout = input(4)?;
-    let [mut dq, mut dk, mut dv] = [q.try_clone()?, q.try_clone()?, q.try_clone()?];
+    let [mut dq, mut dk, mut dv] = [q.clone_on(stream)?, q.clone_on(stream)?, q.clone_on(stream)?];
     report(stream, case, || {
         let (q, k, v, out) = (view(&q)?, view(&k)?, view(&v)?, view(&out)?);
         let attended = Attended { q, k, v, out, sums: sums.as_slice() };

@@ -99,7 +99,8 @@ elements!(bf16, f16);
 /// let to = HeadsMut::by_token(out.as_3d_mut(64, 1, 2)?, 1)?;
 /// attention_with_sums(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
 ///
-/// let [mut dq, mut dk, mut dv] = [zeros.try_clone()?, zeros.try_clone()?, zeros.try_clone()?];
+/// let copy = || zeros.clone_on(&stream);
+/// let [mut dq, mut dk, mut dv] = [copy()?, copy()?, copy()?];
 /// let gradients = Gradients {
 ///     q: HeadsMut::by_token(dq.as_3d_mut(64, 1, 2)?, 1)?,
 ///     k: HeadsMut::by_token(dk.as_3d_mut(64, 1, 2)?, 1)?,

@@ -65,6 +65,7 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("axpy", || ops::axpy(s, 2.0, &x, &mut out));
     counted_here("sum", || ops::sum(s, &x).map(drop));
     counted_here("mean", || ops::mean(s, &x).map(drop));
+    counted_here("sum of a buffer", || x.sum().map(drop));
     counted_here("argmax", || ops::argmax(s, &x).map(drop));
     counted_here("dot", || ops::dot(s, &x, &y).map(drop));
     counted_here("l2_norm", || ops::l2_norm(s, &x).map(drop));

@@ -6,7 +6,7 @@
 //! output of the first correct configuration is compared with the float64 reference on the host. A later output with
 //! the same bytes is correct with the same error; an output with different bytes is compared with the reference.
 
-use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::data::Element;
 use crate::error::{Error, Result};
@@ -106,11 +106,11 @@ impl<I: Element, O: Element, C> Arrays<I, O, C> {
             for (index, data) in host.iter().enumerate() {
                 set.push(match copy {
                     0 => DeviceBuffer::from_host(stream, data)?,
-                    _ => duplicate(stream, &inputs[0][index])?,
+                    _ => inputs[0][index].clone_on(stream)?,
                 });
             }
             inputs.push(set);
-            outputs.push(duplicate(stream, &pristine)?);
+            outputs.push(pristine.clone_on(stream)?);
         }
         let expected = match expected {
             Expected::Each(reference, updated) => {
@@ -152,12 +152,6 @@ impl<I: Element, O: Element, C> Arrays<I, O, C> {
     }
 }
 
-fn duplicate<T: DeviceCopy>(stream: &Stream, original: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>> {
-    let mut copy = DeviceBuffer::uninit(stream, original.len())?;
-    copy.copy_from(original)?;
-    Ok(copy)
-}
-
 impl<I: Element, O: Element, C> Case for Arrays<I, O, C> {
     fn copies(&self) -> usize {
         self.outputs.len()
@@ -175,7 +169,7 @@ impl<I: Element, O: Element, C> Case for Arrays<I, O, C> {
     }
 
     fn check(&mut self) -> Result<Check> {
-        self.outputs[0].copy_from(&self.initial)?;
+        self.stream.copy(&self.initial, &mut self.outputs[0])?;
         self.launch(0)?;
         self.outputs[0].copy_to_host(&mut self.found)?;
         if let Some((bytes, check)) = &self.verified
@@ -218,12 +212,17 @@ mod tests {
     }
 
     /// A copy that writes nothing for blocks of 64 and skips the last element for blocks of 96.
-    fn faulty(_: &Stream, block: u32, i: &[DeviceBuffer<f32>], o: &mut DeviceBuffer<f32>) -> LaunchResult {
+    fn faulty(
+        stream: &Stream,
+        block: u32,
+        i: &[DeviceBuffer<f32>],
+        o: &mut DeviceBuffer<f32>,
+    ) -> LaunchResult {
         let n = o.len();
         match block {
             64 => Ok(()),
-            96 => Ok(o.slice_mut(..n - 1).copy_from(i[0].slice(..n - 1))?),
-            _ => Ok(o.copy_from(&i[0])?),
+            96 => Ok(stream.copy(i[0].slice(..n - 1), o.slice_mut(..n - 1))?),
+            _ => Ok(stream.copy(&i[0], o)?),
         }
     }
 
@@ -246,7 +245,7 @@ mod tests {
         let launch: Launch = |stream, block, _, o| {
             let value = if block == 64 { 1.0f32 } else { 1.0 + f32::EPSILON * block as f32 / 128.0 };
             let values = DeviceBuffer::from_host(stream, &vec![value; o.len()])?;
-            Ok(o.copy_from(&values)?)
+            Ok(stream.copy(&values, o)?)
         };
         let mut case = copies(launch, 100);
         case.expected = Expected::Each(|_| 1.0, Vec::new());
@@ -269,7 +268,7 @@ mod tests {
     fn an_updated_array_is_restored_before_every_check() {
         let launch: Launch = |stream, _, i, o| {
             let sum: Vec<f32> = o.to_host()?.iter().zip(i[0].to_host()?).map(|(o, i)| o + i).collect();
-            Ok(o.copy_from(&DeviceBuffer::from_host(stream, &sum)?)?)
+            Ok(stream.copy(&DeviceBuffer::from_host(stream, &sum)?, o)?)
         };
         let mut case = copies(launch, 50);
         let y = vec![0.5f32; 50];

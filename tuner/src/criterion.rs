@@ -23,7 +23,7 @@ use warpsmith_runtime::{Event, Stream};
 /// # criterion = criterion.warm_up_time(std::time::Duration::from_millis(1));
 /// # criterion = criterion.measurement_time(std::time::Duration::from_millis(5));
 /// # criterion = criterion.output_directory(&std::env::temp_dir().join("warpsmith-criterion-example"));
-/// criterion.bench_function("copy", |bencher| bencher.iter(|| to.copy_from(&from).expect("a copy")));
+/// criterion.bench_function("copy", |bencher| bencher.iter(|| stream.copy(&from, &mut to).expect("a copy")));
 /// # Ok(())
 /// # }
 /// ```

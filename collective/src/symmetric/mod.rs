@@ -337,7 +337,7 @@ impl<'a, T: DeviceCopy> From<&'a mut SymmetricBuffer<T>> for DeviceSliceMut<'a, 
     }
 }
 
-impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for SymmetricBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.placed.world(), self.buffer)
     }

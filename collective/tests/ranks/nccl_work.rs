@@ -97,7 +97,7 @@ fn move_all(ranks: &mut Communicator) {
         assert_eq!(y.to_host().expect("y"), blocks(&|from| block(from, 0)));
 
         let mut y = zeros(len * world);
-        y.slice_mut(rank * len..(rank + 1) * len).copy_from(&x).expect("the own block");
+        stream.copy(&x, y.slice_mut(rank * len..(rank + 1) * len)).expect("the own block");
         drop(ranks.all_gather_in_place(&mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), blocks(&|from| block(from, 0)));
 

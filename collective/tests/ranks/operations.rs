@@ -291,7 +291,7 @@ fn elements_of_any_type_move() {
                 assert_eq!(y.to_host().expect("y"), all);
 
                 let mut y = buffer(&of(99, len * world));
-                y.slice_mut(rank * len..(rank + 1) * len).copy_from(&x).expect("the own block");
+                stream.copy(&x, y.slice_mut(rank * len..(rank + 1) * len)).expect("the own block");
                 drop(ranks.all_gather_in_place(&mut y).expect("all_gather"));
                 assert_eq!(y.to_host().expect("y"), all);
 

@@ -309,11 +309,11 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
         for buffer in [&mut summed, &mut captured] {
             let uses = [
                 buffer.to_host().map(drop),
-                buffer.try_clone().map(drop),
+                buffer.clone_on(&stream).map(drop),
                 buffer.copy_from_host(&[1; 5000]),
                 buffer.slice(..10).to_host().map(drop),
                 buffer.slice_mut(1..).copy_from_host(&[7; 4999]),
-                copy.copy_from(&**buffer),
+                stream.copy(&**buffer, &mut copy),
             ];
             for (index, used) in uses.into_iter().enumerate() {
                 assert_eq!(used.expect_err("it is withdrawn").to_string(), text, "use {index}");

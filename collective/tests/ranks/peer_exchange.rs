@@ -54,7 +54,7 @@ impl<'c> Results<'c> {
         self.take(&y);
 
         let own = start + rank * len;
-        y.slice_mut(own..own + len).copy_from(x.slice(start..)).expect("the own block");
+        self.stream().copy(x.slice(start..), y.slice_mut(own..own + len)).expect("the own block");
         let in_place = y.slice_mut(start..start + world * len);
         drop(self.ranks.all_gather_in_place(in_place).expect("enqueued"));
         self.take(&y);

@@ -128,7 +128,7 @@ fn dropped_buffers_stay_until_their_work_is_done() {
         own.copy_from_host(&[rank; 1000]).expect("copied");
         let mut copy = warpsmith_runtime::DeviceBuffer::<u32>::zeros(&stream, 1000).expect("a copy");
         stream.host_function(|| std::thread::sleep(std::time::Duration::from_millis(50))).expect("enqueued");
-        copy.copy_from(&own).expect("enqueued");
+        stream.copy(&own, &mut copy).expect("enqueued");
         drop(own);
         assert_eq!(copy.to_host().expect("a copy"), [rank; 1000]);
         assert_eq!(ipc_collect(stream.device()).expect("no fault"), 0);

@@ -117,7 +117,7 @@ impl EmulatedDriverBuilder {
     /// let [first, second] = [Stream::new(&device)?, Stream::new(&device)?];
     /// let x = DeviceBuffer::from_host(&first, &[1u32, 2, 3])?;
     /// let mut y = DeviceBuffer::zeros(&second, 3)?;
-    /// y.copy_from(&x)?;
+    /// second.copy(&x, &mut y)?;
     /// assert!(!second.query()?);
     /// assert_eq!(y.to_host()?, [1, 2, 3]);
     /// assert!(driver.take_races().is_empty());
@@ -173,7 +173,7 @@ impl EmulatedDriverBuilder {
     /// let x = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
     /// let mut y = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
     /// let start = stream.record_timed_event()?;
-    /// y.copy_from(&x)?;
+    /// stream.copy(&x, &mut y)?;
     /// let end = stream.record_timed_event()?;
     /// end.synchronize()?;
     /// assert_eq!(end.elapsed_us(&start)?, 4.0);

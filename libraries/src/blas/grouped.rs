@@ -133,7 +133,7 @@ impl Table {
             operands.iter().flat_map(|pick| of(*pick).map(|operand| operand.ptr)).collect();
         let mut pointers = DeviceBuffer::uninit(stream, addresses.len())?;
         // The copy keeps its memory alive until it has completed.
-        drop(stream.copy_from_host(addresses, &mut pointers)?);
+        drop(stream.copy_from_host_async(addresses, &mut pointers)?);
         let size =
             |pick: fn(&Problem) -> usize| problems.iter().map(|problem| pick(problem) as i64).collect();
         Ok(Self {

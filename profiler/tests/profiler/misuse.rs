@@ -206,8 +206,9 @@ fn the_environment_records_an_unchanged_program() {
     let alone = crate::alone::alone!("WARPSMITH_PROFILE" => &file);
     if alone.is_none() {
         let device = Device::emulated(0).unwrap();
-        let mut x = DeviceBuffer::<u8>::zeros(&device.default_stream(), 512).unwrap();
-        x.as_mut_slice().memset(1).unwrap();
+        let stream = device.default_stream();
+        let mut x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
+        stream.memset(&mut x, 1).unwrap();
         return;
     }
     let opened = Trace::read(&file).unwrap();

@@ -91,7 +91,7 @@ fn an_inserted_wait_names_its_buffer() {
     let line = line!() + 1;
     let x = DeviceBuffer::<u32>::zeros(&first, 1000).unwrap();
     let mut y = DeviceBuffer::<u32>::uninit(&second, 1000).unwrap();
-    y.copy_from(&x).unwrap();
+    second.copy(&x, &mut y).unwrap();
     let trace = profiler.stop().unwrap();
     check(&trace);
     assert_eq!(trace.waits.len(), 1, "{:?}", trace.waits);

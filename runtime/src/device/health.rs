@@ -133,8 +133,8 @@ thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Discards the errors of this thread's calls while it lives: none counts as the report of a fault, so that a later
-/// call reports it.
+/// Discards the errors of this thread's calls while it lives: none counts as the report of a fault or of findings, so
+/// that a later call reports them.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
 
@@ -143,6 +143,11 @@ impl Quiet {
     pub fn begin() -> Self {
         QUIET.set(QUIET.get() + 1);
         Self(PhantomData)
+    }
+
+    #[inline]
+    pub fn is_active() -> bool {
+        QUIET.get() > 0
     }
 }
 
@@ -185,7 +190,7 @@ impl Health {
     /// Returns the fault to the first call that reports it, and the device-lost error to every other.
     #[cold]
     fn report(&self, device: DeviceId, cause: &Arc<Error>) -> Error {
-        if QUIET.get() == 0 && !self.is_reported.swap(true, Ordering::AcqRel) {
+        if !Quiet::is_active() && !self.is_reported.swap(true, Ordering::AcqRel) {
             return Error::clone(cause);
         }
         Error::DeviceLost { device, cause: Arc::clone(cause) }

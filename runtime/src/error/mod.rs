@@ -531,13 +531,6 @@ pub enum Error {
     )]
     PerThreadStream,
 
-    /// The source and the target of a copy have bytes in common.
-    #[error("{operation}: the source and the target overlap; copy through a third buffer")]
-    Overlap {
-        /// The operation.
-        operation: &'static str,
-    },
-
     /// The process was forked from one that had opened devices.
     #[error(
         "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"

@@ -102,7 +102,7 @@ impl Stream {
     ///     stream.copy(&x, y.slice_mut(..x.len()))?;
     ///     stream.copy(&x, y.slice_mut(x.len()..))?;
     ///     stream.completed().await?;
-    ///     Ok(stream.copy_to_host(&y, vec![0; y.len()])?.await?)
+    ///     Ok(stream.copy_to_host_async(&y, vec![0; y.len()])?.await?)
     /// }
     /// # use std::task::{Context, Poll, Wake};
     /// # struct Unpark(std::thread::Thread);

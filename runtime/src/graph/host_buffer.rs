@@ -31,7 +31,7 @@ use crate::stream::Stream;
 /// let stream = Stream::new(&device)?;
 /// let input = HostBuffer::zeroed(&device, 3)?;
 /// let mut x = DeviceBuffer::uninit(&stream, 3)?;
-/// let graph = Graph::capture(&stream, || stream.copy_from_host_buffer(&input, &mut x))?;
+/// let graph = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&input, &mut x))?;
 /// let exec = graph.instantiate()?;
 /// for value in [7u32, 8] {
 ///     input.lock()?.fill(value); // waits until no launch uses it
@@ -129,11 +129,11 @@ impl Stream {
     /// Captures a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host`] copies at
-    /// once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host_async`] copies
+    /// at once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any driver error.
     #[track_caller]
-    pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
+    pub fn copy_from_host_buffer_async<'t, T: DeviceCopy>(
         &self,
         source: &HostBuffer<T>,
         target: impl Into<DeviceSliceMut<'t, T>>,
@@ -145,7 +145,7 @@ impl Stream {
         self.check_device(target.device(), || (OPERATION.to_owned(), "the target".to_owned()))?;
         let (to, address, handle) = (target.used(), target.as_device_ptr(), self.handle());
         let bytes = to.range.len();
-        source.capture(self, "Stream::copy_from_host_buffer", Access::Read, &to, |host| {
+        source.capture(self, "Stream::copy_from_host_buffer_async", Access::Read, &to, |host| {
             self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
                 // SAFETY: both sides have the same size. The graph keeps the host memory, and the program uses it only
                 // while no launch does. The use of the device memory is recorded.
@@ -159,9 +159,9 @@ impl Stream {
     /// Captures a copy to host memory that graphs share.
     ///
     /// # Errors
-    /// Same as [`Self::copy_from_host_buffer`], with [`Stream::copy_to_host`] as the alternative.
+    /// Same as [`Self::copy_from_host_buffer_async`], with [`Stream::copy_to_host_async`] as the alternative.
     #[track_caller]
-    pub fn copy_to_host_buffer<'s, T: DeviceCopy>(
+    pub fn copy_to_host_buffer_async<'s, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceSlice<'s, T>>,
         target: &HostBuffer<T>,
@@ -173,7 +173,7 @@ impl Stream {
         self.check_device(source.device(), || (OPERATION.to_owned(), "the source".to_owned()))?;
         let (from, address, handle) = (source.used(Access::Read), source.as_device_ptr(), self.handle());
         let bytes = from.range.len();
-        target.capture(self, "Stream::copy_to_host_buffer", Access::Write, &from, |host| {
+        target.capture(self, "Stream::copy_to_host_buffer_async", Access::Write, &from, |host| {
             self.observed_copy(CopyDirection::DeviceToHost, address.0, host.addr() as u64, bytes, || {
                 // SAFETY: as above; any bits that the copy writes are a valid element.
                 self.call(|driver, context| unsafe {

@@ -14,6 +14,8 @@ use crate::stream::Stream;
 
 /// The alignment of every block of the driver and the allocator, in bytes.
 pub(super) const ALIGN: usize = 256;
+/// Maximum number of bytes that [`DeviceBuffer::filled`] copies from the host.
+const FILL_BYTES: usize = 64 << 10;
 
 /// `len` elements in device memory, aligned to at least 256 bytes unless the memory is [foreign](Self::from_raw).
 ///
@@ -34,6 +36,15 @@ pub(super) const ALIGN: usize = 256;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Debug output
+///
+/// `{:?}` shows the first eight elements and the device: `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`. It makes a
+/// blocking copy of these elements, which waits for earlier work on the buffer and appears in profiles. Printing never
+/// fails: if the copy is refused (during a capture, on a lost device, in a host function), it shows the length and the
+/// address. The fault of a device and the findings of `warpsmith check` stay for the next call that returns errors.
+///
+/// # Alignment
 ///
 /// Elements with a larger alignment do not compile:
 ///
@@ -79,8 +90,73 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
         let mut buffer = Self::uninit(stream, len)?;
-        buffer.as_mut_slice().memset(0)?;
+        stream.memset(&mut buffer, 0)?;
         Ok(buffer)
+    }
+
+    /// Allocates memory for `len` elements and enqueues work on the stream that sets each to `value`. The host does not
+    /// wait.
+    ///
+    /// A value whose bytes are all equal, such as 0 or an integer of -1, takes one memset. For any other value the host
+    /// copies up to 64 KiB, and the device repeatedly copies what is filled to what follows.
+    ///
+    /// ```
+    /// # use warpsmith_runtime::{Device, DeviceBuffer};
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let x = DeviceBuffer::filled(&stream, 3, 0.5f32)?;
+    /// assert_eq!(x.to_host()?, [0.5; 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured: for other values
+    /// [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
+    #[track_caller]
+    pub fn filled(stream: &Stream, len: usize, value: T) -> Result<Self> {
+        let _site = site();
+        let mut buffer = Self::uninit(stream, len)?;
+        // SAFETY: `uninit` compiles only if the type has no padding, so each byte of the value is initialized.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
+        match bytes {
+            [first, rest @ ..] if rest.iter().all(|byte| byte == first) => {
+                stream.memset(&mut buffer, *first)?
+            }
+            [_, ..] if len > 0 => {
+                let mut filled = (FILL_BYTES / bytes.len()).max(1).min(len);
+                drop(stream.copy_from_host_async(vec![value; filled], buffer.slice_mut(..filled))?);
+                while filled < len {
+                    let (done, rest) = buffer.split_at_mut(filled);
+                    let more = filled.min(rest.len());
+                    stream.copy(done.as_slice().slice(..more), rest.into_slice(..more))?;
+                    filled += more;
+                }
+            }
+            _ => {}
+        }
+        Ok(buffer)
+    }
+
+    /// Computes the elements on the host, from their indices, and copies them to a new buffer. The copy is done when
+    /// this returns.
+    ///
+    /// ```
+    /// # use warpsmith_runtime::{Device, DeviceBuffer};
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let squares = DeviceBuffer::from_fn(&stream, 4, |index| (index * index) as u32)?;
+    /// assert_eq!(squares.to_host()?, [0, 1, 4, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::from_host`].
+    #[track_caller]
+    pub fn from_fn(stream: &Stream, len: usize, element: impl FnMut(usize) -> T) -> Result<Self> {
+        let _site = site();
+        Self::from_host(stream, &(0..len).map(element).collect::<Vec<_>>())
     }
 
     /// Copies a host slice to a new buffer. The copy is done when this returns.
@@ -204,20 +280,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_host(host)
     }
 
-    /// Enqueues a copy from another buffer, possibly of another device. See [`DeviceSliceMut::copy_from`].
+    /// Copies the elements to a new buffer on a stream of any device. See [`DeviceSlice::clone_on`].
     ///
     /// # Errors
-    /// As [`Stream::copy`].
+    /// As [`Self::uninit`] and [`Stream::copy`].
     #[track_caller]
-    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
+    pub fn clone_on(&self, stream: &Stream) -> Result<Self> {
         let _site = site();
-        self.as_mut_slice().copy_from(source)
+        self.as_slice().clone_on(stream)
     }
 }
 
-impl<T: DeviceCopy> fmt::Debug for DeviceBuffer<T> {
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ptr, len) = (self.as_device_ptr().0, self.len);
-        write!(f, "DeviceBuffer<{}>({len} at {ptr:#x} on {})", std::any::type_name::<T>(), self.device().id())
+        self.as_slice().fmt_as("DeviceBuffer", f)
     }
 }

@@ -97,7 +97,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
     /// is_withdrawn.store(true, Ordering::Relaxed);
     /// assert_eq!(ours.to_host().unwrap_err().to_string(), "it was withdrawn");
-    /// assert!(ours.copy_from_host(&[3.0, 4.0]).is_err() && ours.try_clone().is_err());
+    /// assert!(ours.copy_from_host(&[3.0, 4.0]).is_err() && ours.clone_on(&stream).is_err());
     /// # Ok(())
     /// # }
     /// ```
@@ -188,16 +188,5 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })
-    }
-
-    /// Copies the elements to new memory. The copy is enqueued on the stream that this buffer was made on.
-    ///
-    /// # Errors
-    /// As [`Self::uninit`] and [`Stream::copy`].
-    #[track_caller]
-    pub fn try_clone(&self) -> Result<Self> {
-        let mut copy = Self::uninit(self.stream(), self.len)?;
-        copy.copy_from(self)?;
-        Ok(copy)
     }
 }

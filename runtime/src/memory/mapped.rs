@@ -250,7 +250,7 @@ impl<T: DeviceCopy, M> Deref for MappedBuffer<T, M> {
     }
 }
 
-impl<T: DeviceCopy, M> fmt::Debug for MappedBuffer<T, M> {
+impl<T: DeviceCopy + fmt::Debug, M> fmt::Debug for MappedBuffer<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MappedBuffer({:p}, {:?})", self.host, self.buffer)
     }

@@ -10,9 +10,11 @@ use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
 use super::{foreign, large_pages};
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::device::observe::{CopyDirection, site};
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
+use crate::stream::Stream;
 
 /// A range of a [`DeviceBuffer`], for reading.
 pub struct DeviceSlice<'a, T: DeviceCopy> {
@@ -96,6 +98,11 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// The device that has the memory.
     pub fn device(&self) -> &'a Device {
         self.storage.device()
+    }
+
+    /// The stream that the buffer was made on.
+    pub fn stream(&self) -> &'a Stream {
+        self.storage.stream()
     }
 
     /// Address of the first element; null in an empty buffer.
@@ -183,6 +190,28 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         // SAFETY: both ranges have the same size, the host's is borrowed exclusively, and any bits are a `T`.
         unsafe { used.copy_and_wait(CopyDirection::DeviceToHost, call, self.as_device_ptr(), target) }
     }
+
+    /// Copies the elements to a new buffer on `stream`, whose device may be another one. The host does not wait: see
+    /// [`Stream::copy`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+    /// let x = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
+    /// assert_eq!(x.slice(1..3).clone_on(&stream)?.to_host()?, [2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::uninit`] and [`Stream::copy`].
+    #[track_caller]
+    pub fn clone_on(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
+        let _site = site();
+        let mut copy = DeviceBuffer::uninit(stream, self.len)?;
+        stream.copy(self, &mut copy)?;
+        Ok(copy)
+    }
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
@@ -203,6 +232,11 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// The device that has the memory.
     pub fn device(&self) -> &'a Device {
         self.range.device()
+    }
+
+    /// The stream that the buffer was made on.
+    pub fn stream(&self) -> &'a Stream {
+        self.range.stream()
     }
 
     /// Address of the first element; null in an empty buffer.
@@ -307,60 +341,6 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
             )
         }
     }
-
-    /// Enqueues a copy from another buffer, possibly of another device, ordered after all earlier work on both. It runs
-    /// on the stream that this buffer was made on; [`Stream::copy`](crate::Stream::copy) takes any stream.
-    ///
-    /// # Errors
-    /// As [`Stream::copy`](crate::Stream::copy).
-    #[track_caller]
-    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
-        let _site = site();
-        self.range.storage.stream().copy(source, self)
-    }
-
-    /// Enqueues a copy of a range of these elements to index `dest`, ordered after all earlier work on the buffer. It
-    /// runs on the stream that the buffer was made on.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-    /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
-    /// let mut buffer = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5])?;
-    /// buffer.as_mut_slice().copy_within(..2, 3)?;
-    /// assert_eq!(buffer.to_host()?, [1, 2, 3, 1, 2]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Overlap`] if source and destination have an element in common; any driver error.
-    ///
-    /// # Panics
-    /// If the source or the destination is out of bounds, as for slices.
-    #[track_caller]
-    pub fn copy_within(&mut self, source: impl RangeBounds<usize>, dest: usize) -> Result<()> {
-        let _site = site();
-        let source = resolve_or_panic(&source, self.len());
-        let target = resolve_or_panic(&(dest..dest.saturating_add(source.len())), self.len());
-        if source.start < target.end && target.start < source.end && size_of::<T>() != 0 {
-            return Err(Error::Overlap { operation: "copying within a buffer" });
-        }
-        let whole = self.range;
-        // The two ranges are disjoint, so the destination can be borrowed exclusively.
-        let target = DeviceSliceMut { range: whole.range(target), exclusive: PhantomData };
-        whole.storage.stream().copy(whole.range(source), target)
-    }
-
-    /// Enqueues a memset of every byte to `value`, ordered after all earlier work on the buffer. It runs on the stream
-    /// that the buffer was made on; [`Stream::memset`](crate::Stream::memset) takes any stream.
-    ///
-    /// # Errors
-    /// Any driver error.
-    #[track_caller]
-    pub fn memset(&mut self, value: u8) -> Result<()> {
-        let _site = site();
-        self.range.storage.stream().memset(self, value)
-    }
 }
 
 pub(crate) fn check_lengths(operation: &'static str, left: usize, right: usize) -> Result<()> {
@@ -405,21 +385,43 @@ impl<'a, T: DeviceCopy> From<&'a mut DeviceSliceMut<'_, T>> for DeviceSliceMut<'
     }
 }
 
-impl<T: DeviceCopy> fmt::Debug for DeviceSlice<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ptr, len) = (self.as_device_ptr().0, self.len);
-        write!(f, "DeviceSlice<{}>({len} at {ptr:#x} on {})", std::any::type_name::<T>(), self.device().id())
+/// Maximum number of elements that `Debug` prints.
+const PRINTED: usize = 8;
+
+impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
+    /// Writes the first elements as those of `name`, or the address and the length if they cannot be copied now.
+    pub(super) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, device) = (self.len, self.device().id());
+        write!(f, "{name}<{}>(", std::any::type_name::<T>())?;
+        // The error is not returned, so it is not the report of a fault.
+        let quiet = Quiet::begin();
+        let first = Self { len: len.min(PRINTED), ordered: true, ..*self }.to_host();
+        drop(quiet);
+        let Ok(first) = first else {
+            return write!(f, "{len} at {:#x} on {device})", self.as_device_ptr().0);
+        };
+        f.write_str("[")?;
+        for (index, element) in first.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
+            element.fmt(f)?;
+        }
+        if len > PRINTED {
+            write!(f, ", …; {len}")?;
+        }
+        write!(f, "] on {device})")
     }
 }
 
-impl<T: DeviceCopy> fmt::Debug for DeviceSliceMut<'_, T> {
+/// Shows up to eight elements: see [`DeviceBuffer`'s](DeviceBuffer#debug-output).
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ptr, len) = (self.as_device_ptr().0, self.len());
-        write!(
-            f,
-            "DeviceSliceMut<{}>({len} at {ptr:#x} on {})",
-            std::any::type_name::<T>(),
-            self.device().id()
-        )
+        self.fmt_as("DeviceSlice", f)
+    }
+}
+
+/// Shows up to eight elements: see [`DeviceBuffer`'s](DeviceBuffer#debug-output).
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSliceMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.range.fmt_as("DeviceSliceMut", f)
     }
 }

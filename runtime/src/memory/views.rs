@@ -314,7 +314,7 @@ macro_rules! view {
             }
         }
 
-        impl<T: DeviceCopy> fmt::Debug for $name<'_, T> {
+        impl<T: DeviceCopy + fmt::Debug> fmt::Debug for $name<'_, T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut view = f.debug_struct(stringify!($name));
                 $(view.field(stringify!($side), &self.$side());)*

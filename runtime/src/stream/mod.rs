@@ -102,6 +102,26 @@ impl Stream {
         Ok(Self(Shared::boxed(device.clone(), Ownership::Handles, core)))
     }
 
+    /// Returns the [default stream](Device::default_stream) of the [best device](Device::best), for programs that use
+    /// one device.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::best()?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+    /// println!("{x:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Device::best`].
+    pub fn best() -> Result<Self> {
+        Ok(Device::best()?.default_stream())
+    }
+
     #[inline]
     fn shared(&self) -> &Shared {
         // SAFETY: this handle keeps the state alive.

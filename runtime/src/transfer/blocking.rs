@@ -14,7 +14,7 @@
 use std::iter::zip;
 use std::ops::Range;
 
-use super::host::{DeviceSide, Direction};
+use super::host::DeviceSide;
 use super::host_copy;
 use super::staged::chunk_bytes;
 use crate::device::observe::CopyDirection;
@@ -56,15 +56,14 @@ impl BufferUse<'_> {
             return Ok(());
         }
         let stream = self.storage.stream();
-        let direction =
-            if direction == CopyDirection::HostToDevice { Direction::Up } else { Direction::Down };
-        let side = DeviceSide { direction, device: stream.device(), elements: bytes, part: self, address };
+        let side =
+            DeviceSide { direction, call, device: stream.device(), elements: bytes, part: self, address };
         if bytes >= LEAST_BYTES
             && is_pageable(stream, host)
             && let Ok(slots) = slots(stream, chunk_bytes(bytes))
         {
             // SAFETY: guaranteed by the caller.
-            let done = side.part.run_with(call, || unsafe { staged(&side, call, host, &slots) });
+            let done = side.part.run_with(call, || unsafe { staged(&side, host, &slots) });
             if done.is_err() {
                 // Another thread may have begun a capture, and then the stream was not waited for. The error of the copy
                 // is the one to report.
@@ -72,12 +71,8 @@ impl BufferUse<'_> {
             }
             return done;
         }
-        side.part.run_with(call, || {
-            // SAFETY: guaranteed by the caller; `run_with` returns when the copy is not running.
-            storage::enqueue([&side.part].into_iter(), stream, Kind::HostCopy(call), |_, _| unsafe {
-                side.copy(stream, host, 0, bytes)
-            })
-        })
+        // SAFETY: guaranteed by the caller; `run_with` returns when the copy is not running.
+        side.part.run_with(call, || unsafe { side.copy_all(stream, host) })
     }
 }
 
@@ -101,43 +96,40 @@ fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
 ///
 /// # Safety
 /// As for [`BufferUse::copy_and_wait`].
-unsafe fn staged(side: &DeviceSide<'_>, call: &'static str, host: *mut u8, slots: &[Slot]) -> Result<()> {
+unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result<()> {
     let (bytes, chunk) = (side.bytes(), chunk_bytes(side.bytes()));
     let chunks = (0..bytes).step_by(chunk).map(|start| start..bytes.min(start + chunk));
     let uses = zip(chunks, slots.iter().cycle());
-    match side.direction {
-        Direction::Up => {
-            for (chunk, slot) in uses {
-                slot.event.wait()?;
-                // SAFETY: the chunk is within the host memory, and the device has read the slot's last one.
-                unsafe { host_copy::copy(slot.staging.address(), host.add(chunk.start), chunk.len()) };
-                slot.enqueue(side, call, chunk)?;
-            }
+    if side.is_target() {
+        for (chunk, slot) in uses {
+            slot.event.wait()?;
+            // SAFETY: the chunk is within the host memory, and the device has read the slot's last one.
+            unsafe { host_copy::copy(slot.staging.address(), host.add(chunk.start), chunk.len()) };
+            slot.enqueue(side, chunk)?;
         }
-        Direction::Down => {
-            let mut later = uses.clone();
-            later.by_ref().take(SLOTS).try_for_each(|(chunk, slot)| slot.enqueue(side, call, chunk))?;
-            for (chunk, slot) in uses {
-                slot.event.wait()?;
-                // SAFETY: the chunk is within the host memory, and the device has written it to the slot.
-                unsafe { host_copy::copy(host.add(chunk.start), slot.staging.address(), chunk.len()) };
-                // The next chunk of this slot.
-                later.next().map_or(Ok(()), |(chunk, slot)| slot.enqueue(side, call, chunk))?;
-            }
-        }
+        return Ok(());
+    }
+    let mut later = uses.clone();
+    later.by_ref().take(SLOTS).try_for_each(|(chunk, slot)| slot.enqueue(side, chunk))?;
+    for (chunk, slot) in uses {
+        slot.event.wait()?;
+        // SAFETY: the chunk is within the host memory, and the device has written it to the slot.
+        unsafe { host_copy::copy(host.add(chunk.start), slot.staging.address(), chunk.len()) };
+        // The next chunk of this slot.
+        later.next().map_or(Ok(()), |(chunk, slot)| slot.enqueue(side, chunk))?;
     }
     Ok(())
 }
 
 impl Slot {
     /// Enqueues the device's copy of a chunk.
-    fn enqueue(&self, side: &DeviceSide<'_>, call: &'static str, chunk: Range<usize>) -> Result<()> {
+    fn enqueue(&self, side: &DeviceSide<'_>, chunk: Range<usize>) -> Result<()> {
         let (stream, first) = (side.part.storage.stream(), side.part.range.start);
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
         // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is reused only when
         // the stream was waited for, or after its use.
-        storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(call), |_, _| unsafe {
+        storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;
         self.event.record(stream)

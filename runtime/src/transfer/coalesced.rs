@@ -8,7 +8,6 @@ use super::collective::{check_targets, copies, pack};
 use crate::device::observe::site;
 use crate::error::{Error, Result};
 use crate::memory::slice::check_lengths;
-use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
@@ -106,7 +105,7 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
             [] => continue,
             [single] => *single,
             [first, ..] => {
-                packed = pack(first.used(Access::Read).storage.stream(), group, places)?;
+                packed = pack(first.stream(), group, places)?;
                 packed.as_slice()
             }
         };
@@ -148,7 +147,7 @@ pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     }
     for list in lists {
         let Some(first) = list.first() else { continue };
-        let home = first.used(Access::Read).storage.stream();
+        let home = first.stream();
         list.iter().try_for_each(|slice| {
             home.check_device(slice.device(), || {
                 (OPERATION.to_owned(), "a buffer of the same list".to_owned())
@@ -185,11 +184,11 @@ fn pack_with_zeros<T: DeviceCopy>(
     places: &[Range<usize>],
 ) -> Result<DeviceBuffer<T>> {
     let [first, ..] = sources else { unreachable!("groups have members") };
-    let mut target = pack(first.used(Access::Read).storage.stream(), sources, places)?;
+    let mut target = pack(first.stream(), sources, places)?;
     for pair in places.windows(2) {
         let gap = pair[0].end..pair[1].start;
         if !gap.is_empty() {
-            target.slice_mut(gap).memset(0)?;
+            first.stream().memset(target.slice_mut(gap), 0)?;
         }
     }
     Ok(target)

@@ -102,13 +102,13 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     targets: impl IntoIterator<Item = DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (source, mut targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
+    let (source, targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
     check_list("broadcast_into", "targets", targets.is_empty())?;
     for target in &targets {
         check_drivers(source.device(), target.device())?;
         check_lengths("broadcast_into", target.len(), source.len())?;
     }
-    targets.iter_mut().try_for_each(|target| target.copy_from(source))
+    targets.into_iter().try_for_each(|target| target.stream().copy(source, target))
 }
 
 /// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
@@ -169,12 +169,13 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
     targets: impl IntoIterator<Item = DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (source, mut targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
+    let (source, targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
     check_list("scatter_into", "targets", targets.is_empty())?;
     targets.iter().try_for_each(|target| check_drivers(source.device(), target.device()))?;
     let lens: Vec<_> = targets.iter().map(DeviceSliceMut::len).collect();
     let chunks = chunks(Some(&lens), lens.len(), source.len())?;
-    targets.iter_mut().zip(chunks).try_for_each(|(target, chunk)| target.copy_from(source.slice(chunk)))
+    let mut pairs = targets.into_iter().zip(chunks);
+    pairs.try_for_each(|(target, chunk)| target.stream().copy(source.slice(chunk), target))
 }
 
 /// Concatenates buffers of any devices, in order, into one buffer on the stream's device.
@@ -216,7 +217,8 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources.iter().try_for_each(|source| check_drivers(source.device(), target.device()))?;
     check_lengths("gather_into", target.len(), total(&sources)?)?;
     let places = ranges(sources.iter().map(DeviceSlice::len));
-    sources.iter().zip(places).try_for_each(|(source, place)| target.slice_mut(place).copy_from(*source))
+    let (stream, mut pairs) = (target.stream(), sources.iter().zip(places));
+    pairs.try_for_each(|(source, place)| stream.copy(source, target.slice_mut(place)))
 }
 
 /// Concatenates buffers of any devices, in order, in host memory, after all earlier work on them. Waits for the result.
@@ -292,7 +294,7 @@ pub(super) fn pack<T: DeviceCopy>(
 ) -> Result<DeviceBuffer<T>> {
     let mut target = DeviceBuffer::uninit(stream, places.last().map_or(0, |last| last.end))?;
     for (source, place) in sources.iter().zip(places) {
-        target.slice_mut(place.clone()).copy_from(source)?;
+        stream.copy(source, target.slice_mut(place.clone()))?;
     }
     Ok(target)
 }
@@ -316,8 +318,8 @@ pub(super) fn copies<T: DeviceCopy>(
     for (stream, source) in streams.iter().zip(sources) {
         targets.push(DeviceBuffer::uninit(stream, source.len())?);
     }
-    for (target, source) in targets.iter_mut().zip(sources) {
-        target.copy_from(source)?;
+    for ((target, stream), source) in targets.iter_mut().zip(streams).zip(sources) {
+        stream.copy(source, target)?;
     }
     Ok(targets)
 }

@@ -3,7 +3,6 @@
 use super::collective::{check_drivers, check_list, chunks, ranges};
 use crate::device::observe::site;
 use crate::error::{Error, Result};
-use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice2};
 use crate::stream::Stream;
 
@@ -56,16 +55,15 @@ pub fn scatter_columns<T: DeviceCopy>(
         // The product is at most the source's number of elements, so it fits in a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
     }
-    for (result, chunk) in results.iter_mut().zip(chunks) {
+    for ((result, stream), chunk) in results.iter_mut().zip(streams).zip(chunks) {
         if rows == 0 || chunk.is_empty() {
             continue;
         }
         let columns = source.part(.., chunk.clone());
         if result.device() == source.device() {
-            let stream = result.stream().clone();
             stream.copy_rows(columns, result.as_2d_mut(chunk.len(), rows)?)?;
         } else {
-            result.copy_from(&packed(columns)?)?;
+            stream.copy(&packed(columns)?, result)?;
         }
     }
     Ok(results)
@@ -73,8 +71,8 @@ pub fn scatter_columns<T: DeviceCopy>(
 
 /// Returns the rows without gaps, on their device.
 fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
-    let stream = rows.elements().used(Access::Read).storage.stream().clone();
-    let mut packed = DeviceBuffer::uninit(&stream, rows.height() * rows.width())?;
+    let stream = rows.elements().stream();
+    let mut packed = DeviceBuffer::uninit(stream, rows.height() * rows.width())?;
     stream.copy_rows(rows, packed.as_2d_mut(rows.width(), rows.height())?)?;
     Ok(packed)
 }
@@ -122,12 +120,10 @@ pub fn gather_columns<'s, T: DeviceCopy>(
         let columns_here = if source.device() == stream.device() {
             *source
         } else {
-            let mut copy = DeviceBuffer::uninit(stream, rows * source.width())?;
-            match source.elements().len() == copy.len() {
-                true => copy.copy_from(source.elements())?,
-                false => copy.copy_from(&packed(*source)?)?,
-            }
-            here = copy;
+            here = match source.elements().len() == rows * source.width() {
+                true => source.elements().clone_on(stream)?,
+                false => packed(*source)?.clone_on(stream)?,
+            };
             here.as_2d(source.width(), rows)?
         };
         stream.copy_rows(columns_here, result.as_2d_mut(columns, rows)?.into_part(.., place))?;

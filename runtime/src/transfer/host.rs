@@ -1,4 +1,5 @@
-//! Asynchronous copies between host memory and a device: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
+//! Asynchronous copies between host memory and a device: [`Stream::copy_from_host_async`] and
+//! [`Stream::copy_to_host_async`].
 //!
 //! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver
 //! would block the host. A small copy is staged at once, in the call or in [`Pending::wait`]; a large one in
@@ -16,46 +17,12 @@ use crate::event::Event;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::memory::usage::Access;
-use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
+use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
 /// Maximum number of bytes of pageable memory that the calling thread copies: that takes less time than a host function
 /// on the stream.
 const SMALL_BYTES: usize = 2 << 20;
-
-/// Direction of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// From the host to the device.
-    Up,
-    /// From the device to the host.
-    Down,
-}
-
-impl Direction {
-    pub fn operation(self) -> &'static str {
-        match self {
-            Direction::Up => "copying from the host",
-            Direction::Down => "copying to the host",
-        }
-    }
-
-    /// Name of the call that copies.
-    pub fn call(self) -> &'static str {
-        match self {
-            Direction::Up => "Stream::copy_from_host",
-            Direction::Down => "Stream::copy_to_host",
-        }
-    }
-
-    /// The device's role in the copy.
-    pub fn side(self) -> &'static str {
-        match self {
-            Direction::Up => "the target",
-            Direction::Down => "the source",
-        }
-    }
-}
 
 /// The alternative to capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
@@ -63,14 +30,50 @@ const NOT_IN_GRAPHS: &str =
 
 /// The device's side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {
-    pub direction: Direction,
+    /// To or from the host.
+    pub direction: CopyDirection,
+    /// Name of the public method that copies.
+    pub call: &'static str,
     pub device: &'a Device,
     pub elements: usize,
     pub part: BufferUse<'a>,
     pub address: DevicePtr,
 }
 
-impl DeviceSide<'_> {
+impl<'a> DeviceSide<'a> {
+    /// The target of a copy from the host.
+    pub fn target<T: DeviceCopy>(call: &'static str, target: &DeviceSliceMut<'a, T>) -> Self {
+        Self {
+            direction: CopyDirection::HostToDevice,
+            call,
+            device: target.device(),
+            elements: target.len(),
+            part: target.used(),
+            address: target.as_device_ptr(),
+        }
+    }
+
+    /// The source of a copy to the host.
+    pub fn source<T: DeviceCopy>(call: &'static str, source: &DeviceSlice<'a, T>) -> Self {
+        Self {
+            direction: CopyDirection::DeviceToHost,
+            call,
+            device: source.device(),
+            elements: source.len(),
+            part: source.used(Access::Read),
+            address: source.as_device_ptr(),
+        }
+    }
+
+    /// Returns true if the host's side is the source.
+    pub fn is_target(&self) -> bool {
+        self.direction == CopyDirection::HostToDevice
+    }
+
+    pub fn operation(&self) -> &'static str {
+        if self.is_target() { "copying from the host" } else { "copying to the host" }
+    }
+
     pub fn bytes(&self) -> usize {
         self.part.range.len()
     }
@@ -82,20 +85,16 @@ impl DeviceSide<'_> {
     /// whose use has [begun](BufferUse::begin) on a stream that `stream` comes after.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
-        let (direction, from, to) = match self.direction {
-            Direction::Up => (CopyDirection::HostToDevice, host.addr() as u64, device.0),
-            Direction::Down => (CopyDirection::DeviceToHost, device.0, host.addr() as u64),
-        };
-        stream.observed_copy(direction, from, to, bytes, || {
-            stream.call(|driver, context| match self.direction {
-                // SAFETY: guaranteed by the caller; the device memory is kept by its part.
-                Direction::Up => unsafe {
+        let host_address = host.addr() as u64;
+        let (from, to) = if self.is_target() { (host_address, device.0) } else { (device.0, host_address) };
+        stream.observed_copy(self.direction, from, to, bytes, || {
+            // SAFETY: guaranteed by the caller; the device memory is kept by its part.
+            stream.call(|driver, context| unsafe {
+                if self.is_target() {
                     driver.copy_to_device(context, device, host.cast(), bytes, handle)
-                },
-                // SAFETY: as above.
-                Direction::Down => unsafe {
+                } else {
                     driver.copy_to_host(context, host.cast(), device, bytes, handle)
-                },
+                }
             })
         })
     }
@@ -104,10 +103,9 @@ impl DeviceSide<'_> {
     ///
     /// # Safety
     /// Same as for [`Self::copy`], except that no use has begun.
-    unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
-        let kind = Kind::HostCopy(self.direction.call());
+    pub unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        storage::enqueue([&self.part].into_iter(), stream, kind, |_, _| unsafe {
+        storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy(self.call), |_, _| unsafe {
             self.copy(stream, host, 0, self.bytes())
         })
     }
@@ -128,7 +126,7 @@ impl Stream {
     /// let stream = device.default_stream();
     /// let mut buffer = DeviceBuffer::uninit(&stream, 3)?;
     /// let source = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
-    /// let pending = stream.copy_from_host(source, &mut buffer)?;
+    /// let pending = stream.copy_from_host_async(source, &mut buffer)?;
     /// // Work enqueued now on `buffer` comes after the copy, and this thread is free meanwhile.
     /// let mut source = pending.wait()?;
     /// source[0] = 5.0;
@@ -143,26 +141,19 @@ impl Stream {
     /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any driver error. If something was enqueued
     /// before the error, the call waits for the stream.
     #[track_caller]
-    pub fn copy_from_host<'d, H: HostMemory>(
+    pub fn copy_from_host_async<'d, H: HostMemory>(
         &self,
         source: H,
         target: impl Into<DeviceSliceMut<'d, H::Element>>,
     ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
         let _site = site();
         let target = target.into();
-        let side = DeviceSide {
-            direction: Direction::Up,
-            device: target.device(),
-            elements: target.len(),
-            part: target.used(),
-            address: target.as_device_ptr(),
-        };
-        self.between_host_and_device(side, source)
+        self.between_host_and_device(DeviceSide::target("Stream::copy_from_host_async", &target), source)
     }
 
     /// Enqueues a copy from a device to host memory, which is moved into the copy.
     ///
-    /// The host does not wait. See [`Self::copy_from_host`] and the [table](crate::transfer).
+    /// The host does not wait. See [`Self::copy_from_host_async`] and the [table](crate::transfer).
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -170,7 +161,7 @@ impl Stream {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
-    /// let pending = stream.copy_to_host(&buffer, vec![0; 3])?;
+    /// let pending = stream.copy_to_host_async(&buffer, vec![0; 3])?;
     /// drop(buffer); // its memory is kept until the copy has run
     /// assert_eq!(pending.wait()?, [1, 2, 3]);
     /// # Ok(())
@@ -178,23 +169,16 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Self::copy_from_host`].
+    /// Same as [`Self::copy_from_host_async`].
     #[track_caller]
-    pub fn copy_to_host<'d, H: HostMemory>(
+    pub fn copy_to_host_async<'d, H: HostMemory>(
         &self,
         source: impl Into<DeviceSlice<'d, H::Element>>,
         target: H,
     ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
         let _site = site();
         let source = source.into();
-        let side = DeviceSide {
-            direction: Direction::Down,
-            device: source.device(),
-            elements: source.len(),
-            part: source.used(Access::Read),
-            address: source.as_device_ptr(),
-        };
-        self.between_host_and_device(side, target)
+        self.between_host_and_device(DeviceSide::source("Stream::copy_to_host_async", &source), target)
     }
 
     fn between_host_and_device<H: HostMemory>(
@@ -234,19 +218,17 @@ impl Stream {
 
     /// Checks a copy before anything is enqueued. Returns the event to record after it.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
-        let (left, right) = match side.direction {
-            Direction::Up => (side.elements, elements),
-            Direction::Down => (elements, side.elements),
-        };
-        check_lengths(side.direction.operation(), left, right)?;
+        let (left, right) =
+            if side.is_target() { (side.elements, elements) } else { (elements, side.elements) };
+        check_lengths(side.operation(), left, right)?;
         self.check_side(side)?;
         Event::new(self.device())
     }
 
     pub(super) fn check_side(&self, side: &DeviceSide<'_>) -> Result<()> {
-        self.check_not_capturing(side.direction.call(), NOT_IN_GRAPHS)?;
-        let what = || (side.direction.operation().to_owned(), side.direction.side().to_owned());
-        self.check_device(side.device, what)
+        self.check_not_capturing(side.call, NOT_IN_GRAPHS)?;
+        let role = if side.is_target() { "the target" } else { "the source" };
+        self.check_device(side.device, || (side.operation().to_owned(), role.to_owned()))
     }
 
     /// Enqueues a small copy, staged through page-locked memory of the same size.
@@ -256,7 +238,7 @@ impl Stream {
         memory: H,
         staging: PinnedBuffer<u8>,
     ) -> (Result<()>, HostSide<H>) {
-        if side.direction == Direction::Up {
+        if side.is_target() {
             // SAFETY: both have the same size, and both are exclusive.
             unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
         }
@@ -264,10 +246,8 @@ impl Stream {
         // for the stream even if it is dropped.
         let enqueued =
             staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
-        let held = match side.direction {
-            Direction::Up => HostSide::Own(memory),
-            Direction::Down => HostSide::Behind { memory, staging, fill },
-        };
+        let held =
+            if side.is_target() { HostSide::Own(memory) } else { HostSide::Behind { memory, staging, fill } };
         (enqueued, held)
     }
 }

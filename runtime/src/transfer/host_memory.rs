@@ -6,8 +6,8 @@ use crate::stream::Stream;
 
 use self::sealed::Memory;
 
-/// Host memory that [`Stream::copy_from_host`] and [`Stream::copy_to_host`] take and return: [`PinnedBuffer`],
-/// [`PinnedRange`], `Vec` and `Box<[T]>`.
+/// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] take and return:
+/// [`PinnedBuffer`], [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
 /// # Safety
 /// The trait cannot be implemented elsewhere. The value owns the memory that the methods of the sealed trait return.

@@ -1,4 +1,5 @@
-//! Asynchronous copies between host and devices, on streams.
+//! Copies between host and devices. Methods with host memory that end in `_async`, and copies between devices, do not
+//! wait; other methods with host memory return when the copy is done.
 //!
 //! Guarantees: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, for any source and target.
 //! Host memory is moved into the copy and returned by [`Pending::wait`] when the copy is done, so no other code sees or
@@ -8,12 +9,12 @@
 //!
 //! | call | memory | the host waits for | cost |
 //! | --- | --- | --- | --- |
-//! | [`Stream::copy_from_host`], [`Stream::copy_to_host`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
+//! | [`Stream::copy_from_host_async`], [`Stream::copy_to_host_async`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
 //! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | another copy by the host, up to [`CHUNK_BYTES`] at a time on a driver thread while the device copies; twice as much page-locked memory |
 //! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | its own copy into page-locked memory, in the call (to the device) or in `wait` (to the host) | page-locked memory of the same size |
-//! | [`Stream::copy_rows_from_host`], [`Stream::copy_rows_to_host`] | [`PinnedRows`] | nothing | one copy by the device |
-//! | [`Stream::copy`], [`Stream::copy_rows`], [`DeviceSliceMut::copy_from`], [`DeviceSliceMut::copy_within`] | on one device | nothing | one copy by the device |
-//! | [`Stream::copy`], [`DeviceSliceMut::copy_from`] | on two devices with peer access | nothing | one copy over the link between them |
+//! | [`Stream::copy_rows_from_host_async`], [`Stream::copy_rows_to_host_async`] | [`PinnedRows`] | nothing | one copy by the device |
+//! | [`Stream::copy`], [`Stream::copy_rows`] | on one device | nothing | one copy by the device |
+//! | [`Stream::copy`] | on two devices with peer access | nothing | one copy over the link between them |
 //! | the same | on two devices without peer access | nothing | a copy out and a copy in, overlapping, through twice [`CHUNK_BYTES`] of page-locked memory |
 //! | [`broadcast`], [`scatter`], [`gather`] | on any devices of one driver | nothing | one copy as above per target or source |
 //! | [`Stream::memset`] | on one device | nothing | one memset |
@@ -45,15 +46,13 @@
 //! [`broadcast`]: collective::broadcast
 //! [`scatter`]: collective::scatter
 //! [`gather`]: collective::gather
-//! [`Stream::copy_from_host`]: crate::Stream::copy_from_host
-//! [`Stream::copy_to_host`]: crate::Stream::copy_to_host
-//! [`Stream::copy_rows_from_host`]: crate::Stream::copy_rows_from_host
-//! [`Stream::copy_rows_to_host`]: crate::Stream::copy_rows_to_host
+//! [`Stream::copy_from_host_async`]: crate::Stream::copy_from_host_async
+//! [`Stream::copy_to_host_async`]: crate::Stream::copy_to_host_async
+//! [`Stream::copy_rows_from_host_async`]: crate::Stream::copy_rows_from_host_async
+//! [`Stream::copy_rows_to_host_async`]: crate::Stream::copy_rows_to_host_async
 //! [`Stream::copy`]: crate::Stream::copy
 //! [`Stream::copy_rows`]: crate::Stream::copy_rows
 //! [`Stream::memset`]: crate::Stream::memset
-//! [`DeviceSliceMut::copy_from`]: crate::DeviceSliceMut::copy_from
-//! [`DeviceSliceMut::copy_within`]: crate::DeviceSliceMut::copy_within
 //! [`DeviceBuffer::from_host`]: crate::DeviceBuffer::from_host
 //! [`PinnedBuffer`]: crate::PinnedBuffer
 //! [`PinnedRange`]: crate::PinnedRange

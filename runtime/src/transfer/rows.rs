@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use gpu_spec::Extents2;
 
-use super::host::{DeviceSide, Direction};
+use super::host::DeviceSide;
 use super::pending::{CopyFailed, HostSide, Pending};
 use crate::device::observe::{CopyDirection, site};
 use crate::driver::{Place, RowsCopy};
@@ -177,7 +177,7 @@ impl Stream {
     /// # Errors
     /// The errors of [`Self::copy_rows`], with the memory.
     #[track_caller]
-    pub fn copy_rows_from_host<T: DeviceCopy>(
+    pub fn copy_rows_from_host_async<T: DeviceCopy>(
         &self,
         source: PinnedRows<T>,
         target: DeviceSliceMut2<'_, T>,
@@ -185,13 +185,7 @@ impl Stream {
         let _site = site();
         let to = *target.extents();
         let target = target.into_elements();
-        let side = DeviceSide {
-            direction: Direction::Up,
-            device: target.device(),
-            elements: target.len(),
-            part: target.used(),
-            address: target.as_device_ptr(),
-        };
+        let side = DeviceSide::target("Stream::copy_rows_from_host_async", &target);
         let shapes = (to, source.extents);
         let copy = rows_copy::<T>((Place::Device(side.address), to), (source.place(), source.extents));
         self.rows_between_host_and_device(&side, shapes, copy, source)
@@ -203,7 +197,7 @@ impl Stream {
     /// # Errors
     /// The errors of [`Self::copy_rows`], with the memory.
     #[track_caller]
-    pub fn copy_rows_to_host<T: DeviceCopy>(
+    pub fn copy_rows_to_host_async<T: DeviceCopy>(
         &self,
         source: DeviceSlice2<'_, T>,
         target: PinnedRows<T>,
@@ -211,13 +205,7 @@ impl Stream {
         let _site = site();
         let from = *source.extents();
         let source = source.elements();
-        let side = DeviceSide {
-            direction: Direction::Down,
-            device: source.device(),
-            elements: source.len(),
-            part: source.used(Access::Read),
-            address: source.as_device_ptr(),
-        };
+        let side = DeviceSide::source("Stream::copy_rows_to_host_async", &source);
         let shapes = (target.extents, from);
         let copy = rows_copy::<T>((target.place(), target.extents), (Place::Device(side.address), from));
         self.rows_between_host_and_device(&side, shapes, copy, target)
@@ -245,7 +233,7 @@ impl Stream {
         copy: Option<RowsCopy>,
         memory: PinnedRows<T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
-        let checked = check_shape(side.direction.operation(), shapes.0, shapes.1);
+        let checked = check_shape(side.operation(), shapes.0, shapes.1);
         let checked = checked.and_then(|()| self.check_side(side)).and_then(|()| Event::new(self.device()));
         let event = match checked {
             Ok(event) => event,
@@ -253,7 +241,7 @@ impl Stream {
         };
         let enqueued = copy.map_or(Ok(()), |copy| {
             memory.memory.buffer().record_use(self)?;
-            let kind = Kind::HostCopy(side.direction.call());
+            let kind = Kind::HostCopy(side.call);
             // SAFETY: the rows are within both sides, and those of one side do not overlap. The host memory is moved
             // into the pending copy, and its block is kept for the stream even if that copy is dropped. The device
             // memory is borrowed, exclusively if it is written, and its use is recorded.

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use super::host::{DeviceSide, Direction};
+use super::host::DeviceSide;
 use super::host_copy;
 use super::host_memory::HostMemory;
 use super::pending::SharedHost;
@@ -75,12 +75,10 @@ pub(super) fn enqueue<H: HostMemory>(
     shared: &Arc<SharedHost<H>>,
 ) -> Result<()> {
     let Some(first) = lanes.first() else { return Ok(()) };
-    let enqueued = storage::enqueue(
-        [&side.part].into_iter(),
-        &first.stream,
-        Kind::HostCopy(side.direction.call()),
-        |_, _| enqueue_chunks(side, lanes, shared),
-    );
+    let kind = Kind::HostCopy(side.call);
+    let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, kind, |_, _| {
+        enqueue_chunks(side, lanes, shared)
+    });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
             // Nothing on the stream runs after this.
@@ -100,24 +98,24 @@ fn enqueue_chunks<H: HostMemory>(
     let chunk = chunk_bytes(side.bytes());
     for (start, lane) in (0..side.bytes()).step_by(chunk).zip(lanes.iter().cycle()) {
         let bytes = chunk.min(side.bytes() - start);
-        if side.direction == Direction::Up {
-            lane.exchange(side.direction, shared, start, bytes)?;
+        if side.is_target() {
+            lane.exchange(true, shared, start, bytes)?;
         }
         // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are on this
         // stream too, whose work runs in order. The streams come after the start of the part's use.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
-        if side.direction == Direction::Down {
-            lane.exchange(side.direction, shared, start, bytes)?;
+        if !side.is_target() {
+            lane.exchange(false, shared, start, bytes)?;
         }
     }
     others.iter().try_for_each(|other| first.wait_stream(&other.stream))
 }
 
 impl Lane {
-    /// Enqueues the host's copy of a chunk.
+    /// Enqueues the host's copy of a chunk, to the staging memory or from it.
     fn exchange<H: HostMemory>(
         &self,
-        direction: Direction,
+        to_staging: bool,
         shared: &Arc<SharedHost<H>>,
         start: usize,
         bytes: usize,
@@ -125,7 +123,7 @@ impl Lane {
         let (shared, staging) = (Arc::clone(shared), Staging(self.staging.address()));
         // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned,
         // and runs nothing else meanwhile.
-        self.stream.host_function(move || unsafe { exchange(&shared, direction, staging, start, bytes) })
+        self.stream.host_function(move || unsafe { exchange(&shared, to_staging, staging, start, bytes) })
     }
 }
 
@@ -135,17 +133,19 @@ impl Lane {
 /// The chunk is within the shared memory. The staging memory is valid for its length and nothing else uses it.
 unsafe fn exchange<H: HostMemory>(
     shared: &SharedHost<H>,
-    direction: Direction,
+    to_staging: bool,
     staging: Staging,
     start: usize,
     bytes: usize,
 ) {
     let mut memory = shared.lock();
     let Some(memory) = &mut *memory else { return };
-    match direction {
-        // SAFETY: guaranteed by the caller; the shared memory is locked.
-        Direction::Up => unsafe { host_copy::copy(staging.0, memory.source().add(start), bytes) },
-        // SAFETY: as above.
-        Direction::Down => unsafe { host_copy::copy(memory.target().add(start), staging.0, bytes) },
+    // SAFETY: guaranteed by the caller; the shared memory is locked.
+    unsafe {
+        if to_staging {
+            host_copy::copy(staging.0, memory.source().add(start), bytes);
+        } else {
+            host_copy::copy(memory.target().add(start), staging.0, bytes);
+        }
     }
 }

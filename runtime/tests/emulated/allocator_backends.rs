@@ -30,8 +30,7 @@ fn without_caching_freeing_waits_for_all_users() {
     let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(other.handle(), Duration::from_millis(20));
     let source = DeviceBuffer::from_host(&stream, &[4u8; 1000]).unwrap();
-    let mut target = DeviceBuffer::<u8>::uninit(&other, 1000).unwrap();
-    target.copy_from(&source).unwrap();
+    let target = source.clone_on(&other).unwrap();
     drop(source);
     assert!(other.query().unwrap());
     assert!(device.take_drop_error().is_none());
@@ -89,8 +88,7 @@ fn the_drivers_pool_waits_for_other_streams() {
     let [stream, slow] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
     let source = DeviceBuffer::from_host(&stream, &[4u8; 1000]).unwrap();
-    let mut target = DeviceBuffer::<u8>::uninit(&slow, 1000).unwrap();
-    target.copy_from(&source).unwrap();
+    let target = source.clone_on(&slow).unwrap();
     let waits = driver.calls(Call::StreamWaitEvent);
     drop(source);
     assert_eq!(driver.calls(Call::StreamWaitEvent), waits + 1, "the free waits, the host does not");

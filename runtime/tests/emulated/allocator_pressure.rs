@@ -306,8 +306,7 @@ fn emptying_the_cache_waits_for_other_streams() {
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
     driver.set_stream_delay(other.handle(), Duration::from_millis(20));
     let source = DeviceBuffer::from_host(&stream, &[7u8; 5000]).unwrap();
-    let mut target = DeviceBuffer::<u8>::uninit(&other, 5000).unwrap();
-    target.copy_from(&source).unwrap();
+    let target = source.clone_on(&other).unwrap();
     drop(source);
     assert_eq!(statistics(&device).active.all.current, 2);
     assert_eq!(device.memory().empty_cache().unwrap(), 2 * MIB as u64);

@@ -143,12 +143,12 @@ fn events_streams_and_copies_are_awaited() {
         event.await?;
         stream.completed().await?;
         let pinned = PinnedBuffer::<u32>::zeroed(&device, 3)?;
-        assert_eq!(stream.copy_to_host(&x, pinned)?.await?[..], [1, 2, 3]);
-        assert_eq!(stream.copy_to_host(&x, vec![0; 3])?.await?, [1, 2, 3]);
+        assert_eq!(stream.copy_to_host_async(&x, pinned)?.await?[..], [1, 2, 3]);
+        assert_eq!(stream.copy_to_host_async(&x, vec![0; 3])?.await?, [1, 2, 3]);
         let large = vec![7u8; 20 << 20];
         let mut y = DeviceBuffer::<u8>::uninit(&stream, large.len())?;
-        let large = stream.copy_from_host(large, &mut y)?.await?;
-        assert_eq!(stream.copy_to_host(&y, vec![0; large.len()])?.await?, large);
+        let large = stream.copy_from_host_async(large, &mut y)?.await?;
+        assert_eq!(stream.copy_to_host_async(&y, vec![0; large.len()])?.await?, large);
         Event::new(&device)?.await?; // was never recorded
         Ok::<_, Error>(())
     })
@@ -213,7 +213,7 @@ fn thousands_of_futures_need_one_thread() {
         let stream = &streams[n % streams.len()];
         let (done, completed, event) =
             (Arc::clone(&done), stream.completed(), stream.record_event().unwrap());
-        let copied = (n % 100 == 0).then(|| stream.copy_to_host(&x, vec![0; 16]).unwrap());
+        let copied = (n % 100 == 0).then(|| stream.copy_to_host_async(&x, vec![0; 16]).unwrap());
         executor.spawn(async move {
             completed.await.unwrap();
             (&event).await.unwrap();
@@ -272,7 +272,7 @@ fn a_fault_wakes_every_future_of_the_device() {
     for n in 0..200 {
         let stream = &streams[n % 4];
         let (errors, completed, event) = (Arc::clone(&errors), stream.completed(), stream.record_event());
-        let pending = stream.copy_to_host(&x, vec![0; 64]).unwrap();
+        let pending = stream.copy_to_host_async(&x, vec![0; 64]).unwrap();
         executor.spawn(async move {
             // Events of other streams may have completed earlier.
             let results = [completed.await, (&event.unwrap()).await, event_of(pending).await];
@@ -384,7 +384,7 @@ fn dropped_futures_lose_and_free_nothing_in_use() {
     let waker = Arc::new(Count::default());
     let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
     {
-        let mut pending = pin!(stream.copy_to_host(&source, pinned).unwrap().into_future());
+        let mut pending = pin!(stream.copy_to_host_async(&source, pinned).unwrap().into_future());
         poll_until_registered(pending.as_mut(), &waker);
         let mut completed = pin!(stream.completed());
         poll_until_registered(completed.as_mut(), &waker);
@@ -410,7 +410,7 @@ fn futures_keep_the_device_open() {
     let counted = Arc::clone(&done);
     stream.host_function(move || _ = counted.fetch_add(1, Ordering::Relaxed)).unwrap();
     let source = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap_or_else(|error| panic!("{error}"));
-    let (completed, pending) = (stream.completed(), stream.copy_to_host(&source, vec![1; 64]).unwrap());
+    let (completed, pending) = (stream.completed(), stream.copy_to_host_async(&source, vec![1; 64]).unwrap());
     drop((source, stream, device));
     assert_eq!(driver.calls(Call::ContextRelease), 0);
     drop(hold);
@@ -482,7 +482,7 @@ fn host_functions_get_errors_and_no_memory() {
     let source = DeviceBuffer::from_host(&copying, &[7u8; 4096]).unwrap();
     driver.set_stream_delay(copying.handle(), Duration::from_millis(20));
     let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
-    let mut pending = Box::pin(copying.copy_to_host(&source, pinned).unwrap().into_future());
+    let mut pending = Box::pin(copying.copy_to_host_async(&source, pinned).unwrap().into_future());
     let mut completed = Box::pin(copying.completed());
     poll_until_registered(pending.as_mut(), &Arc::default());
     poll_until_registered(completed.as_mut(), &Arc::default());

@@ -115,7 +115,7 @@ fn every_call_on_a_device_from_before_fails() {
         forked(event.synchronize());
         forked(event.elapsed_us(&event));
         forked(buffer.to_host());
-        forked(buffer.copy_from(&other));
+        forked(stream.copy(&other, &mut buffer));
         forked(buffer.copy_from_host(&[0.0; 100]));
         forked(DeviceBuffer::<f32>::zeros(&stream, 100));
         forked(DeviceBuffer::<f32>::uninit(&device.default_stream(), 100));
@@ -177,7 +177,7 @@ fn drops_in_the_copy_call_no_driver() {
     stream.synchronize().unwrap();
     // Work that never runs in the copy, because its worker thread does not exist there.
     let hold = driver.hold();
-    buffer.as_mut_slice().memset(0).unwrap();
+    stream.memset(&mut buffer, 0).unwrap();
     buffer.record_stream(&second).unwrap();
     pinned.record_use(&stream).unwrap();
     let event = stream.record_event().unwrap();
@@ -259,7 +259,7 @@ fn a_held_lock_does_not_block_the_copy() {
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
     stream.synchronize().unwrap();
     let hold = driver.hold();
-    buffer.as_mut_slice().memset(0).unwrap();
+    stream.memset(&mut buffer, 0).unwrap();
     let waits = driver.calls(Call::StreamSynchronize);
     std::thread::scope(|scope| {
         // Waits for the stream, holding the lock of its memory.

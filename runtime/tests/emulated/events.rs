@@ -123,7 +123,7 @@ fn a_recorded_event_spares_later_waits() {
     kernel.launch(&copying, Launch::auto(100), (1.0, &unrelated.as_slice(), &mut x)).unwrap();
     let ready = copying.record_event().unwrap();
     let hold = driver.hold();
-    unrelated.as_mut_slice().memset(0).unwrap();
+    copying.memset(&mut unrelated, 0).unwrap();
     driver.reset_calls();
     computing.wait_event(&ready).unwrap();
     kernel.launch(&computing, Launch::auto(100), (1.0, &x, &mut y)).unwrap();
@@ -147,8 +147,7 @@ fn a_rerecorded_event_is_never_mistaken() {
             kernel.launch(&writing, Launch::auto(20), (&mut buffer,)).unwrap();
             event.record(&writing).unwrap();
             reading.wait_event(&event).unwrap();
-            let mut copy = DeviceBuffer::<u32>::zeros(&reading, 20).unwrap();
-            copy.copy_from(&buffer).unwrap();
+            let copy = buffer.clone_on(&reading).unwrap();
             assert_eq!(copy.to_host().unwrap(), (0..20).collect::<Vec<_>>());
         }
     });

@@ -174,8 +174,7 @@ fn program(device: &Device) -> Result<()> {
     let end = second.record_timed_event()?;
     first.wait_event(&end)?;
     end.synchronize()?;
-    let mut z = DeviceBuffer::uninit(&second, 50)?;
-    z.copy_from(&y)?;
+    let z = y.clone_on(&second)?;
     let mut sums = DeviceBuffer::uninit(&first, 2)?;
     sum.launch(&first, Launch::grid_block(2, 8).shared(48 << 10), (&mut sums,))?;
     first.synchronize_timeout(Duration::from_secs(60))?;

@@ -42,7 +42,7 @@ impl Program {
         let mut buffer = DeviceBuffer::from_host(&stream, &[1u32; 64])?;
         let mapped = PinnedBuffer::from_slice(device, &[1u32; 64])?.into_mapped(&stream)?;
         let host = HostBuffer::zeroed(device, 64)?;
-        let graph = Graph::capture(&stream, || stream.copy_from_host_buffer(&host, &mut buffer))?;
+        let graph = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&host, &mut buffer))?;
         let exec = graph.instantiate()?;
         stream.synchronize()?;
         let event = Event::timed(device)?;
@@ -89,7 +89,7 @@ impl Program {
     /// Enqueues work after the kernel. It may find the fault, which is then reported here.
     fn follow(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
-        self.pending = Some(self.stream.copy_to_host(&self.buffer, vec![0; 64])?);
+        self.pending = Some(self.stream.copy_to_host_async(&self.buffer, vec![0; 64])?);
         Ok(())
     }
 }
@@ -121,7 +121,7 @@ const PASSIVE: &[&str] = &[
     "PinnedBuffer",
 ];
 /// Calls that are made in additional runs.
-const USUAL: &[&str] = &["to_host", "synchronize", "completed", "copy_to_host, wait"];
+const USUAL: &[&str] = &["to_host", "synchronize", "completed", "copy_to_host_async, wait"];
 
 const CALLS: &[Call] = &[
     ("to_host", |p| until_error(|| p.buffer.to_host())),
@@ -145,20 +145,22 @@ const CALLS: &[Call] = &[
     ("Event::query", |p| until_error(|| p.event.record(&p.stream).and_then(|()| p.event.query()))),
     ("an event awaited", |p| until_error(|| p.event.record(&p.stream).and_then(|()| block_on(&p.event)))),
     ("completed", |p| until_error(|| block_on(p.stream.completed()))),
-    ("copy_to_host, wait", |p| {
-        until_error(|| Ok(p.stream.copy_to_host(&p.buffer, vec![0; 64])?.wait().map(drop)?))
+    ("copy_to_host_async, wait", |p| {
+        until_error(|| Ok(p.stream.copy_to_host_async(&p.buffer, vec![0; 64])?.wait().map(drop)?))
     }),
-    ("copy_to_host, awaited", |p| {
-        until_error(|| Ok(block_on(p.stream.copy_to_host(&p.buffer, vec![0; 64])?.into_future()).map(drop)?))
-    }),
-    ("copy_to_host of much", |p| {
+    ("copy_to_host_async, awaited", |p| {
         until_error(|| {
-            let large = DeviceBuffer::<u8>::zeros(&p.stream, 9 << 20)?;
-            Ok(p.stream.copy_to_host(&large, vec![0; 9 << 20])?.wait().map(drop)?)
+            Ok(block_on(p.stream.copy_to_host_async(&p.buffer, vec![0; 64])?.into_future()).map(drop)?)
         })
     }),
-    ("copy_from_host", |p| {
-        until_error(|| Ok(p.stream.copy_from_host(vec![0; 64], &mut p.buffer)?.wait().map(drop)?))
+    ("copy_to_host_async of much", |p| {
+        until_error(|| {
+            let large = DeviceBuffer::<u8>::zeros(&p.stream, 9 << 20)?;
+            Ok(p.stream.copy_to_host_async(&large, vec![0; 9 << 20])?.wait().map(drop)?)
+        })
+    }),
+    ("copy_from_host_async", |p| {
+        until_error(|| Ok(p.stream.copy_from_host_async(vec![0; 64], &mut p.buffer)?.wait().map(drop)?))
     }),
     ("memset", |p| until_error(|| p.other.memset(&mut p.buffer, 0))),
     ("launch", |p| until_error(|| p.kernel.launch(&p.stream, Launch::auto(1), (9u32,)))),

@@ -55,7 +55,7 @@ impl Rig {
         let theirs = Theirs { driver: self.driver.clone(), context, ptr, freed };
         // SAFETY: the memory has this number of elements and lives as long as its owner; nothing else uses it.
         let mut buffer = unsafe { DeviceBuffer::from_raw(stream, ptr, len, theirs) }.unwrap();
-        buffer.as_mut_slice().memset(0).unwrap();
+        stream.memset(&mut buffer, 0).unwrap();
         buffer
     }
 
@@ -138,7 +138,7 @@ fn a_capture_delays_the_end_of_uses() {
     let mut own = DeviceBuffer::<u32>::zeros(&other, 100).unwrap();
     let graph = Graph::capture(&stream, || {
         drop(buffer);
-        own.as_mut_slice().memset(0)?;
+        other.memset(&mut own, 0)?;
         other.synchronize()?;
         std::thread::sleep(Duration::from_millis(10));
         assert!(!rig.is_freed(), "no host function may be enqueued");
@@ -238,7 +238,7 @@ fn an_owner_may_hold_its_device() {
     let (ptr, len, owner) = theirs.into_raw();
     // SAFETY: the memory is the owner's.
     let ours = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, len, owner) }.unwrap();
-    let copy = ours.try_clone().unwrap();
+    let copy = ours.clone_on(&stream).unwrap();
     drop(ours);
     assert_eq!(copy.to_host().unwrap(), [1, 2, 3]);
     drop((copy, stream, device));
@@ -324,7 +324,7 @@ fn casts_keep_bytes_or_are_refused() {
     );
     let text = buffer.slice(1..5).cast::<u64>().unwrap_err().to_string();
     assert!(text.contains("not a multiple of 8"), "{text}");
-    buffer.slice_mut(2..4).cast::<u64>().unwrap().memset(0).unwrap();
+    stream.memset(buffer.slice_mut(2..4).cast::<u64>().unwrap(), 0).unwrap();
     let bytes = buffer.cast::<u8>().unwrap();
     assert_eq!(bytes.len(), 24);
     assert!(bytes.as_slice().cast::<[u8; 5]>().is_err() && bytes.as_slice().cast::<[u8; 0]>().is_err());
@@ -347,9 +347,9 @@ fn a_clone_is_a_copy_behind_earlier_work() {
     let mut buffer = DeviceBuffer::zeros(&stream, 50).unwrap();
     let hold = driver.hold();
     kernel.launch(&other, Launch::auto(50), (0u32, &ones, &mut buffer)).unwrap();
-    let copy = buffer.try_clone().unwrap();
-    buffer.as_mut_slice().memset(0).unwrap();
+    let copy = buffer.clone_on(&stream).unwrap();
+    stream.memset(&mut buffer, 0).unwrap();
     drop(hold);
     assert_eq!((copy.to_host().unwrap(), buffer.to_host().unwrap()), (vec![17; 50], vec![0; 50]));
-    assert!(DeviceBuffer::<u32>::uninit(&stream, 0).unwrap().try_clone().unwrap().is_empty());
+    assert!(DeviceBuffer::<u32>::uninit(&stream, 0).unwrap().clone_on(&other).unwrap().is_empty());
 }

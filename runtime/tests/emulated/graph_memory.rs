@@ -17,8 +17,7 @@ fn buffers_dropped_in_a_capture_share_memory() {
     let before = driver.live_allocations(0);
     let graph = Graph::capture(&stream, || {
         for _ in 0..10 {
-            let mut between = DeviceBuffer::<u8>::uninit(&stream, 1 << 20)?;
-            stream.copy(&x, &mut between)?;
+            let between = x.clone_on(&stream)?;
             stream.copy(&between, &mut y)?;
         }
         Ok::<_, Error>(())
@@ -44,8 +43,7 @@ fn a_captured_buffer_is_used_as_any_other() {
     let (_, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
-        let mut result = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-        stream.copy(&x, &mut result)?;
+        let result = x.clone_on(&stream)?;
         Ok::<_, Error>(result)
     })
     .unwrap();
@@ -64,8 +62,7 @@ fn dropping_a_captured_buffer_keeps_the_graph_launchable() {
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&other, 64).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
-        let mut result = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-        stream.copy(&x, &mut result)?;
+        let result = x.clone_on(&stream)?;
         Ok::<_, Error>(result)
     })
     .unwrap();
@@ -84,8 +81,7 @@ fn executables_of_one_capture_run_in_turn() {
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
     let graph = Graph::capture(&stream, || {
-        let mut between = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-        stream.copy(&x, &mut between)?;
+        let between = x.clone_on(&stream)?;
         stream.copy(&between, &mut y)
     })
     .unwrap();
@@ -104,8 +100,7 @@ fn what_runs_keeps_everything_when_it_is_dropped() {
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
     let graph = Graph::capture(&stream, || {
-        let mut between = DeviceBuffer::<u8>::uninit(&stream, 1 << 20)?;
-        stream.copy(&x, &mut between)?;
+        let between = x.clone_on(&stream)?;
         stream.copy(&between, &mut y)
     })
     .unwrap();
@@ -146,8 +141,7 @@ fn memory_of_another_captured_stream_is_not_reused() {
         let [mut y, mut z] = [(); 2].map(|()| DeviceBuffer::<u8>::zeros(&main, 64).unwrap());
         let graph = Graph::capture(&main, || {
             side.wait_stream(&main)?;
-            let mut between = DeviceBuffer::<u8>::uninit(&main, 64)?;
-            main.copy(&x, &mut between)?;
+            let between = x.clone_on(&main)?;
             side.copy(&between, &mut y)?;
             drop(between);
             let mut other = DeviceBuffer::<u8>::uninit(&main, 64)?;
@@ -173,8 +167,7 @@ fn a_buffer_with_reused_memory_waits_for_launches() {
         let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
         let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
         let (graph, mut later) = Graph::capture_with(&stream, Default::default(), || {
-            let mut between = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-            stream.copy(&x, &mut between)?;
+            let between = x.clone_on(&stream)?;
             stream.copy(&between, &mut y)?;
             drop(between);
             DeviceBuffer::<u8>::uninit(&stream, 64)
@@ -203,8 +196,7 @@ fn without_caching_a_capture_keeps_its_memory() {
     let graph = Graph::capture(&stream, || {
         drop(old);
         assert_eq!(driver.live_allocations(0), before + 1, "it is kept until the capture ends");
-        let mut between = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-        stream.copy(&x, &mut between)?;
+        let between = x.clone_on(&stream)?;
         stream.copy(&between, &mut y)
     })
     .unwrap();
@@ -233,7 +225,7 @@ fn a_host_buffer_waits_for_awaited_launches() {
     let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
-    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer(&x, &output)).unwrap();
+    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer_async(&x, &output)).unwrap();
     let exec = graph.instantiate().unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(50));
     exec.launch(&stream).unwrap();

@@ -30,13 +30,13 @@ fn what_cannot_be_captured_is_named() {
             x.to_host().map(drop).unwrap_err(),
             x.copy_to_host(&mut [0; 4]).unwrap_err(),
             stream.host_function(|| ()).unwrap_err(),
-            stream.copy_from_host(vec![1u8; 4], &mut y).map(drop).unwrap_err().error,
+            stream.copy_from_host_async(vec![1u8; 4], &mut y).map(drop).unwrap_err().error,
             stream
-                .copy_from_host(PinnedBuffer::from_slice(&device, &[1u8; 4])?, &mut y)
+                .copy_from_host_async(PinnedBuffer::from_slice(&device, &[1u8; 4])?, &mut y)
                 .map(drop)
                 .unwrap_err()
                 .error,
-            stream.copy_to_host(&x, vec![0u8; 4]).map(drop).unwrap_err().error,
+            stream.copy_to_host_async(&x, vec![0u8; 4]).map(drop).unwrap_err().error,
         ];
         for error in refused {
             assert!(matches!(error, Error::Graph(GraphError::NotCapturable { .. })), "{error}");

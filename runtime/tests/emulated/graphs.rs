@@ -144,8 +144,8 @@ fn each_launch_copies_the_host_buffers() {
     let (input, output) = (HostBuffer::zeroed(&device, 4).unwrap(), HostBuffer::zeroed(&device, 4).unwrap());
     let mut x = DeviceBuffer::<u32>::uninit(&stream, 4).unwrap();
     let graph = Graph::capture(&stream, || {
-        stream.copy_from_host_buffer(&input, &mut x)?;
-        stream.copy_to_host_buffer(&x, &output)
+        stream.copy_from_host_buffer_async(&input, &mut x)?;
+        stream.copy_to_host_buffer_async(&x, &output)
     })
     .unwrap();
     let exec = graph.instantiate().unwrap();
@@ -165,7 +165,7 @@ fn each_launch_copies_the_host_buffers() {
     exec.launch(&stream).unwrap();
     stream.synchronize().unwrap();
     let loose = HostBuffer::<u32>::zeroed(&device, 4).unwrap();
-    let error = stream.copy_from_host_buffer(&loose, &mut x).unwrap_err();
+    let error = stream.copy_from_host_buffer_async(&loose, &mut x).unwrap_err();
     assert!(error.to_string().contains("Graph::capture"), "{error}");
 }
 

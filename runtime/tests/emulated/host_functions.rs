@@ -31,7 +31,7 @@ fn pinned_memory_dropped_there_outlives_its_copy() {
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
-    drop_there(&other, copying.copy_to_host(&buffer, pinned).unwrap());
+    drop_there(&other, copying.copy_to_host_async(&buffer, pinned).unwrap());
     let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
     go.send(()).unwrap();
     copying.synchronize().unwrap();
@@ -44,7 +44,7 @@ fn waiting_there_panics_and_keeps_the_memory() {
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
-    let pending = copying.copy_to_host(&buffer, pinned).unwrap();
+    let pending = copying.copy_to_host_async(&buffer, pinned).unwrap();
     let (sender, receiver) = mpsc::channel();
     other.host_function(move || _ = sender.send(pending.wait().is_ok())).unwrap();
     other.synchronize().unwrap();
@@ -116,7 +116,7 @@ fn the_last_handles_may_be_dropped_there() {
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
     let ended = Arc::downgrade(&driver);
-    let pending = stream.copy_to_host(&buffer, vec![0u8; BYTES]).unwrap();
+    let pending = stream.copy_to_host_async(&buffer, vec![0u8; BYTES]).unwrap();
     own.clone().host_function(move || drop((buffer, pending, stream, device, own))).unwrap();
     drop(driver);
     for _ in 0..500 {

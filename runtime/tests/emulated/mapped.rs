@@ -187,7 +187,7 @@ fn any_device_of_the_driver_may_map() {
 fn a_lost_device_gives_no_access() {
     let (driver, _, stream) = rig();
     let mut mapped = MappedBuffer::register(&stream, vec![1u32; 100]).unwrap();
-    mapped.as_mut_slice().memset(0).unwrap();
+    stream.memset(mapped.as_mut_slice(), 0).unwrap();
     driver.poison(0, panicked());
     assert!(mapped.lock().unwrap_err().is_device_lost());
     assert!(mapped.into_inner().unwrap_err().is_device_lost());

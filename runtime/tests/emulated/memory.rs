@@ -1,8 +1,9 @@
 //! Tests of buffers, slices and copies on the emulated device.
 
 use crate::common::*;
+use crate::support::pinned::panicked;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError};
 
 #[test]
 fn what_goes_in_comes_out() {
@@ -28,10 +29,10 @@ fn what_goes_in_comes_out() {
 
         let mut other = DeviceBuffer::zeros(&stream, n).unwrap();
         assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
-        other.copy_from(&buffer).unwrap();
+        stream.copy(&buffer, &mut other).unwrap();
         drop(buffer);
         assert_eq!(other.to_host().unwrap(), expected);
-        other.as_mut_slice().memset(0).unwrap();
+        stream.memset(&mut other, 0).unwrap();
         assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
     }
     assert_eq!(device.memory().allocated(), 0);
@@ -61,8 +62,8 @@ fn slices_are_as_in_std() {
     let address = buffer.as_device_ptr().0;
     let (mut before, mut after) = buffer.split_at_mut(1);
     assert_eq!(after.as_device_ptr().0, address + 2);
-    after.reborrow().slice_mut(..2).copy_from(before.as_slice().slice(..0)).unwrap_err();
-    after.slice_mut(..1).copy_from(before.as_slice()).unwrap();
+    stream.copy(before.as_slice().slice(..0), after.slice_mut(..2)).unwrap_err();
+    stream.copy(&before, after.slice_mut(..1)).unwrap();
     before.copy_from_host(&[9]).unwrap();
     assert_eq!(buffer.slice(..3).to_host().unwrap(), [9, 0, 2]);
 }
@@ -84,8 +85,8 @@ fn lengths_that_differ_are_refused() {
     let errors = [
         buffer.copy_from_host(&[0; 9]).unwrap_err(),
         buffer.copy_to_host(&mut [0; 11]).unwrap_err(),
-        buffer.copy_from(&other).unwrap_err(),
-        buffer.slice_mut(..0).copy_from(&other).unwrap_err(),
+        stream.copy(&other, &mut buffer).unwrap_err(),
+        stream.copy(&other, buffer.slice_mut(..0)).unwrap_err(),
     ];
     let lengths = errors.map(|error| match error {
         Error::LengthMismatch { left, right, .. } => (left, right),
@@ -198,4 +199,82 @@ fn registered_functions_may_use_scratch_memory() {
     assert!(new);
     assert_eq!(calls.load(Ordering::SeqCst), 1, "not for requests of the callback");
     assert_eq!(device.memory().statistics().allocation.all.current, 1);
+}
+
+#[test]
+fn filled_buffers_hold_one_value() {
+    let (driver, _, stream) = rig();
+    // The first two copy from the host at most, and the others double what is filled.
+    for len in [1, 64 << 8, (64 << 8) + 1, 100_000, 1 << 18] {
+        driver.reset_calls();
+        let hold = driver.hold();
+        let x = DeviceBuffer::filled(&stream, len, 0x0102_0304u32).unwrap(); // does not wait
+        drop(hold);
+        assert_eq!(x.to_host().unwrap(), vec![0x0102_0304; len]);
+        let doublings = len.div_ceil(64 << 8).next_power_of_two().trailing_zeros();
+        assert_eq!(driver.calls(Call::CopyToDevice), 1, "{len}");
+        assert_eq!(driver.calls(Call::CopyDevice), u64::from(doublings), "{len}");
+    }
+    driver.reset_calls();
+    assert_eq!(DeviceBuffer::filled(&stream, 1000, -1i64).unwrap().to_host().unwrap(), [-1; 1000]);
+    assert_eq!(DeviceBuffer::filled(&stream, 1000, 7u8).unwrap().to_host().unwrap(), [7; 1000]);
+    assert_eq!((driver.calls(Call::Memset), driver.calls(Call::CopyToDevice)), (2, 0));
+    let triples = DeviceBuffer::filled(&stream, 30_000, [1u8, 2, 3]).unwrap();
+    assert_eq!(triples.to_host().unwrap(), [[1, 2, 3]; 30_000]);
+    let large = DeviceBuffer::filled(&stream, 3, [0.5f64; 10_000]).unwrap();
+    assert_eq!(large.to_host().unwrap(), [[0.5; 10_000]; 3]);
+    assert!(DeviceBuffer::filled(&stream, 0, 0.5f32).unwrap().is_empty());
+    assert_eq!(DeviceBuffer::filled(&stream, 5, ()).unwrap().len(), 5);
+}
+
+#[test]
+fn a_capture_takes_only_fills_that_need_no_host_memory() {
+    let (_, _, stream) = rig();
+    let mut x = DeviceBuffer::<u16>::zeros(&stream, 4).unwrap();
+    let graph = Graph::capture(&stream, || {
+        let error = DeviceBuffer::filled(&stream, 4, 1u16).unwrap_err();
+        assert!(matches!(error, Error::Graph(GraphError::NotCapturable { .. })), "{error}");
+        stream.copy(&DeviceBuffer::filled(&stream, 4, 0x0101u16)?, &mut x)
+    });
+    let exec = graph.unwrap().instantiate().unwrap();
+    exec.launch(&stream).unwrap();
+    assert_eq!(x.to_host().unwrap(), [0x0101; 4]);
+}
+
+#[test]
+fn elements_come_from_a_function_of_their_index() {
+    let (_, device, stream) = rig();
+    for len in [0, 1, 1000] {
+        let x = DeviceBuffer::from_fn(&stream, len, |index| index as u64 * 3).unwrap();
+        assert_eq!(x.to_host().unwrap(), Vec::from_iter((0..len as u64).map(|index| index * 3)));
+        let copy = x.slice(len / 2..).clone_on(&device.default_stream()).unwrap();
+        assert_eq!(*copy.stream(), device.default_stream());
+        assert_eq!(copy.to_host().unwrap(), x.slice(len / 2..).to_host().unwrap());
+    }
+}
+
+#[test]
+fn printing_shows_the_first_elements() {
+    let (driver, device, stream) = rig();
+    let mut x = DeviceBuffer::from_fn(&stream, 20, |index| index as u32).unwrap();
+    let first = "[0, 1, 2, 3, 4, 5, 6, 7, …; 20] on cpu:0)";
+    assert_eq!(format!("{x:?}"), format!("DeviceBuffer<u32>({first}"));
+    assert_eq!(format!("{:?}", x.as_mut_slice()), format!("DeviceSliceMut<u32>({first}"));
+    assert_eq!(format!("{:?}", x.slice(12..)), "DeviceSlice<u32>([12, 13, 14, 15, 16, 17, 18, 19] on cpu:0)");
+    assert_eq!(format!("{:?}", x.slice(..0)), "DeviceSlice<u32>([] on cpu:0)");
+    let floats = DeviceBuffer::from_host(&stream, &[0.5f32, 1.0]).unwrap();
+    assert_eq!(format!("{floats:.2?}"), "DeviceBuffer<f32>([0.50, 1.00] on cpu:0)");
+
+    let address = format!("DeviceBuffer<u32>(20 at {:#x} on cpu:0)", x.as_device_ptr().0);
+    let graph = Graph::capture(&stream, || {
+        let captured = stream.memset(&mut x, 1);
+        assert_eq!(format!("{x:?}"), address, "nothing can be copied now");
+        captured
+    });
+    graph.unwrap();
+    driver.poison(0, panicked());
+    assert_eq!(format!("{x:?}"), address);
+    let error = x.to_host().unwrap_err();
+    assert!(matches!(error, Error::KernelPanic { .. }), "printing is not the report: {error}");
+    assert!(device.check().unwrap_err().is_device_lost());
 }

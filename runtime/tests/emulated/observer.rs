@@ -306,8 +306,8 @@ fn reports_are_as_many_as_the_drivers_calls() {
             0 => kernel.launch(stream, Launch::auto(64), (3, x, y)).unwrap(),
             1 => stream.copy(x, y).unwrap(),
             2 => stream.memset(y, 0).unwrap(),
-            3 => pending.push(stream.copy_to_host(x, vec![0; 64]).unwrap()),
-            4 => drop(stream.copy_from_host(vec![1; 64], y).unwrap()),
+            3 => pending.push(stream.copy_to_host_async(x, vec![0; 64]).unwrap()),
+            4 => drop(stream.copy_from_host_async(vec![1; 64], y).unwrap()),
             5 => drop(x.to_host().unwrap()),
             6 => y.copy_from_host(&[5; 64]).unwrap(),
             7 => stream.host_function(|| ()).unwrap(),
@@ -406,7 +406,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
                 DeviceBuffer::<u8>::uninit(&other, 10).map(drop),
                 PinnedBuffer::<u8>::zeroed(&device, 10).map(drop),
                 shared.to_host().map(drop),
-                other.copy_to_host(&*shared, vec![0; 64]).map(drop).map_err(Error::from),
+                other.copy_to_host_async(&*shared, vec![0; 64]).map(drop).map_err(Error::from),
                 event.record(&other),
                 event.synchronize(),
                 event.query().map(drop),
@@ -440,7 +440,8 @@ fn what_an_observer_drops_is_dropped_elsewhere() {
     let (driver, device, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
-    let pending = stream.copy_to_host(&source, PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap()).unwrap();
+    let pending =
+        stream.copy_to_host_async(&source, PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap()).unwrap();
     let items = Mutex::new(Some((pending, DeviceBuffer::<u8>::uninit(&stream, 4096).unwrap())));
     let observation = observe(Calls(device.clone(), move || drop(items.lock().unwrap().take())));
     stream.host_function(|| ()).unwrap();
@@ -515,7 +516,7 @@ fn calls_of_several_operations_have_the_callers_line() {
     let (host, mut y) =
         (HostBuffer::<u8>::zeroed(&device, 4).unwrap(), DeviceBuffer::zeros(&stream, 4).unwrap());
     let mut mapped = PinnedBuffer::from_slice(&device, &[1u8; 4]).unwrap().into_mapped(&stream).unwrap();
-    let exec = Graph::capture(&stream, || stream.copy_from_host_buffer(&host, &mut y)).unwrap();
+    let exec = Graph::capture(&stream, || stream.copy_from_host_buffer_async(&host, &mut y)).unwrap();
     let exec = exec.instantiate().unwrap();
     let mut cache = GraphCache::new(&device, 2);
     let event = Event::new(&device).unwrap();
@@ -529,7 +530,7 @@ fn calls_of_several_operations_have_the_callers_line() {
     event.synchronize().unwrap();
     stream.record_event().unwrap().synchronize().unwrap();
     stream.host_function(|| ()).unwrap();
-    stream.copy_to_host(&y, vec![0; 4]).unwrap().wait().unwrap();
+    stream.copy_to_host_async(&y, vec![0; 4]).unwrap().wait().unwrap();
     for _ in 0..2 {
         cache.launch(&stream, (), &[], |stream| stream.copy(&x, &mut y)).unwrap();
     }

@@ -17,7 +17,7 @@ fn one_stream_needs_no_event_and_no_wait() {
     driver.reset_calls();
     for _ in 0..20 {
         kernel.launch(&stream, Launch::auto(100), (1.0, &x, &mut y)).unwrap();
-        y.copy_from(&x).unwrap();
+        stream.copy(&x, &mut y).unwrap();
     }
     let calls = [Call::EventCreate, Call::EventRecord, Call::StreamWaitEvent, Call::StreamSynchronize];
     assert_eq!(calls.map(|call| driver.calls(call)), [0; 4]);
@@ -69,7 +69,7 @@ fn a_first_use_elsewhere_waits_for_old_work() {
     let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
     let address = before.as_device_ptr();
     driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
-    before.copy_from(&source).unwrap();
+    slow.copy(&source, &mut before).unwrap();
     drop(before);
     let mut after = DeviceBuffer::<u32>::uninit(&slow, 100).unwrap();
     assert_eq!(after.as_device_ptr(), address);

@@ -217,7 +217,7 @@ impl Program {
             let other = self.stream();
             let stream = if self.explicit == Explicit::None { &stream } else { &other };
             let source = PinnedBuffer::from_slice(&self.device, &data).unwrap();
-            self.uploads.push(stream.copy_from_host(source, &mut buffer).unwrap());
+            self.uploads.push(stream.copy_from_host_async(source, &mut buffer).unwrap());
         }
         (buffer, data)
     }
@@ -297,12 +297,13 @@ impl Program {
                 let data = self.data(range.len());
                 let pinned = PinnedBuffer::from_slice(&self.device, &data).unwrap();
                 let part = self.buffers[target].slice_mut(range.clone());
-                self.uploads.push(stream.copy_from_host(pinned, part).unwrap());
+                self.uploads.push(stream.copy_from_host_async(pinned, part).unwrap());
                 self.model[target][range].copy_from_slice(&data);
             }
             3 => {
                 let pinned = PinnedBuffer::zeroed(&self.device, range.len()).unwrap();
-                let pending = stream.copy_to_host(self.buffers[target].slice(range.clone()), pinned).unwrap();
+                let pending =
+                    stream.copy_to_host_async(self.buffers[target].slice(range.clone()), pinned).unwrap();
                 self.downloads.push((pending, self.model[target][range].to_vec()));
             }
             4 => {

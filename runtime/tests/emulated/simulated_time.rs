@@ -48,7 +48,7 @@ fn all_work_takes_the_models_time() {
     events.push(stream.record_timed_event().unwrap());
     kernel.launch(&stream, shape(), (5, &x, &mut y)).unwrap();
     events.push(stream.record_timed_event().unwrap());
-    y.copy_from(&x).unwrap();
+    stream.copy(&x, &mut y).unwrap();
     stream.synchronize().unwrap();
     events.push(stream.record_timed_event().unwrap());
     events.push(stream.record_timed_event().unwrap());

@@ -168,7 +168,7 @@ fn the_limit_stays_during_a_capture() {
         let error = module.kernel::<Declared>().unwrap_err();
         assert!(matches!(error, Error::Stack(StackError::Capturing { bytes: 40_000, .. })), "{error}");
         assert!(error.to_string().contains("before the capture begins"), "{error}");
-        out.as_mut_slice().memset(0)
+        stream.memset(&mut out, 0)
     });
     graph.unwrap().instantiate().unwrap().launch(&stream).unwrap();
     module.kernel::<Declared>().unwrap();

@@ -39,44 +39,20 @@ fn copies_and_fills_need_one_call_each() {
     let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
     driver.reset_calls();
     stream.copy(&source, &mut target).unwrap();
-    target.copy_from(&source).unwrap();
+    stream.copy(&source, &mut target).unwrap();
     stream.memset(target.slice_mut(..10), 0).unwrap();
     stream.memset(target.slice_mut(20..), 0xAB).unwrap();
-    target.as_mut_slice().copy_within(..2, 5).unwrap();
+    let (from, into) = target.split_at_mut(5);
+    stream.copy(from.as_slice().slice(..2), into.into_slice(..2)).unwrap();
     let empty = target.slice_mut(3..3);
     stream.memset(empty, 0).unwrap();
     stream.copy(source.slice(..0), target.slice_mut(..0)).unwrap();
-    target.as_mut_slice().copy_within(4..4, 30).unwrap();
     let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
     assert_eq!((calls, driver.calls(Call::CopyDevice), driver.calls(Call::Memset)), (5, 3, 2));
     let mut expected = vec![0u16; 10];
     expected.resize(20, 1);
     expected.resize(30, 0xABAB);
     assert_eq!(target.to_host().unwrap(), expected);
-}
-
-#[test]
-fn copies_within_a_buffer_must_not_overlap() {
-    let (driver, _, stream) = rig();
-    let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
-    driver.reset_calls();
-    for (source, dest) in [(0..4, 3), (3..7, 0), (2..5, 2), (0..8, 0), (1..2, 1)] {
-        let error = buffer.as_mut_slice().copy_within(source, dest).unwrap_err();
-        assert!(matches!(error, Error::Overlap { .. }), "{error}");
-        assert!(error.to_string().contains("copying within a buffer"), "{error}");
-    }
-    assert_eq!(driver.calls(Call::CopyDevice), 0);
-    buffer.as_mut_slice().copy_within(..4, 4).unwrap();
-    buffer.slice_mut(2..).copy_within(3.., 0).unwrap();
-    assert_eq!(buffer.to_host().unwrap(), [0, 1, 1, 2, 3, 1, 2, 3], "ranges count from the slice");
-}
-
-#[test]
-#[should_panic(expected = "not within 8 elements")]
-fn a_copy_beyond_the_end_panics() {
-    let (_, device) = device();
-    let mut buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 8).unwrap();
-    let _ = buffer.as_mut_slice().copy_within(..4, 5);
 }
 
 #[test]
@@ -160,9 +136,10 @@ fn rows_copy_with_pinned_memory_at_offsets() {
     let hold = driver.hold();
     let source = host.into_range(1..).into_rows(2, 3, 4).unwrap();
     assert_eq!((source.height(), source.width(), source.pitch(), source.len()), (3, 2, 4, 11));
-    let up = stream.copy_rows_from_host(source, buffer.as_2d_pitched_mut(2, 3, 3).unwrap()).unwrap();
+    let up = stream.copy_rows_from_host_async(source, buffer.as_2d_pitched_mut(2, 3, 3).unwrap()).unwrap();
     let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(1, 3, 2).unwrap();
-    let down = stream.copy_rows_to_host(buffer.slice(1..).as_2d_pitched(1, 3, 3).unwrap(), target).unwrap();
+    let down =
+        stream.copy_rows_to_host_async(buffer.slice(1..).as_2d_pitched(1, 3, 3).unwrap(), target).unwrap();
     assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false));
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [1, 2, 0, 5, 6, 0, 9, 10, 0]);
@@ -179,7 +156,7 @@ fn pinned_rows_outlive_a_dropped_copy() {
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 2, 3).unwrap();
     let hold = driver.hold();
-    drop(stream.copy_rows_from_host(host, buffer.as_2d_pitched_mut(2, 2, 3).unwrap()).unwrap());
+    drop(stream.copy_rows_from_host_async(host, buffer.as_2d_pitched_mut(2, 2, 3).unwrap()).unwrap());
     let other = PinnedBuffer::from_slice(&device, &[6u32; 6]).unwrap();
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [5, 5, 2, 5, 5, 5]);
@@ -231,12 +208,12 @@ fn rows_of_unequal_shapes_are_refused() {
             "{error}"
         );
         let into = target.as_2d_pitched_mut(width, height, pitch).unwrap();
-        let CopyFailed { error, memory } = stream.copy_rows_from_host(host(), into).unwrap_err();
+        let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host(), into).unwrap_err();
         assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.height() == 4, "{error}");
     }
     let error = stream.copy_rows(rows, far.as_2d_pitched_mut(2, 4, 3).unwrap()).unwrap_err();
     assert!(error.to_string().contains("the target is on cpu:1"), "{error}");
-    let failed = stream.copy_rows_to_host(far.as_2d_pitched(2, 4, 3).unwrap(), host()).unwrap_err();
+    let failed = stream.copy_rows_to_host_async(far.as_2d_pitched(2, 4, 3).unwrap(), host()).unwrap_err();
     assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
     assert_eq!(driver.calls(Call::CopyRows), 0);
     // An empty copy is not an error.
@@ -255,11 +232,12 @@ fn pinned_rows_come_back_from_failures() {
         let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 4, 3).unwrap();
         driver.fail_call(call, 0);
         let rows = buffer.as_2d_pitched_mut(2, 4, 3).unwrap();
-        let CopyFailed { error, memory } = stream.copy_rows_from_host(host, rows).unwrap_err();
+        let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host, rows).unwrap_err();
         assert!(error.to_string().contains(call.name()), "{error}");
         assert!(stream.query().unwrap(), "nothing uses the memory");
         let hold = driver.hold();
-        let pending = stream.copy_rows_from_host(memory, buffer.as_2d_pitched_mut(2, 4, 3).unwrap()).unwrap();
+        let pending =
+            stream.copy_rows_from_host_async(memory, buffer.as_2d_pitched_mut(2, 4, 3).unwrap()).unwrap();
         driver.poison(0, panicked());
         drop(hold);
         let CopyFailed { error, memory } = pending.wait().unwrap_err();

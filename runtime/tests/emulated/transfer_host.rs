@@ -31,8 +31,8 @@ fn up_and_down<H: Kind>(driver: &EmulatedDriver, device: &Device, length: usize)
     let mut buffer = DeviceBuffer::from_host(&stream, &vec![9u8; length + 2]).unwrap();
     let (source, target) = (H::make(device, &bytes), H::make(device, &vec![0; length]));
     let hold = driver.hold();
-    let up = stream.copy_from_host(source, buffer.slice_mut(1..length + 1)).unwrap();
-    let down = stream.copy_to_host(buffer.slice(1..length + 1), target).unwrap();
+    let up = stream.copy_from_host_async(source, buffer.slice_mut(1..length + 1)).unwrap();
+    let down = stream.copy_to_host_async(buffer.slice(1..length + 1), target).unwrap();
     assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false), "{what}: nothing ran");
     drop(hold);
     assert_same(&up.wait().unwrap(), &bytes, &what);
@@ -56,11 +56,11 @@ fn only_the_range_is_copied() {
     let mut buffer = DeviceBuffer::<u16>::zeros(&stream, 3).unwrap();
     let range = PinnedBuffer::from_slice(&device, &[1u16, 2, 3, 4, 5]).unwrap().into_range(1..=3);
     assert_eq!((range.range(), &range[..]), (1..4, &[2u16, 3, 4][..]));
-    let range = stream.copy_from_host(range, &mut buffer).unwrap().wait().unwrap();
+    let range = stream.copy_from_host_async(range, &mut buffer).unwrap().wait().unwrap();
     assert_eq!(buffer.to_host().unwrap(), [2, 3, 4]);
     let mut all = range.into_buffer();
     all.fill(7);
-    let mut range = stream.copy_to_host(&buffer, all.into_range(2..)).unwrap().wait().unwrap();
+    let mut range = stream.copy_to_host_async(&buffer, all.into_range(2..)).unwrap().wait().unwrap();
     range[0] = 1;
     assert_eq!(range.into_buffer()[..], [7, 7, 1, 3, 4]);
 }
@@ -77,11 +77,11 @@ fn elements_of_any_size_and_none_are_copied() {
     let (_, _, stream) = rig();
     let wide = [3u8; 40];
     let mut buffer = DeviceBuffer::uninit(&stream, 3).unwrap();
-    let _ = stream.copy_from_host(vec![wide; 3], &mut buffer).unwrap();
-    assert_eq!(stream.copy_to_host(&buffer, vec![[0; 40]; 3]).unwrap().wait().unwrap(), [wide; 3]);
+    let _ = stream.copy_from_host_async(vec![wide; 3], &mut buffer).unwrap();
+    assert_eq!(stream.copy_to_host_async(&buffer, vec![[0; 40]; 3]).unwrap().wait().unwrap(), [wide; 3]);
     let mut units = DeviceBuffer::<()>::uninit(&stream, 3).unwrap();
-    let _ = stream.copy_from_host(vec![(); 3], &mut units).unwrap();
-    assert_eq!(stream.copy_to_host(&units, vec![(); 3]).unwrap().wait().unwrap(), [(); 3]);
+    let _ = stream.copy_from_host_async(vec![(); 3], &mut units).unwrap();
+    assert_eq!(stream.copy_to_host_async(&units, vec![(); 3]).unwrap().wait().unwrap(), [(); 3]);
 }
 
 fn between_kernels<H>(
@@ -102,10 +102,10 @@ fn between_kernels<H>(
     let hold = driver.hold();
     // y becomes 6; 10 comes from the host; y becomes 12, which goes to the host; y becomes 13.
     kernel.launch(first, Launch::auto(n), (1.0, &ones, &mut y)).unwrap();
-    early.copy_from(&y).unwrap();
-    let up = second.copy_from_host(make(vec![10.0; n]), &mut y).unwrap();
+    first.copy(&y, &mut early).unwrap();
+    let up = second.copy_from_host_async(make(vec![10.0; n]), &mut y).unwrap();
     kernel.launch(first, Launch::auto(n), (2.0, &ones, &mut y)).unwrap();
-    let down = second.copy_to_host(&y, make(vec![0.0; n])).unwrap();
+    let down = second.copy_to_host_async(&y, make(vec![0.0; n])).unwrap();
     kernel.launch(first, Launch::auto(n), (1.0, &ones, &mut y)).unwrap();
     drop(hold);
     let all = |elements: &[f32], value| elements.iter().all(|element| *element == value);
@@ -134,7 +134,7 @@ fn a_copy_pins_at_most_two_chunks() {
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
     let bytes = pattern(length, 1);
     let hold = driver.hold();
-    let pending = stream.copy_from_host(bytes.clone(), &mut buffer).unwrap();
+    let pending = stream.copy_from_host_async(bytes.clone(), &mut buffer).unwrap();
     let held = statistics(&device);
     assert_eq!(
         (held.active_requests.current, held.active_bytes.current),
@@ -144,7 +144,7 @@ fn a_copy_pins_at_most_two_chunks() {
     drop(hold);
     assert_same(&pending.wait().unwrap(), &bytes, "upload");
     for round in 0..3 {
-        let down = stream.copy_to_host(&buffer, vec![0; length]).unwrap().wait().unwrap();
+        let down = stream.copy_to_host_async(&buffer, vec![0; length]).unwrap().wait().unwrap();
         assert_same(&down, &bytes, "download");
         assert_eq!(statistics(&device).allocated_bytes.peak, 2 * CHUNK_BYTES as u64, "round {round}");
     }
@@ -157,9 +157,9 @@ fn large_pieces_need_a_function_a_chunk() {
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10 * CHUNK_BYTES).unwrap();
     let mut calls = |length: usize| {
         driver.reset_calls();
-        let _ = stream.copy_from_host(vec![1; length], buffer.slice_mut(..length)).unwrap();
+        let _ = stream.copy_from_host_async(vec![1; length], buffer.slice_mut(..length)).unwrap();
         let up = driver.calls(Call::HostFunction);
-        let _ = stream.copy_to_host(buffer.slice(..length), vec![0; length]).unwrap().wait().unwrap();
+        let _ = stream.copy_to_host_async(buffer.slice(..length), vec![0; length]).unwrap().wait().unwrap();
         assert_eq!(driver.calls(Call::StreamSynchronize), 0, "nothing waits for the stream");
         (up, driver.calls(Call::HostFunction) - up)
     };
@@ -174,7 +174,7 @@ fn chunks_alternate_between_two_streams() {
     let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 6 * CHUNK_BYTES).unwrap();
     driver.reset_calls();
-    let pending = stream.copy_from_host(vec![1; 6 * CHUNK_BYTES], &mut buffer).unwrap();
+    let pending = stream.copy_from_host_async(vec![1; 6 * CHUNK_BYTES], &mut buffer).unwrap();
     assert_eq!(driver.calls(Call::CopyToDevice), 6);
     assert_eq!(
         driver.calls(Call::StreamWaitEvent),
@@ -192,7 +192,7 @@ fn a_pool_stream_alternates_with_another() {
     driver.reset_calls();
     // As many rounds as there are streams in the pool, so that this stream gets its turn.
     for round in 1..=32 {
-        drop(stream.copy_from_host(vec![1; CHUNK_BYTES + 1], &mut buffer).unwrap());
+        drop(stream.copy_from_host_async(vec![1; CHUNK_BYTES + 1], &mut buffer).unwrap());
         assert_eq!(driver.calls(Call::StreamWaitEvent), 2 * round);
     }
     stream.synchronize().unwrap();
@@ -204,12 +204,12 @@ fn small_pieces_in_flight_do_not_share_memory() {
     let mut buffers = [(); 4].map(|()| DeviceBuffer::<u8>::zeros(&stream, 1000).unwrap());
     let hold = driver.hold();
     for (value, buffer) in buffers.iter_mut().enumerate() {
-        drop(stream.copy_from_host(vec![value as u8 + 1; 1000], &mut *buffer).unwrap());
+        drop(stream.copy_from_host_async(vec![value as u8 + 1; 1000], &mut *buffer).unwrap());
     }
-    let downs = buffers.each_ref().map(|buffer| stream.copy_to_host(buffer, vec![0; 1000]).unwrap());
-    let dropped = stream.copy_to_host(&buffers[0], vec![0; 1000]).unwrap();
+    let downs = buffers.each_ref().map(|buffer| stream.copy_to_host_async(buffer, vec![0; 1000]).unwrap());
+    let dropped = stream.copy_to_host_async(&buffers[0], vec![0; 1000]).unwrap();
     drop(dropped);
-    drop(stream.copy_from_host(vec![9; 1000], &mut buffers[0]).unwrap());
+    drop(stream.copy_from_host_async(vec![9; 1000], &mut buffers[0]).unwrap());
     drop(hold);
     for (value, down) in downs.into_iter().enumerate() {
         assert_eq!(down.wait().unwrap(), [value as u8 + 1; 1000]);
@@ -224,13 +224,15 @@ fn dropping_a_pending_copy_lets_it_run() {
         let bytes = pattern(length, 3);
         let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
         let hold = driver.hold();
-        drop(stream.copy_from_host(bytes.clone(), &mut buffer).unwrap());
-        drop(stream.copy_to_host(&buffer, vec![0; length]).unwrap());
+        drop(stream.copy_from_host_async(bytes.clone(), &mut buffer).unwrap());
+        drop(stream.copy_to_host_async(&buffer, vec![0; length]).unwrap());
         let mut again = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
         let pinned = PinnedBuffer::from_slice(&device, &bytes).unwrap();
-        drop(stream.copy_from_host(pinned, &mut again).unwrap());
-        drop(stream.copy_to_host(&again, PinnedBuffer::<u8>::zeroed(&device, length).unwrap()).unwrap());
-        std::mem::forget(stream.copy_to_host(&again, vec![0; length]).unwrap());
+        drop(stream.copy_from_host_async(pinned, &mut again).unwrap());
+        drop(
+            stream.copy_to_host_async(&again, PinnedBuffer::<u8>::zeroed(&device, length).unwrap()).unwrap(),
+        );
+        std::mem::forget(stream.copy_to_host_async(&again, vec![0; length]).unwrap());
         drop(hold);
         assert_same(&buffer.to_host().unwrap(), &bytes, "staged");
         assert_same(&again.to_host().unwrap(), &bytes, "pinned");
@@ -246,7 +248,7 @@ fn device_memory_is_reusable_behind_a_copy() {
     let bytes = pattern(length, 8);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
     let (address, hold) = (buffer.as_device_ptr(), driver.hold());
-    let pending = stream.copy_to_host(&buffer, vec![0; length]).unwrap();
+    let pending = stream.copy_to_host_async(&buffer, vec![0; length]).unwrap();
     drop(buffer);
     let mut next = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
     assert_eq!(next.as_device_ptr(), address, "the same memory, behind the copy");
@@ -274,13 +276,13 @@ fn bad_input<H: Kind>(driver: &EmulatedDriver, here: &Device, there: &Device) {
     let mut other = DeviceBuffer::<u8>::zeros(&there.default_stream(), 9).unwrap();
     let memory = H::make(here, &[4; 9]);
     driver.reset_calls();
-    let (error, memory) = failed(stream.copy_from_host(memory, &mut buffer));
+    let (error, memory) = failed(stream.copy_from_host_async(memory, &mut buffer));
     assert!(matches!(error, Error::LengthMismatch { left: 10, right: 9, .. }), "{error}");
-    let (error, memory) = failed(stream.copy_to_host(&buffer, memory));
+    let (error, memory) = failed(stream.copy_to_host_async(&buffer, memory));
     assert!(matches!(error, Error::LengthMismatch { left: 9, right: 10, .. }), "{error}");
-    let (error, memory) = failed(stream.copy_from_host(memory, &mut other));
+    let (error, memory) = failed(stream.copy_from_host_async(memory, &mut other));
     assert!(error.to_string().contains("the target is on cpu:1, the stream is on cpu:0"), "{error}");
-    let (error, memory) = failed(stream.copy_to_host(&other, memory));
+    let (error, memory) = failed(stream.copy_to_host_async(&other, memory));
     assert!(error.to_string().contains("the source is on cpu:1, the stream is on cpu:0"), "{error}");
     assert_eq!(memory[..], [4; 9]);
     let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
@@ -316,9 +318,9 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
             let before = driver.calls(call);
             driver.fail_call(call, after);
             let result = if down {
-                stream.copy_to_host(&buffer, memory)
+                stream.copy_to_host_async(&buffer, memory)
             } else {
-                stream.copy_from_host(memory, &mut buffer)
+                stream.copy_from_host_async(memory, &mut buffer)
             };
             // A failure to free staging memory is not a failure of the copy.
             let done = match result {
@@ -341,7 +343,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
             assert!(!device.is_lost(), "{what}");
             // The injected failure may be pending: it occurs now, once.
             let mut again = || -> Result<Vec<u8>> {
-                let _ = stream.copy_from_host(bytes.clone(), &mut buffer)?.wait()?;
+                let _ = stream.copy_from_host_async(bytes.clone(), &mut buffer)?.wait()?;
                 buffer.to_host()
             };
             assert_same(&again().or_else(|_| again()).unwrap(), &bytes, &what);
@@ -382,7 +384,7 @@ fn a_failed_copy_returns_memory_when_done() {
         let (back, came) = mpsc::channel();
         let (stream, buffer) = (&stream, &mut buffer);
         scope.spawn(move || {
-            let (error, mut memory) = failed(stream.copy_from_host(source, buffer));
+            let (error, mut memory) = failed(stream.copy_from_host_async(source, buffer));
             memory.fill(0);
             back.send(error).unwrap();
         });
@@ -402,14 +404,15 @@ fn without_pinned_memory_a_vec_comes_back() {
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 2 * CHUNK_BYTES).unwrap();
     device.pinned_memory().set_limit(Some(3 << 19));
-    let (error, memory) = failed(stream.copy_from_host(vec![1; 2 * CHUNK_BYTES], &mut buffer));
+    let (error, memory) = failed(stream.copy_from_host_async(vec![1; 2 * CHUNK_BYTES], &mut buffer));
     assert!(matches!(error, Error::PinnedOutOfMemory { .. }), "{error}");
     assert_eq!((memory.len(), driver.calls(Call::HostFunction)), (2 * CHUNK_BYTES, 0));
     let length = 1 << 20;
-    let memory = stream.copy_from_host(vec![1; length], buffer.slice_mut(..length)).unwrap().wait().unwrap();
+    let memory =
+        stream.copy_from_host_async(vec![1; length], buffer.slice_mut(..length)).unwrap().wait().unwrap();
     assert_eq!(memory.len(), length, "a small piece is within the limit");
     device.pinned_memory().set_limit(None);
-    stream.copy_from_host(vec![1; 2 * CHUNK_BYTES], &mut buffer).unwrap().wait().unwrap();
+    stream.copy_from_host_async(vec![1; 2 * CHUNK_BYTES], &mut buffer).unwrap().wait().unwrap();
 }
 
 fn lost<H: Kind>(length: usize, down: bool, before: bool) {
@@ -423,18 +426,18 @@ fn lost<H: Kind>(length: usize, down: bool, before: bool) {
         driver.poison(0, panicked());
         stream.synchronize().unwrap_err();
         let (error, memory) = failed(if down {
-            stream.copy_to_host(&buffer, memory)
+            stream.copy_to_host_async(&buffer, memory)
         } else {
-            stream.copy_from_host(memory, &mut buffer)
+            stream.copy_from_host_async(memory, &mut buffer)
         });
         assert!(matches!(error, Error::DeviceLost { .. }), "{what}: {error}");
         memory
     } else {
         let hold = driver.hold();
         let pending = if down {
-            stream.copy_to_host(&buffer, memory)
+            stream.copy_to_host_async(&buffer, memory)
         } else {
-            stream.copy_from_host(memory, &mut buffer)
+            stream.copy_from_host_async(memory, &mut buffer)
         }
         .unwrap();
         driver.poison(0, panicked());
@@ -451,7 +454,7 @@ fn lost<H: Kind>(length: usize, down: bool, before: bool) {
     let device = Device::with_driver(driver, 0).unwrap();
     let stream = device.default_stream();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
-    let _ = stream.copy_from_host(bytes.clone(), &mut buffer).unwrap().wait().unwrap();
+    let _ = stream.copy_from_host_async(bytes.clone(), &mut buffer).unwrap().wait().unwrap();
     assert_same(&buffer.to_host().unwrap(), &bytes, "reopened");
 }
 
@@ -472,7 +475,8 @@ fn a_lost_device_is_waited_for_too() {
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();
-    let pending = stream.copy_to_host(&buffer, PinnedBuffer::<u8>::zeroed(&device, 100).unwrap()).unwrap();
+    let pending =
+        stream.copy_to_host_async(&buffer, PinnedBuffer::<u8>::zeroed(&device, 100).unwrap()).unwrap();
     driver.poison(0, panicked());
     other.record_event().map(drop).unwrap_err();
     assert!(device.is_lost());
@@ -502,8 +506,8 @@ fn threads_copy_on_shared_and_own_streams() {
                     let length = [10, 3_000_000, CHUNK_BYTES + 9][(usize::from(thread) + round) % 3];
                     let bytes = pattern(length, thread);
                     let mut buffer = DeviceBuffer::<u8>::uninit(stream, length).unwrap();
-                    let _ = stream.copy_from_host(bytes.clone(), &mut buffer).unwrap();
-                    let back = stream.copy_to_host(&buffer, vec![0; length]).unwrap();
+                    let _ = stream.copy_from_host_async(bytes.clone(), &mut buffer).unwrap();
+                    let back = stream.copy_to_host_async(&buffer, vec![0; length]).unwrap();
                     drop(buffer);
                     assert_same(&back.wait().unwrap(), &bytes, "thread");
                 }

@@ -91,7 +91,7 @@ fn copies_through_host_memory_between_devices_are_reported() {
     let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
     let x = DeviceBuffer::from_host(&first.default_stream(), &[1u32; 100]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&second.default_stream(), 100).unwrap();
-    let events = Log::of(|| y.copy_from(&x).unwrap());
+    let events = Log::of(|| second.default_stream().copy(&x, &mut y).unwrap());
     assert_one(&events, Level::DEBUG, &["through host memory", "from: cpu:0", "to: cpu:1", "bytes: 400"]);
     assert_eq!(y.to_host().unwrap(), [1; 100]);
 }

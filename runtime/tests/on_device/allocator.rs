@@ -51,7 +51,8 @@ fn random_program(device: &Device, steps: usize) {
             }
             6 if !buffers.is_empty() => {
                 let at = random.usize(..buffers.len());
-                buffers[at].0.as_mut_slice().memset(0).unwrap();
+                let whole = buffers[at].0.as_mut_slice();
+                whole.stream().memset(whole, 0).unwrap();
                 buffers[at].1 = 0;
             }
             7 if !buffers.is_empty() => {
@@ -62,9 +63,7 @@ fn random_program(device: &Device, steps: usize) {
                 // Into a new buffer on some stream, whose memory is often what another one has just freed.
                 let (source, value) = &buffers[random.usize(..buffers.len())];
                 let stream = &streams[random.usize(..4)];
-                let mut copy = DeviceBuffer::uninit(stream, source.len()).unwrap();
-                copy.copy_from(source).unwrap();
-                let value = *value;
+                let (copy, value) = (source.clone_on(stream).unwrap(), *value);
                 buffers.push((copy, value));
             }
             _ => {}

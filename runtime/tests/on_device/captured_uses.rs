@@ -40,7 +40,7 @@ fn no_host_read_returns_what_captured_work_overwrites() {
     let (mut y, mut beside, mut side) = (rig.buffer(1), rig.buffer(2), rig.buffer(3));
     let other = Stream::from_pool(device).unwrap();
     let exec = Graph::capture(home, || home.copy(&y, &mut side)).unwrap().instantiate().unwrap();
-    let pending = other.copy_to_host(&y, vec![0; 64]).unwrap();
+    let pending = other.copy_to_host_async(&y, vec![0; 64]).unwrap();
     let event = Event::new(device).unwrap();
     event.record(home).unwrap();
     let graph = Graph::capture(captured, || {
@@ -48,11 +48,10 @@ fn no_host_read_returns_what_captured_work_overwrites() {
         refused(y.to_host(), "DeviceBuffer::to_host");
         refused(y.slice(31..33).to_host(), "DeviceBuffer::to_host");
         refused(y.copy_to_host(&mut [0; 64]), "DeviceBuffer::copy_to_host");
-        refused(other.copy_to_host(&y, vec![0; 64]).map_err(Error::from), "Stream::copy_to_host");
+        refused(other.copy_to_host_async(&y, vec![0; 64]).map_err(Error::from), "Stream::copy_to_host_async");
         let pinned = PinnedBuffer::zeroed(device, 64)?;
-        refused(other.copy_to_host(&y, pinned).map_err(Error::from), "Stream::copy_to_host");
+        refused(other.copy_to_host_async(&y, pinned).map_err(Error::from), "Stream::copy_to_host_async");
         refused(home.copy(&y, &mut beside), "Stream::copy");
-        refused(beside.copy_from(&y), "Stream::copy");
         let (from, to) = (y.as_2d(8, 8)?, beside.as_2d_mut(8, 8)?);
         refused(home.copy_rows(from, to), "Stream::copy_rows");
         refused(exec.launch(home), "GraphExec::launch");
@@ -84,11 +83,16 @@ fn no_write_of_the_host_overtakes_captured_reads() {
         x.copy_from_host(&[4; 64])?;
         captured.copy(x.slice(..32), y.slice_mut(..32))?;
         refused(x.copy_from_host(&[5; 64]), "DeviceBuffer::copy_from_host");
-        refused(other.copy_from_host(vec![5; 64], &mut x).map_err(Error::from), "Stream::copy_from_host");
+        refused(
+            other.copy_from_host_async(vec![5; 64], &mut x).map_err(Error::from),
+            "Stream::copy_from_host_async",
+        );
         let large = PinnedBuffer::zeroed(device, 64)?;
-        refused(other.copy_from_host(large, &mut x).map_err(Error::from), "Stream::copy_from_host");
+        refused(
+            other.copy_from_host_async(large, &mut x).map_err(Error::from),
+            "Stream::copy_from_host_async",
+        );
         refused(home.memset(&mut x, 5), "Stream::memset");
-        refused(x.as_mut_slice().memset(5), "Stream::memset");
         refused(home.copy(&three, &mut x), "Stream::copy");
         // Reads do not disturb reads, and the other half is not used.
         assert_eq!(x.to_host()?, [4; 64]);
@@ -114,8 +118,8 @@ fn host_memory_that_captured_work_uses_is_not_lent() {
     let mut y = rig.buffer(2);
     let graph = Graph::capture(captured, || {
         input.lock()?.fill(8);
-        captured.copy_from_host_buffer(&input, &mut y)?;
-        captured.copy_to_host_buffer(&y, &output)?;
+        captured.copy_from_host_buffer_async(&input, &mut y)?;
+        captured.copy_to_host_buffer_async(&y, &output)?;
         captured.copy(&y, mapped.as_mut_slice())?;
         refused(input.lock(), "HostBuffer::lock");
         refused(output.lock(), "HostBuffer::lock");

@@ -35,7 +35,7 @@ fn a_host_function_runs_in_its_turn() {
     for name in ["first", "second", "third"] {
         let sender = sender.clone();
         first.host_function(move || sender.send(name).unwrap()).unwrap();
-        buffer.as_mut_slice().memset(0).unwrap();
+        first.memset(&mut buffer, 0).unwrap();
     }
     second.wait_stream(&first).unwrap();
     second.host_function(move || sender.send("other").unwrap()).unwrap();
@@ -54,8 +54,7 @@ fn a_foreign_stream_works_until_destroyed() {
     // SAFETY: as above.
     assert_eq!(unsafe { Stream::adopt(&device, raw) }.unwrap(), stream);
     let buffer = DeviceBuffer::from_host(&stream, &[7u32; 1000]).unwrap();
-    let mut copy = DeviceBuffer::<u32>::uninit(&device.default_stream(), 1000).unwrap();
-    copy.copy_from(&buffer).unwrap();
+    let copy = buffer.clone_on(&device.default_stream()).unwrap();
     assert_eq!(copy.to_host().unwrap(), [7; 1000]);
     drop((buffer, copy, stream));
     // SAFETY: it is no longer used.
@@ -106,7 +105,7 @@ fn events_order_and_take_time() {
     let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
     let mut buffer = DeviceBuffer::<u8>::zeros(&first, 1 << 28).unwrap();
     let start = first.record_timed_event().unwrap();
-    buffer.as_mut_slice().memset(0).unwrap();
+    first.memset(&mut buffer, 0).unwrap();
     let end = first.record_timed_event().unwrap();
     second.wait_event(&end).unwrap();
     let later = second.record_timed_event().unwrap();
@@ -137,7 +136,7 @@ fn random_programs_of_copies_equal_sequential_ones() {
                 let mut buffer = DeviceBuffer::uninit(&stream, len).unwrap();
                 let data = vec![random.u32(..); len];
                 let source = PinnedBuffer::from_slice(&device, &data).unwrap();
-                drop(streams[random.usize(..4)].copy_from_host(source, &mut buffer).unwrap());
+                drop(streams[random.usize(..4)].copy_from_host_async(source, &mut buffer).unwrap());
                 if buffers.len() == 4 {
                     drop(buffers.swap_remove(random.usize(..4)));
                 }
@@ -148,26 +147,30 @@ fn random_programs_of_copies_equal_sequential_ones() {
             let source = (target + 1) % buffers.len();
             match random.usize(..6) {
                 0 => {
-                    buffers[target].0.slice_mut(range.clone()).memset(0).unwrap();
+                    stream.memset(buffers[target].0.slice_mut(range.clone()), 0).unwrap();
                     buffers[target].1[range].fill(0);
                 }
                 1 => {
                     let pinned = PinnedBuffer::zeroed(&device, range.len()).unwrap();
                     let slice = buffers[target].0.slice(range.clone());
                     downloads.push((
-                        stream.copy_to_host(slice, pinned).unwrap(),
+                        stream.copy_to_host_async(slice, pinned).unwrap(),
                         buffers[target].1[range].to_vec(),
                     ));
                 }
                 2 => {
                     let data: Vec<u32> = range.clone().map(|i| (i + step) as u32).collect();
                     let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
-                    drop(stream.copy_from_host(pinned, buffers[target].0.slice_mut(range.clone())).unwrap());
+                    drop(
+                        stream
+                            .copy_from_host_async(pinned, buffers[target].0.slice_mut(range.clone()))
+                            .unwrap(),
+                    );
                     buffers[target].1[range].copy_from_slice(&data);
                 }
                 _ => {
                     let [(x, from), (y, to)] = buffers.get_disjoint_mut([source, target]).unwrap();
-                    y.slice_mut(range.clone()).copy_from(x.slice(range.clone())).unwrap();
+                    stream.copy(x.slice(range.clone()), y.slice_mut(range.clone())).unwrap();
                     to[range.clone()].copy_from_slice(&from[range]);
                 }
             }

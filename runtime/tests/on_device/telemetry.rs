@@ -16,7 +16,7 @@ fn telemetry_is_read_while_the_device_works() {
     let from = DeviceBuffer::<u8>::zeros(&stream, 256 << 20).unwrap();
     let mut to = DeviceBuffer::<u8>::zeros(&stream, 256 << 20).unwrap();
     for _ in 0..500 {
-        to.copy_from(&from).unwrap();
+        stream.copy(&from, &mut to).unwrap();
     }
     let now = device.telemetry().unwrap();
     println!("{now:?}");

@@ -41,8 +41,8 @@ fn up_and_down<H: Kind>(device: &Device) {
         let bytes = pattern(length, 5);
         let mut buffer = DeviceBuffer::from_host(&stream, &vec![9u8; length + 2]).unwrap();
         let (source, target) = (H::make(device, &bytes), H::make(device, &vec![0; length]));
-        let up = stream.copy_from_host(source, buffer.slice_mut(1..length + 1)).unwrap();
-        let down = stream.copy_to_host(buffer.slice(1..length + 1), target).unwrap();
+        let up = stream.copy_from_host_async(source, buffer.slice_mut(1..length + 1)).unwrap();
+        let down = stream.copy_to_host_async(buffer.slice(1..length + 1), target).unwrap();
         assert_same(&down.wait().unwrap(), &bytes, &what);
         assert_same(&up.wait().unwrap(), &bytes, &what);
         let all = buffer.to_host().unwrap();
@@ -68,8 +68,12 @@ fn copies_in_flight_are_ordered_by_buffer() {
     let mut buffer = DeviceBuffer::<u8>::uninit(&streams[0], length).unwrap();
     let mut downs = Vec::new();
     for round in 0..12u8 {
-        drop(streams[usize::from(round) % 4].copy_from_host(pattern(length, round), &mut buffer).unwrap());
-        downs.push(streams[usize::from(round + 1) % 4].copy_to_host(&buffer, vec![0; length]).unwrap());
+        drop(
+            streams[usize::from(round) % 4]
+                .copy_from_host_async(pattern(length, round), &mut buffer)
+                .unwrap(),
+        );
+        downs.push(streams[usize::from(round + 1) % 4].copy_to_host_async(&buffer, vec![0; length]).unwrap());
     }
     drop(buffer);
     for (round, down) in downs.into_iter().enumerate() {
@@ -89,7 +93,9 @@ fn dropped_copies_run_on_with_their_memory() {
         for part in 0..4usize {
             let pinned = PinnedBuffer::from_slice(&device, &vec![round * 4 + part as u8; length]).unwrap();
             drop(
-                stream.copy_from_host(pinned, target.slice_mut(part * length..(part + 1) * length)).unwrap(),
+                stream
+                    .copy_from_host_async(pinned, target.slice_mut(part * length..(part + 1) * length))
+                    .unwrap(),
             );
         }
         let host = target.to_host().unwrap();
@@ -108,7 +114,8 @@ fn fills_and_copies_within_and_between_buffers() {
     streams[1].memset(&mut target, 7).unwrap();
     streams[0].copy(&source, target.slice_mut(50..(1 << 20) + 50)).unwrap();
     streams[1].memset(target.slice_mut(..10), 0).unwrap();
-    target.as_mut_slice().copy_within(..20, 20).unwrap();
+    let (from, into) = target.split_at_mut(20);
+    streams[0].copy(&from, into.into_slice(..20)).unwrap();
     let mut expected = vec![7; (1 << 20) + 100];
     expected[50..(1 << 20) + 50].copy_from_slice(&pattern(1 << 20, 3));
     expected[..10].fill(0);
@@ -130,8 +137,9 @@ fn rows_go_up_across_and_down() {
         .unwrap();
     let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
     let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
-    let up =
-        stream.copy_rows_from_host(host, matrix.as_2d_pitched_mut(100, rows as usize, 128).unwrap()).unwrap();
+    let up = stream
+        .copy_rows_from_host_async(host, matrix.as_2d_pitched_mut(100, rows as usize, 128).unwrap())
+        .unwrap();
     stream
         .copy_rows(
             matrix.as_2d_pitched(100, rows as usize, 128).unwrap(),
@@ -140,8 +148,9 @@ fn rows_go_up_across_and_down() {
         .unwrap();
     let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
     let target = target.into_rows(5, rows as usize, 10).unwrap();
-    let down =
-        stream.copy_rows_to_host(part.as_2d(100, rows as usize).unwrap().part(.., 1..6), target).unwrap();
+    let down = stream
+        .copy_rows_to_host_async(part.as_2d(100, rows as usize).unwrap().part(.., 1..6), target)
+        .unwrap();
     let down = down.wait().unwrap();
     for (row, found) in down.chunks(10).enumerate() {
         let first = (row * columns + 8) as u32;
@@ -189,7 +198,7 @@ fn following_copies_are_ordered_two_devices() {
             streams[0].memset(&mut *first, 0xFF).unwrap();
             streams[usize::from(round / 2) % 2].copy(&*second, &mut *first).unwrap();
             streams[1].memset(second, 0xEE).unwrap();
-            let host = streams[0].copy_to_host(&*first, vec![0; length]).unwrap();
+            let host = streams[0].copy_to_host_async(&*first, vec![0; length]).unwrap();
             assert_same(&host.wait().unwrap(), &vec![round; length], "round");
         }
     }

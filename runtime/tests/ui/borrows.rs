@@ -40,7 +40,7 @@ fn moved_buffer(device: &Device, stream: &Stream) -> Result<()> {
 fn pending_memory(device: &Device, stream: &Stream) -> Result<()> {
     let mut source = PinnedBuffer::from_slice(device, &[1u32, 2])?;
     let mut target = DeviceBuffer::uninit(stream, 2)?;
-    let pending = stream.copy_from_host(source, &mut target)?;
+    let pending = stream.copy_from_host_async(source, &mut target)?;
     source[0] = 3;
     pending.wait()?;
     Ok(())

@@ -55,14 +55,14 @@ fn captured_streams_equal_eager_ones() {
     let mut x = DeviceBuffer::<f32>::uninit(&main, n).unwrap();
     let mut y = DeviceBuffer::<f32>::uninit(&main, n).unwrap();
     let graph = Graph::capture(&main, || -> warpsmith::Result<()> {
-        main.copy_from_host_buffer(&input, &mut x)?;
+        main.copy_from_host_buffer_async(&input, &mut x)?;
         side.wait_stream(&main)?;
         ops::add(&side, &x, &x, &mut y)?;
         let mut between = DeviceBuffer::<f32>::uninit(&main, n)?;
         ops::mul(&main, &x, &x, &mut between)?;
         main.wait_stream(&side)?;
         ops::axpy(&main, 1.0, &between, &mut y)?;
-        main.copy_to_host_buffer(&y, &output)
+        main.copy_to_host_buffer_async(&y, &output)
     })
     .unwrap();
     let exec = graph.instantiate().unwrap();

@@ -142,7 +142,7 @@ fn wrong_arguments_and_names_are_errors() {
         unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 2000), &args) }.unwrap_err()
     };
     assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");
-    y.as_mut_slice().memset(0).unwrap();
+    stream().memset(&mut y, 0).unwrap();
 
     // SAFETY: the code does not compile.
     let error = unsafe { device().load_code(PTX.replace("fma.rn", "fmb.rn")) }.unwrap_err();

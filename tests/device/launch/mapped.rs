@@ -46,8 +46,8 @@ fn copies_take_host_memory_for_a_buffer() {
         stream.copy(from.as_slice(), &mut between).unwrap();
         stream.copy(&between, to.as_mut_slice()).unwrap();
         assert_eq!((from.to_host().unwrap(), to.to_host().unwrap()), (values.clone(), values.clone()), "{n}");
-        assert_eq!(from.try_clone().unwrap().to_host().unwrap(), values, "{n}");
-        to.as_mut_slice().memset(0).unwrap();
+        assert_eq!(from.clone_on(&stream).unwrap().to_host().unwrap(), values, "{n}");
+        stream.memset(to.as_mut_slice(), 0).unwrap();
         assert_eq!(to.into_inner().unwrap()[..], vec![0; n]);
     }
 }

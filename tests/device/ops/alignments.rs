@@ -100,8 +100,9 @@ fn elements_move_from_every_address() {
     fn of<T: Scalar + ops::Element + DeviceCopy + Pod>() {
         everywhere::<T, T>("copy", N, |s, [x, _], out| ops::copy(s, x, out));
         everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, out, small::<T>(0, 3)));
-        everywhere::<T, T>("copy_2d", N, |s, [x, _], mut out| {
-            ops::copy_2d(s, rows(&x).part(.., 1..), rows_mut(&mut out).into_part(.., ..SIDES.0 - 1))
+        everywhere::<T, T>("concat_rows", N, |s, [x, _], mut out| {
+            let parts = [rows(&x).part(.., 1..)];
+            ops::concat_rows(s, &parts, rows_mut(&mut out).into_part(.., ..SIDES.0 - 1))
         });
         everywhere::<T, T>("concat_columns", 2 * N, |s, [x, y], mut out| {
             ops::concat_columns(s, &[rows(&x), rows(&y)], out.as_2d_mut(2 * SIDES.0, SIDES.1)?)

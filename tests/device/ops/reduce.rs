@@ -64,6 +64,17 @@ fn sums_that_need_a_wide_accumulator_are_right() {
 }
 
 #[test]
+fn methods_of_buffers_are_the_functions() {
+    let mut x = DeviceBuffer::from_host(&stream(), &[3.0f32, -1.0, 4.0, 0.5]).unwrap();
+    assert_eq!((x.sum().unwrap(), x.prod().unwrap(), x.mean().unwrap()), (6.5, -6.0, 1.625));
+    assert_eq!((x.min().unwrap(), x.max().unwrap()), (-1.0, 4.0));
+    assert_eq!((x.argmin().unwrap(), x.argmax().unwrap()), (1, 2));
+    assert_eq!((x.slice(1..3).sum().unwrap(), x.as_mut_slice().max().unwrap()), (3.0, 4.0));
+    let error = x.slice(..0).min().unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&warpsmith::OpError::Empty { operation: "min" }));
+}
+
+#[test]
 fn integer_sums_and_products_wrap() {
     macro_rules! of {
         ($($t:ty => $sum:ty),*) => { $( {

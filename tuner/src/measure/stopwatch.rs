@@ -171,7 +171,7 @@ impl Stopwatch {
     /// Enqueues work that lasts while short launches are enqueued behind it, if the device needs it.
     pub(super) fn cover(&mut self) -> Result<bool> {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
-        to.copy_from(&*from)?;
+        self.stream.copy(&*from, to)?;
         Ok(true)
     }
 

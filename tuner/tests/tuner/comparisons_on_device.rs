@@ -50,7 +50,8 @@ impl Case for Copies {
 
     fn launch(&mut self, copy: usize) -> Result<()> {
         let [from, to] = &mut self.buffers[copy];
-        Ok(to.slice_mut(..self.part).copy_from(from.slice(..self.part))?)
+        let to = to.slice_mut(..self.part);
+        Ok(to.stream().copy(from.slice(..self.part), to)?)
     }
 
     fn check(&mut self) -> Result<Check> {

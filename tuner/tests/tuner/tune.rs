@@ -361,7 +361,8 @@ impl Case for Copies {
         Ok(())
     }
     fn launch(&mut self, _: usize) -> Result<()> {
-        Ok(self.1.copy_from(&self.0)?)
+        let to = self.1.as_mut_slice();
+        Ok(to.stream().copy(&self.0, to)?)
     }
     fn check(&mut self) -> Result<Check> {
         unreachable!("probes are not checked")

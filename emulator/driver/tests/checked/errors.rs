@@ -43,6 +43,7 @@ fn a_finding_is_an_error_once_and_the_device_goes_on() {
     let mut out = DeviceBuffer::zeros(&stream, 64).unwrap();
     for _ in 0..2 {
         launch_crowd(&stream, &mut out).unwrap();
+        assert!(format!("{out:?}").contains("; 64] on cpu"), "printing leaves the finding");
         let error = stream.synchronize().unwrap_err();
         assert!(!error.is_device_lost());
         assert!(error.to_string().contains("kernel `crowd`: data race"), "{error}");

@@ -246,7 +246,7 @@ impl Product {
             let values: Vec<f32> = numbers(seed, size * size).into_iter().map(|x| x as f32).collect();
             buffer.copy_from_host(&values).unwrap();
         }
-        product.c.as_mut_slice().memset(0).unwrap();
+        stream.memset(&mut product.c, 0).unwrap();
         product
     }
 

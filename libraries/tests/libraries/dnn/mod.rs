@@ -96,7 +96,7 @@ impl<T: Number> Tensors<T> {
             convolution_backward_data(stream, operator, &on_w, &on_y, target)
         })?;
         // Enqueued work keeps its operands alive.
-        [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| used.as_mut_slice().memset(0))?;
+        [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| stream.memset(used, 0))?;
         Ok([inside(&forward, first), inside(&dx, first), inside(&dw, first)])
     }
 

@@ -19,7 +19,7 @@ use crate::stream::Stream;
 const ALIGN: usize = 256;
 
 /// `len` elements of page-locked (pinned) host memory. Copies to and from the device run at full speed and do not block
-/// the host, with [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
+/// the host, with [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`].
 ///
 /// It dereferences to a slice. Elements may be of any type up to an alignment of 256 bytes. Dropping it does not wait:
 /// see [`Self::record_use`].

@@ -17,7 +17,7 @@ use crate::memory::slice::resolve_or_panic;
 /// let stream = device.default_stream();
 /// let all = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4, 5])?;
 /// let mut target = DeviceBuffer::uninit(&stream, 3)?;
-/// let pending = stream.copy_from_host(all.into_range(1..4), &mut target)?;
+/// let pending = stream.copy_from_host_async(all.into_range(1..4), &mut target)?;
 /// let all = pending.wait()?.into_buffer();
 /// assert_eq!(all.len(), 5);
 /// assert_eq!(target.to_host()?, [2, 3, 4]);

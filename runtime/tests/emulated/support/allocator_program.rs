@@ -304,7 +304,8 @@ impl World {
         let ptr = live.ptr();
         match &mut live.held {
             Held::Buffer(buffer) if choices.one_in(3) => {
-                if let Err(error) = buffer.as_mut_slice().memset(0) {
+                let whole = buffer.as_mut_slice();
+                if let Err(error) = whole.stream().memset(whole, 0) {
                     assert!(self.driver.failed_calls().len() > fired, "{error}");
                 }
                 return;
