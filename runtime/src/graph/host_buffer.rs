@@ -131,7 +131,7 @@ impl Stream {
     /// # Errors
     /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host`] copies at
     /// once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any driver error.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
         &self,
@@ -216,7 +216,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,

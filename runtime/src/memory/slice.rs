@@ -333,7 +333,8 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Overlap`] if source and destination have an element in common; any driver error.
+    /// [`Error::Overlap`] if source and destination have an element in common; any [driver
+    /// error](crate::Error::Driver).
     ///
     /// # Panics
     /// If the source or the destination is out of bounds, as for slices.
@@ -355,7 +356,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// that the buffer was made on; [`Stream::memset`](crate::Stream::memset) takes any stream.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn memset(&mut self, value: u8) -> Result<()> {
         let _site = site();
