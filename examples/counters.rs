@@ -55,7 +55,9 @@ fn main() -> Result<()> {
     }
     let counters = match Counters::start(CounterOptions::default().device(&device)) {
         Ok(counters) => counters,
-        Err(error @ ProfilerError::Counters { .. }) if with.is_none() => {
+        Err(error)
+            if with.is_none() && matches!(error.downcast_ref(), Some(ProfilerError::Counters { .. })) =>
+        {
             println!("not counted: {error}");
             return launch(&device, elements);
         }

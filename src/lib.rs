@@ -49,7 +49,7 @@
 //!     }
 //! }
 //!
-//! fn scaled<T: Float + DeviceCopy>(module: &Module, stream: &Stream, a: T, x: &[T]) -> Result<Vec<T>, Error>
+//! fn scaled<T: Float>(module: &Module, stream: &Stream, a: T, x: &[T]) -> Result<Vec<T>, Error>
 //! where
 //!     scale<T>: Instance,
 //! {
@@ -64,6 +64,24 @@
 //! let module = device.load(&IMAGE)?;
 //! assert_eq!(scaled(&module, &stream, 2.0_f32, &[1.0, 2.5])?, [2.0, 5.0]);
 //! assert_eq!(scaled(&module, &stream, 3.0_f64, &[1.0])?, [3.0]);
+//! # Ok::<(), warpsmith::Error>(())
+//! ```
+//!
+//! # Errors
+//!
+//! Every fallible function returns [`Error`], except for a few that also give memory back, such as [`CopyFailed`]. The
+//! errors of a subsystem are plain data in it: [`Error::downcast_ref`] returns an [`OpError`], `tensor::TensorError`,
+//! `library::LibraryError`, `collective::CollectiveError`, `collective::CommunicatorError`, `profiler::ProfilerError`
+//! or `profiler::trace::TraceError`.
+//!
+//! ```
+//! use warpsmith::prelude::*;
+//! use warpsmith::{OpError, ops};
+//!
+//! let stream = Stream::new(&Device::open("cpu")?)?;
+//! let empty = DeviceBuffer::<f32>::zeros(&stream, 0)?;
+//! let error = ops::min(&stream, &empty).unwrap_err();
+//! assert!(matches!(error.downcast_ref(), Some(OpError::Empty { .. })));
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!

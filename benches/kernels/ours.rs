@@ -4,7 +4,7 @@ use half::bf16;
 use test_kernels::IMAGE;
 use test_kernels::own::{own_relu, own_sum};
 use warpsmith::Result;
-use warpsmith::ops::{self, Comparison, Config, Order, Real};
+use warpsmith::ops::{self, Comparison, Config, Float, Order};
 use warpsmith::prelude::*;
 
 use crate::cases::Case;
@@ -86,7 +86,7 @@ impl Operand for u32 {
     }
 }
 
-fn of_floats<T: Value + Real<DeviceSum = f32, DeviceExtreme = f32>>(
+fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     stream: &Stream,
     config: Option<Config>,
     case: &Case,

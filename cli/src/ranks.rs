@@ -109,7 +109,7 @@ fn peer(devices: &[Device]) -> Check {
     }
 }
 
-fn sums(devices: &[Device]) -> warpsmith::collective::Result<bool> {
+fn sums(devices: &[Device]) -> warpsmith::Result<bool> {
     let streams = devices.iter().map(Stream::new).collect::<Result<Vec<_>, _>>()?;
     // `shared_gpu` also avoids starting NCCL, which takes seconds.
     let options = CommunicatorOptions::new().backend(BackendChoice::Peer).shared_gpu(true);
@@ -125,9 +125,7 @@ fn sums(devices: &[Device]) -> warpsmith::collective::Result<bool> {
         let sum = &sum;
         let ranks: Vec<_> = ranks.into_iter().map(|ranks| scope.spawn(move || sum(ranks))).collect();
         let results = ranks.into_iter().map(|rank| rank.join().unwrap_or(Ok(false)));
-        results
-            .collect::<warpsmith::collective::Result<Vec<_>>>()
-            .map(|all| all.into_iter().all(|is_right| is_right))
+        results.collect::<warpsmith::Result<Vec<_>>>().map(|all| all.into_iter().all(|is_right| is_right))
     })
 }
 

@@ -7,7 +7,7 @@ use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::counters::CounterReport;
 use warpsmith_trace::summary::{Diff, Digest, Summary};
-use warpsmith_trace::{Converted, Damage, FileFormat, Omission, TraceError, convert};
+use warpsmith_trace::{Converted, Damage, FileFormat, Omission, convert};
 
 use crate::args::TraceArgs;
 
@@ -73,7 +73,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     judged.and(old)
 }
 
-fn unusable(error: TraceError) -> Failure {
+fn unusable(error: warpsmith::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 

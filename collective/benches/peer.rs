@@ -22,7 +22,7 @@ const SIZES: [usize; 9] =
     [1 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 8 << 20];
 
 /// An operation on these elements.
-type Operation = fn(&mut Communicator, DeviceSliceMut<'_, bf16>) -> warpsmith_collective::Result<Work>;
+type Operation = fn(&mut Communicator, DeviceSliceMut<'_, bf16>) -> warpsmith_runtime::Result<Work>;
 
 const ALL_REDUCE: Operation = |ranks, x| ranks.all_reduce_in_place(x, ReduceOp::Sum);
 const OTHERS: [Operation; 3] = [

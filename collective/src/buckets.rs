@@ -7,8 +7,8 @@ use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::communicator::Communicator;
-use crate::element::{Element, ReduceOp};
-use crate::error::{Error, Result};
+use crate::element::{ReduceOp, Reducible};
+use crate::error::{CollectiveError, Result};
 
 /// Alignment of each gradient's start, in bytes.
 const ALIGNMENT: usize = 256;
@@ -25,7 +25,7 @@ const ALIGNMENT: usize = 256;
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_collective::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
 /// // Of a layer's weights and bias.
@@ -42,7 +42,7 @@ const ALIGNMENT: usize = 256;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Buckets<T: Element> {
+pub struct Buckets<T: Reducible> {
     /// Buckets in the order in which they are reduced.
     buckets: Vec<Bucket<T>>,
     /// Location of each gradient.
@@ -52,7 +52,7 @@ pub struct Buckets<T: Element> {
 }
 
 #[derive(Debug)]
-struct Bucket<T: Element> {
+struct Bucket<T: Reducible> {
     elements: DeviceBuffer<T>,
     gradients: usize,
     /// Number of gradients that are not computed yet.
@@ -66,12 +66,12 @@ struct Place {
     is_ready: bool,
 }
 
-impl<T: Element> Buckets<T> {
+impl<T: Reducible> Buckets<T> {
     /// Creates zeroed gradients of these lengths, in layer order, in buckets of `bucket_bytes`. A larger gradient gets
     /// its own bucket.
     ///
     /// # Errors
-    /// [`Error::Runtime`]: out of memory.
+    /// [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory).
     #[track_caller]
     pub fn new(stream: &Stream, lens: &[usize], bucket_bytes: usize) -> Result<Self> {
         let _site = site();
@@ -134,14 +134,19 @@ impl<T: Element> Buckets<T> {
     /// gradient is computed again.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a gradient that was already marked in this step; otherwise those of
+    /// [`CollectiveError::Argument`] for a gradient that was already marked in this step; otherwise those of
     /// [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];
         if std::mem::replace(&mut place.is_ready, true) {
             let reason = format!("gradient {gradient} was ready before in this step");
-            return Err(Error::Argument { operation: "Buckets::ready", rank: ranks.rank(), reason });
+            return Err(CollectiveError::Argument {
+                operation: "Buckets::ready",
+                rank: ranks.rank(),
+                reason,
+            }
+            .into());
         }
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {

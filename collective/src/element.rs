@@ -1,17 +1,18 @@
-//! [`Element`]: the element types of reductions, and [`ReduceOp`], their operators.
+//! [`Reducible`]: the element types of reductions, and [`ReduceOp`], their operators.
 
 pub use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// An element type that can be reduced: the types of NCCL. Other types do not compile:
+/// An element type that can be reduced, those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`, `f16`, `f32`, `f64`,
+/// `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
 ///
 /// ```compile_fail
 /// use warpsmith_collective::ReduceOp;
 /// let sum = ReduceOp::<u16>::Sum;
 /// ```
-pub trait Element: DeviceCopy + bytemuck::Pod + sealed::Sealed {
+pub trait Reducible: DeviceCopy + bytemuck::Pod + sealed::Sealed {
     /// Runtime value of this type.
     const TYPE: ElementType;
 }
@@ -48,7 +49,7 @@ macro_rules! elements {
         $(
             impl sealed::Sealed for $type {}
 
-            impl Element for $type {
+            impl Reducible for $type {
                 const TYPE: ElementType = ElementType::$name;
             }
         )*
@@ -86,7 +87,7 @@ impl ElementType {
 /// NCCL chooses the order and the intermediate rounding: every rank gets the same bits, but other GPUs, lengths or
 /// versions may give different ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ReduceOp<T: Element> {
+pub enum ReduceOp<T: Reducible> {
     /// The sum.
     Sum,
     /// The product.
@@ -134,7 +135,7 @@ pub(crate) struct Reduction {
     pub factor: [u8; 8],
 }
 
-impl<T: Element> From<ReduceOp<T>> for Reduction {
+impl<T: Reducible> From<ReduceOp<T>> for Reduction {
     fn from(op: ReduceOp<T>) -> Self {
         let (operator, factor) = match op {
             ReduceOp::Sum => (Operator::Sum, [0; 8]),

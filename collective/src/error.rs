@@ -1,16 +1,20 @@
-//! The crate's error type.
+//! [`CollectiveError`]: errors of this crate, which [`warpsmith_runtime::Error`] wraps.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use warpsmith_runtime::{Error, Result};
+
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Error of a rendezvous, a store or a collective operation.
+/// Error of a store, a launcher or a collective operation, in a [`warpsmith_runtime::Error`]: its `downcast_ref`
+/// returns it. The failure of a communicator is a [`CommunicatorError`](crate::CommunicatorError) there, and that of a
+/// rendezvous a [`RendezvousError`](crate::rendezvous::RendezvousError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum CollectiveError {
     /// An environment variable has an invalid value.
     #[error("{name}={value}: {problem}")]
     Variable {
@@ -91,9 +95,6 @@ pub enum Error {
         /// The argument and its problem, with the values.
         reason: String,
     },
-    /// The communicator has failed.
-    #[error(transparent)]
-    Communicator(#[from] Box<CommunicatorError>),
     /// The closure of a group failed, so the communicator was aborted.
     #[error("the closure of a group failed, which aborted the communicator: {0}")]
     Group(#[source] Box<Error>),
@@ -201,28 +202,29 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// The rendezvous failed.
-    #[error(transparent)]
-    Rendezvous(Box<RendezvousError>),
-    /// The runtime failed.
-    #[error(transparent)]
-    Runtime(#[from] warpsmith_runtime::Error),
 }
 
-impl From<Error> for warpsmith_runtime::Error {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Runtime(error) => error,
-            error => Self::extension(error),
-        }
+impl CollectiveError {
+    /// Returns whether the error is that no rank set a key in time.
+    pub(crate) fn is_store_timeout(error: &Error) -> bool {
+        matches!(error.downcast_ref(), Some(Self::StoreTimeout { .. }))
     }
 }
 
-/// Result type of this crate.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+impl From<CollectiveError> for Error {
+    fn from(error: CollectiveError) -> Self {
+        Self::extension(error)
+    }
+}
+
+impl From<Box<CommunicatorError>> for Error {
+    fn from(error: Box<CommunicatorError>) -> Self {
+        Self::extension(*error)
+    }
+}
 
 impl From<RendezvousError> for Error {
     fn from(error: RendezvousError) -> Self {
-        Self::Rendezvous(Box::new(error))
+        Self::extension(error)
     }
 }

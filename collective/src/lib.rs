@@ -9,6 +9,7 @@
 //! | gradients reduced in buckets, overlapped with the backward pass | [`Buckets`] |
 //! | memory of all ranks that the kernels of all ranks can access | a [`SymmetricBuffer`] |
 //! | outcome of an operation | its [`Work`]; [`Communicator::dump`] |
+//! | errors, in a [`warpsmith_runtime::Error`] | [`CollectiveError`], [`RendezvousError`](rendezvous::RendezvousError), [`NcclError`] |
 //! | cause of a communicator's failure | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
@@ -42,8 +43,8 @@ mod work;
 
 pub use self::buckets::Buckets;
 pub use self::communicator::{BackendChoice, Communicator, CommunicatorOptions, Group};
-pub use self::element::{Element, ElementType, F8E4M3, F8E5M2, ReduceOp};
-pub use self::error::{Error, Result};
+pub use self::element::{ElementType, F8E4M3, F8E5M2, ReduceOp, Reducible};
+pub use self::error::CollectiveError;
 pub use self::failure::{CommunicatorError, Failure};
 pub use self::fingerprint::Fingerprint;
 pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 use crate::failure::CommunicatorError;
 
 /// An operation, or a group of operations, enqueued on a communicator's stream. It may be dropped: the operation
@@ -98,7 +98,7 @@ impl Work {
     /// Returns whether the work is done. Does not block.
     ///
     /// # Errors
-    /// [`Error::Communicator`] if it failed.
+    /// [`CommunicatorError`](crate::CommunicatorError) if it failed.
     pub fn query(&self) -> Result<bool> {
         self.state.look();
         match &*self.state.result.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -112,11 +112,14 @@ impl Work {
     /// later work on the buffers is ordered automatically.
     ///
     /// # Errors
-    /// [`Error::Communicator`] if it failed; [`Error::NotDone`] after this time.
+    /// [`CommunicatorError`](crate::CommunicatorError) if it failed; [`CollectiveError::NotDone`] after this time.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         match self.state.wait(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result?),
-            None => Err(Error::NotDone { operation: self.state.operation.clone(), waited: timeout }),
+            None => {
+                Err(CollectiveError::NotDone { operation: self.state.operation.clone(), waited: timeout }
+                    .into())
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use gpu_std::prelude::*;
 use gpu_std::{shared_array, thread, warp};
 
 use crate::folds::{First, Fold, Greatest, Least, Max, Mean, Min, Product, Sum};
-use crate::reduce::{Summable, mean_of};
+use crate::reduce::mean_of;
 use crate::teams::{Cut, Team, aligned, divided, each, lanes, lanewise, load, stream, with_lanes};
 use crate::tile::load_or;
 
@@ -508,11 +508,11 @@ macro_rules! reductions {
 }
 
 reductions! {
-    "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
+    "sum": sum_rows, sum_columns: Number, Sum => <T as Number>::SumAccumulator, [1, 16],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "mean": mean_rows, mean_columns: Float, Mean => <T as Scalar>::Accumulator, [1],
         [f32, f64, f16, bf16], 3, |sums, count| mean_of::<T, _>(sums, count);
-    "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
+    "product": prod_rows, prod_columns: Number, Product => <T as Number>::SumAccumulator, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |least, _count| T::from_acc(least);

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use gpu_std::prelude::*;
 
-use crate::reduce::{MeanSums, Summable, with_element};
+use crate::reduce::{MeanSums, with_element};
 
 /// A reduction: its accumulator and its operator, which is commutative.
 pub(crate) trait Fold<T> {
@@ -51,8 +51,8 @@ macro_rules! folds {
 }
 
 folds! {
-    Sum: <T: Summable> T::Wide, T::Wide::ZERO, |a, b| a.wrapping_add(b), |value| value.widen();
-    Product: <T: Summable> T::Wide, T::Wide::ONE, |a, b| a.wrapping_mul(b), |value| value.widen();
+    Sum: <T: Number> T::SumAccumulator, T::SumAccumulator::ZERO, |a, b| a.wrapping_add(b), |value| value.cast();
+    Product: <T: Number> T::SumAccumulator, T::SumAccumulator::ONE, |a, b| a.wrapping_mul(b), |value| value.cast();
     Min: <T: Scalar> T::Accumulator, T::Accumulator::MIN_IDENTITY, |a, b| a.min_propagate(b), |value| value.to_acc();
     Max: <T: Scalar> T::Accumulator, T::Accumulator::MAX_IDENTITY, |a, b| a.max_propagate(b), |value| value.to_acc();
 }

@@ -11,47 +11,24 @@
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Numbers that can be summed and multiplied, with the type of the result.
-pub trait Summable: Scalar {
-    /// Accumulator type: f32 for f16, bf16 and f32; f64; i64 for signed and u64 for unsigned integers.
-    type Wide: Scalar<Accumulator = Self::Wide>;
-
-    /// Converts the number to the wider type.
-    fn widen(self) -> Self::Wide;
-}
-
-macro_rules! summable {
-    ($($t:ty => $sum:ty),*) => { $(
-        impl Summable for $t {
-            type Wide = $sum;
-
-            #[inline(always)]
-            fn widen(self) -> $sum {
-                self.cast::<$sum>()
-            }
-        }
-    )* };
-}
-summable!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => i64, i64 => i64, u32 => u64, u64 => u64);
-
 /// Sum of all elements; 0 for zero elements. Use the u64 instance for i64: the bits are the same.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     consts(ITEMS = 4, 8; VECTOR = 16),
-    identity = T::Wide::ZERO,
-    fold = |sum, x: T| sum.wrapping_add(x.widen())
+    identity = T::SumAccumulator::ZERO,
+    fold = |sum, x: T| sum.wrapping_add(x.cast())
 )]
-pub fn reduce_sum<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
+pub fn reduce_sum<T: Number>(a: T::SumAccumulator, b: T::SumAccumulator) -> T::SumAccumulator {
     a.wrapping_add(b)
 }
 
 /// Product of all elements; 1 for zero elements. Use the u64 instance for i64: the bits are the same.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
-    identity = T::Wide::ONE,
-    fold = |product, x: T| product.wrapping_mul(x.widen())
+    identity = T::SumAccumulator::ONE,
+    fold = |product, x: T| product.wrapping_mul(x.cast())
 )]
-pub fn reduce_prod<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
+pub fn reduce_prod<T: Number>(a: T::SumAccumulator, b: T::SumAccumulator) -> T::SumAccumulator {
     a.wrapping_mul(b)
 }
 

@@ -9,7 +9,6 @@ use gpu_std::thread;
 use crate::axis_reduce::{is_last, shared_result};
 use crate::moments::{self, Scaled};
 use crate::range::{down, is_finite, least_sum, up};
-use crate::reduce::Summable;
 use crate::teams::{Cut, Team, each, lanes, lanewise, load_or_any, stream, with_lanes};
 
 /// Launch parameters other than the arrays.
@@ -103,21 +102,23 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
     launch_bounds(256, 2),
     bytes = x.bytes() + y.bytes()
 )]
-pub unsafe fn dot<T: Summable>(
+pub unsafe fn dot<T: Number>(
     x: &[T],
     y: &[T],
-    out: *mut T::Wide,
+    out: *mut T::SumAccumulator,
     workspace: *mut u64,
     parts: u32,
     has_vectors: u32,
 ) {
     let launch = Launch { workspace, parts, has_vectors: has_vectors != 0 };
     let (arrays, len) = ([x.as_ptr(), y.as_ptr()], x.len().min(y.len()));
-    let add = |a: T::Wide, b: T::Wide| a.wrapping_add(b);
-    let fold = |sum: T::Wide, [x, y]: [T; 2]| add(sum, x.widen().wrapping_mul(y.widen()));
+    let add = |a: T::SumAccumulator, b: T::SumAccumulator| a.wrapping_add(b);
+    let fold = |sum: T::SumAccumulator, [x, y]: [T; 2]| {
+        add(sum, x.cast::<T::SumAccumulator>().wrapping_mul(y.cast()))
+    };
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
-        if let Some(total) = whole::<T, _, 2, N>(arrays, len, launch, T::Wide::ZERO, one_by_one(fold), add) {
+        if let Some(total) = whole::<T, _, 2, N>(arrays, len, launch, T::SumAccumulator::ZERO, one_by_one(fold), add) {
             out.write(total);
         }
     })

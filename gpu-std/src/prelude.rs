@@ -10,7 +10,7 @@ pub use crate::disjoint::{
 pub use crate::math::Math as _;
 pub use crate::per_block::PerBlock;
 pub use crate::per_tile::PerTile;
-pub use crate::scalar::{Float, Scalar};
+pub use crate::scalar::{Float, Integer, Number, Scalar};
 pub use crate::shared::{DoubleBuffer, Padded, Shared};
 pub use crate::tile::Tile;
 pub use crate::view::{Slice2, Slice3};

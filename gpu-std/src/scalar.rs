@@ -1,14 +1,26 @@
-//! Numeric traits for generic kernels, over twelve types.
+//! Element types of kernels and operations.
 //!
-//! [`Scalar`] is implemented for every plain number, [`Float`] for the four floating-point types. 16-bit floats are
+//! | trait | types |
+//! | --- | --- |
+//! | [`Scalar`] | `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64` |
+//! | [`Number`], which has sums | `f32 f64 f16 bf16 i32 u32 i64 u64` |
+//! | [`Float`] | `f32 f64 f16 bf16` |
+//! | [`Integer`] | `i8 u8 i16 u16 i32 u32 i64 u64` |
+//! | [`Element`] | every [`Scalar`], and [`Checked<bool>`](crate::Checked) |
+//! | [`Bits`] | every [`Integer`], and [`Checked<bool>`](crate::Checked) |
+//!
+//! A [`Float`] is a [`Number`], and a [`Number`] or an [`Integer`] is a [`Scalar`]. All are sealed. 16-bit floats are
 //! computed in `f32`: their [`Scalar::Accumulator`].
 
 use core::fmt::Debug;
-use core::ops::{Add, Div, Mul, Neg, Sub};
+use core::hash::Hash;
+use core::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 use bytemuck::Pod;
+use gpu_spec::DeviceCopy;
 use half::{bf16, f16};
 
+use crate::Checked;
 use crate::element::KernelType;
 use crate::math::Math;
 use crate::sealed::Sealed;
@@ -36,6 +48,10 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
     const MIN_IDENTITY: Self;
     /// Identity of the maximum: −∞, or the smallest integer.
     const MAX_IDENTITY: Self;
+    /// Distance from 1 to the next larger value; 0 for integers.
+    const EPSILON: f64;
+    /// True if the type has negative values.
+    const IS_SIGNED: bool = true;
 
     /// The type for accumulation: `f32` for `f16` and `bf16`, the type itself for all others.
     type Accumulator: Scalar<Accumulator = Self::Accumulator>;
@@ -69,6 +85,104 @@ pub trait From64: Sized {
     fn from_f64(value: f64) -> Self;
 }
 
+/// A number with sums and products: `f32 f64 f16 bf16 i32 u32 i64 u64`.
+pub trait Number: Scalar {
+    /// Type of a sum or product: the type itself for floats, `i64` for signed and `u64` for unsigned integers.
+    type Sum: Scalar<Accumulator = Self::SumAccumulator>;
+    /// Accumulator type of a sum or product: `f32` for `f16` and `bf16`, [`Self::Sum`] for all others.
+    type SumAccumulator: Scalar<Accumulator = Self::SumAccumulator>;
+}
+
+macro_rules! numbers {
+    ($($t:ty: $sum:ty, $accumulator:ty;)*) => { $(
+        impl Number for $t {
+            type Sum = $sum;
+            type SumAccumulator = $accumulator;
+        }
+    )* };
+}
+numbers! {
+    f32: f32, f32; f64: f64, f64; f16: f16, f32; bf16: bf16, f32;
+    i32: i64, i64; u32: u64, u64; i64: i64, i64; u64: u64, u64;
+}
+
+/// An integer: `i8 u8 i16 u16 i32 u32 i64 u64`.
+///
+/// ```
+/// use gpu_std::scalar::Integer;
+/// fn without<T: Integer>(flags: T, removed: T) -> T {
+///     flags & !removed
+/// }
+/// assert_eq!(without(0b111_u8, 0b101), 0b10);
+/// ```
+pub trait Integer:
+    Scalar
+    + Bits
+    + Ord
+    + Hash
+    + Not<Output = Self>
+    + BitAnd<Output = Self>
+    + BitOr<Output = Self>
+    + BitXor<Output = Self>
+{
+}
+
+/// A type with bitwise operations: an [`Integer`], or `Checked<bool>`.
+pub trait Bits: Element {
+    /// Operand of the XOR that inverts a value.
+    #[doc(hidden)]
+    const ONES: Self;
+}
+
+impl Bits for Checked<bool> {
+    const ONES: Self = Checked::TRUE;
+}
+
+macro_rules! bits {
+    ($($t:ty: $ones:expr;)*) => { $(
+        impl Integer for $t {}
+
+        impl Bits for $t {
+            const ONES: Self = $ones;
+        }
+    )* };
+}
+bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64: -1; u64: u64::MAX; }
+
+/// A type that operations fill, compare and convert: every [`Scalar`], and [`Checked<bool>`](crate::Checked), the form
+/// of `bool` in a buffer.
+pub trait Element: Sealed + KernelType + DeviceCopy {
+    /// Type that kernels use for it: the type itself, or `u8` for `Checked<bool>`.
+    type Scalar: Scalar;
+    /// True if a cast to this type tests for nonzero.
+    #[doc(hidden)]
+    const IS_BOOL: bool = false;
+
+    /// Number with the same bytes.
+    fn to_scalar(self) -> Self::Scalar;
+}
+
+impl<T: Scalar> Element for T {
+    type Scalar = T;
+
+    #[inline(always)]
+    fn to_scalar(self) -> T {
+        self
+    }
+}
+
+impl Sealed for Checked<bool> {}
+
+impl Element for Checked<bool> {
+    type Scalar = u8;
+    const IS_BOOL: bool = true;
+
+    #[inline(always)]
+    fn to_scalar(self) -> u8 {
+        self.bits()
+    }
+}
+
 /// A floating-point number: `f32 f64 f16 bf16`.
 ///
 /// ```
@@ -83,6 +197,7 @@ pub trait From64: Sized {
 /// ```
 pub trait Float:
     Scalar<Accumulator: Math>
+    + Number<Sum = Self, SumAccumulator = <Self as Scalar>::Accumulator>
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>
@@ -187,14 +302,16 @@ use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
 
 /// Types that are their own accumulator.
 macro_rules! plain {
-    ($($t:ident: [$zero:expr, $one:expr, $greatest:ident, $least:ident], [$add:expr, $mul:expr, $min:expr, $max:expr],
-        $wide:ident $from_wide:ident;)*) => { $(
+    ($($t:ident: [$zero:expr, $one:expr, $greatest:ident, $least:ident, $epsilon:expr],
+        [$add:expr, $mul:expr, $min:expr, $max:expr], $wide:ident $from_wide:ident;)*) => { $(
         impl Scalar for $t {
             const NAME: &'static str = stringify!($t);
             const ZERO: Self = $zero;
             const ONE: Self = $one;
             const MIN_IDENTITY: Self = $t::$greatest;
             const MAX_IDENTITY: Self = $t::$least;
+            const EPSILON: f64 = $epsilon;
+            const IS_SIGNED: bool = $t::$least != $zero;
             type Accumulator = Self;
 
             #[inline(always)]
@@ -250,7 +367,7 @@ macro_rules! plain {
 
 macro_rules! integers {
     ($($t:ident: $wide:ident $from_wide:ident;)*) => { plain! { $(
-        $t: [0, 1, MAX, MIN], [$t::wrapping_add, $t::wrapping_mul, lesser, greater], $wide $from_wide;
+        $t: [0, 1, MAX, MIN, 0.0], [$t::wrapping_add, $t::wrapping_mul, lesser, greater], $wide $from_wide;
     )* } };
 }
 integers! {
@@ -258,8 +375,8 @@ integers! {
     i32: i64 from_i64; u32: u64 from_u64; i64: i64 from_i64; u64: u64 from_u64;
 }
 plain! {
-    f32: [0.0, 1.0, INFINITY, NEG_INFINITY], [Add::add, Mul::mul, min_f32, max_f32], f32 from_f32;
-    f64: [0.0, 1.0, INFINITY, NEG_INFINITY], [Add::add, Mul::mul, min_f64, max_f64], f64 from_f64;
+    f32: [0.0, 1.0, INFINITY, NEG_INFINITY, f32::EPSILON as f64], [Add::add, Mul::mul, min_f32, max_f32], f32 from_f32;
+    f64: [0.0, 1.0, INFINITY, NEG_INFINITY, f64::EPSILON], [Add::add, Mul::mul, min_f64, max_f64], f64 from_f64;
 }
 
 #[inline(always)]
@@ -280,6 +397,7 @@ macro_rules! narrow_floats {
             const ONE: Self = $t::ONE;
             const MIN_IDENTITY: Self = $t::INFINITY;
             const MAX_IDENTITY: Self = $t::NEG_INFINITY;
+            const EPSILON: f64 = $t::EPSILON.to_f64_const();
             type Accumulator = f32;
 
             #[inline(always)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cudarc::cublas::sys;
 use half::bf16;
-use warpsmith_libraries::blas::{self, Float, Gemm, Math, Matmul, Matrix, MatrixMut};
+use warpsmith_libraries::blas::{self, Gemm, Math, Matmul, Matrix, MatrixMut, VectorType};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
 /// m, n, k: square, transformer layers, skinny and flat, and odd sizes.
@@ -70,7 +70,7 @@ fn numbers(seed: u64, len: usize) -> impl Iterator<Item = f32> {
 }
 
 /// Returns the time of a GEMM in microseconds.
-fn products<T: Float>(
+fn products<T: VectorType>(
     stream: &Stream,
     math: Math,
     of: impl Fn(f32) -> T,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use half::bf16;
 use warpsmith_libraries::dnn::{
-    self, Convolution, Float, Layout, Options, Tensor, TensorMut, convolution_backward_data,
+    self, Convolution, FloatType, Layout, Options, Tensor, TensorMut, convolution_backward_data,
     convolution_backward_weights,
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Result, Stream};
@@ -53,7 +53,14 @@ fn main() {
 }
 
 /// Prints the rows of one shape, layout and type.
-fn bench<T: Float>(stream: &Stream, row: Row, layout: Layout, name: &str, options: Options, picked: &str) {
+fn bench<T: FloatType>(
+    stream: &Stream,
+    row: Row,
+    layout: Layout,
+    name: &str,
+    options: Options,
+    picked: &str,
+) {
     let (extent, from, to, window, stride, padding) = row;
     let batch = if stream.device().is_emulated() { 1 } else { 32 };
     let operator = Convolution {

@@ -1,4 +1,7 @@
-//! [`Element`]: the element types common to all libraries.
+//! [`LibraryType`]: the element types common to all libraries.
+
+#[cfg(any(feature = "dnn", feature = "sparse"))]
+use std::ops::{Add, AddAssign, Mul};
 
 use half::{bf16, f16};
 
@@ -33,8 +36,8 @@ impl DataType {
     }
 }
 
-/// A number that the emulated device converts to `f64` and back.
-pub trait Element: DeviceCopy {
+/// A type of the libraries, which the emulated device converts to `f64` and back: those of [`DataType`].
+pub trait LibraryType: DeviceCopy {
     const TYPE: DataType;
     /// Converts exactly to `f64`.
     fn to_f64(self) -> f64;
@@ -44,7 +47,7 @@ pub trait Element: DeviceCopy {
 
 macro_rules! elements {
     ($($type:ty, $code:ident, |$wide:ident| $widen:expr, |$narrow:ident| $round:expr;)*) => { $(
-        impl $crate::element::Element for $type {
+        impl $crate::element::LibraryType for $type {
             const TYPE: $crate::element::DataType = $crate::element::DataType::$code;
 
             #[inline]
@@ -70,6 +73,24 @@ elements! {
     bf16, Bf16, |x| x.to_f64(), |x| bf16::from_f64(x);
 }
 
+/// Floating-point types of cuDNN and cuSPARSE: `f32`, `f64`, `f16` and `bf16`. The trait is sealed.
+#[cfg(any(feature = "dnn", feature = "sparse"))]
+pub trait FloatType: LibraryType {
+    /// Accumulation type, and type of scales and normalization parameters: `f64` for `f64`, `f32` for the others.
+    type Real: FloatType<Real = Self::Real> + Add<Output = Self::Real> + Mul<Output = Self::Real> + AddAssign;
+}
+
+#[cfg(any(feature = "dnn", feature = "sparse"))]
+macro_rules! float_types {
+    ($($type:ty: $real:ty),*) => { $(
+        impl FloatType for $type {
+            type Real = $real;
+        }
+    )* };
+}
+#[cfg(any(feature = "dnn", feature = "sparse"))]
+float_types!(f32: f32, f64: f64, f16: f32, bf16: f32);
+
 /// A scalar as a library reads it: `f64` for computation in `f64`, otherwise `f32`.
 #[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +102,7 @@ pub(crate) struct Factor {
 
 #[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
 impl Factor {
-    pub fn of<T: Element>(value: f64) -> Self {
+    pub fn of<T: LibraryType>(value: f64) -> Self {
         Self { single: value as f32, double: value, is_double: T::TYPE == DataType::F64 }
     }
 

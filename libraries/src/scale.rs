@@ -4,7 +4,7 @@ use cudarc::cublas::sys::{self, cublasOperation_t};
 
 use super::Vendor;
 use crate::blas::handle::{Handle, check};
-use crate::element::{DataType, Element, Factor, code};
+use crate::element::{DataType, Factor, LibraryType, code};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
@@ -25,7 +25,7 @@ pub(super) fn check_library(device: &Device) -> Result<()> {
 ///
 /// # Safety
 /// There are `len` elements at the address, and their use is ordered.
-pub(super) unsafe fn enqueue<T: Element>(
+pub(super) unsafe fn enqueue<T: LibraryType>(
     stream: &Stream,
     at: DevicePtr,
     len: usize,
@@ -60,7 +60,7 @@ pub(super) unsafe fn enqueue<T: Element>(
 /// # Safety
 /// There are `rows * columns` elements at the address, and their use is ordered on the handle's stream; the handle
 /// takes factors from the host.
-unsafe fn scale_rows<T: Element>(
+unsafe fn scale_rows<T: LibraryType>(
     handle: &Handle,
     at: DevicePtr,
     columns: usize,

@@ -15,6 +15,7 @@ use warpsmith_runtime::driver::library_paths::is_privileged;
 use warpsmith_runtime::seam::DRIVER_HOOKS;
 
 use crate::counters::{CounterOptions, Counters};
+use crate::error::ProfilerError;
 use crate::profiler::{FileProfiler, Profiler, driver_opens};
 
 const PROFILE: &str = "WARPSMITH_PROFILE";
@@ -132,7 +133,8 @@ fn finish_profile(profiler: FileProfiler) {
             let (lost, path) = (written.loss.lost(), written.path.display());
             eprintln!("warpsmith: {PROFILE}: {lost} operations have no record in {path}");
         }
-        Ok(_) | Err(crate::ProfilerError::Forked) => {}
+        Ok(_) => {}
+        Err(error) if ProfilerError::is_forked(&error) => {}
         Err(error) => eprintln!("warpsmith: {PROFILE}: {error}"),
     }
 }
@@ -144,7 +146,7 @@ fn finish_counters(counters: Counters, path: &Path) {
                 eprintln!("warpsmith: {COUNTERS}: {error}");
             }
         }
-        Err(crate::ProfilerError::Forked) => {}
+        Err(error) if ProfilerError::is_forked(&error) => {}
         Err(error) => eprintln!("warpsmith: {COUNTERS}: {error}"),
     }
 }

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(crate) use warpsmith_runtime::Result;
 use warpsmith_runtime::driver::activity::ActivityError;
 use warpsmith_runtime::driver::counters::CounterError;
 
-/// Error of the profiler: nothing is recorded, or a trace is incomplete.
+/// Error of the profiler, in a [`warpsmith_runtime::Error`]: nothing is recorded, or a trace is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {
@@ -63,6 +64,11 @@ pub enum ProfilerError {
 }
 
 impl ProfilerError {
+    /// Returns whether the error is that the profiler belongs to the parent process.
+    pub(crate) fn is_forked(error: &warpsmith_runtime::Error) -> bool {
+        matches!(error.downcast_ref(), Some(Self::Forked))
+    }
+
     pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         let remedy = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -78,5 +84,8 @@ impl ProfilerError {
     }
 }
 
-/// Result type of the profiler.
-pub type Result<T> = std::result::Result<T, ProfilerError>;
+impl From<ProfilerError> for warpsmith_runtime::Error {
+    fn from(error: ProfilerError) -> Self {
+        Self::extension(error)
+    }
+}

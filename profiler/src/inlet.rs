@@ -30,7 +30,7 @@ pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Res
         Err(error) => {
             // The host side is still recorded.
             recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
-            Err(ProfilerError::Driver { driver: driver.name(), error })
+            Err(ProfilerError::Driver { driver: driver.name(), error }.into())
         }
     }
 }

@@ -4,7 +4,7 @@
 //! use warpsmith_profiler::{Profiler, ProfilerOptions};
 //! use warpsmith_runtime::{Device, DeviceBuffer};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
 //! let profiler = Profiler::start(ProfilerOptions::default())?;
 //! let mut x = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1 << 20)?;
@@ -45,7 +45,7 @@ pub use warpsmith_runtime::driver::counters::{CounterError, CounterPermission, O
 pub use warpsmith_trace as trace;
 
 pub use self::counters::{CounterOptions, Counters};
-pub use self::error::{ProfilerError, Result};
+pub use self::error::ProfilerError;
 pub use self::options::ProfilerOptions;
 pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};
 pub use self::schedule::{Schedule, Scheduled};

@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::activity::ActivityOptions;
 /// ```no_run
 /// use warpsmith_profiler::ProfilerOptions;
 ///
-/// # fn main() -> Result<(), warpsmith_profiler::ProfilerError> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let profiler = ProfilerOptions::default().samples_hz(50).to_file("step.json.gz")?;
 /// // …
 /// profiler.finish()?;

@@ -36,8 +36,8 @@ impl Claim {
         let process = std::process::id();
         match RECORDING_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(Self(process)),
-            Err(of) if of == process => Err(ProfilerError::Recording),
-            Err(_) => Err(ProfilerError::Forked),
+            Err(of) if of == process => Err(ProfilerError::Recording.into()),
+            Err(_) => Err(ProfilerError::Forked.into()),
         }
     }
 
@@ -297,7 +297,7 @@ impl Running {
         if !claim.as_ref().is_some_and(Claim::is_own) {
             // The threads and the file belong to the parent process.
             std::mem::forget(parts);
-            return Err(ProfilerError::Forked);
+            return Err(ProfilerError::Forked.into());
         }
         // Drivers opened from now on are not recorded.
         *lock(&CURRENT) = None;
@@ -353,7 +353,7 @@ impl Parts {
         if let Err(error) = spawned {
             // The output holds nothing that needs to be written.
             let _ = parts.stop(false);
-            return Err(ProfilerError::Thread { reason: error.to_string() });
+            return Err(ProfilerError::Thread { reason: error.to_string() }.into());
         }
         Ok(parts)
     }

@@ -68,7 +68,7 @@ impl Schedule {
     /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
     pub fn start<H: FnMut(Trace, u64)>(self, options: ProfilerOptions, handler: H) -> Result<Scheduled<H>> {
         if self.record == 0 {
-            return Err(ProfilerError::EmptySchedule);
+            return Err(ProfilerError::EmptySchedule.into());
         }
         let mut scheduled =
             Scheduled { schedule: self, options, handler, step: 0, profiler: None, range: None };

@@ -158,7 +158,7 @@ impl Device {
     /// Opens a device of a custom driver, for tests. It is not shared: each call retains the context again.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device; any driver error.
+    /// [`Error::NoSuchDevice`] beyond the last device; any [driver error](crate::Error::Driver).
     pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
         let id = match driver.name() {
             "cuda" => DeviceId::Cuda(ordinal),

@@ -206,7 +206,7 @@ impl Device {
     /// its calls. A lost device is bound too, so that a library's objects on it can be destroyed.
     ///
     /// # Errors
-    /// [`Error::Forked`]; any driver error.
+    /// [`Error::Forked`]; any [driver error](crate::Error::Driver).
     pub fn bind(&self) -> Result<LibraryCalls> {
         self.check_process()?;
         let (driver, context) = self.raw();

@@ -2,17 +2,18 @@
 
 #[cfg(feature = "histogram")]
 use gpu_kernels::histogram::{Binned, Edges, edge};
+use gpu_std::scalar::Number;
 use warpsmith_runtime::DeviceBuffer;
 #[cfg(feature = "scan")]
 use warpsmith_runtime::Stream;
 use warpsmith_tuner::benchmark::Setup;
 use warpsmith_tuner::case::{Arrays, Expected, Parts};
-use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
 use super::prepare::Prepared;
-use crate::ops::{self, Number};
+use crate::ops;
 #[cfg(feature = "scan")]
 use crate::ops::{Comparison, Config};
 
@@ -26,21 +27,21 @@ type Scan<T> = fn(&Stream, Config, &DeviceBuffer<T>, &mut DeviceBuffer<T>) -> wa
 
 /// A scan whose results are exact.
 #[cfg(feature = "scan")]
-pub(super) fn scan<T: Element + Number>(
+pub(super) fn scan<T: Number>(
     setup: &Setup<'_>,
     values: Values,
     launch: Scan<T>,
     step: fn(f64, f64) -> f64,
 ) -> Prepared {
     let data: Vec<T> = generate(values, setup.seed, setup.n);
-    let running = data.iter().map(|value| value.to_f64()).scan(None, |so_far, value| {
+    let running = data.iter().map(|value| value.cast::<f64>()).scan(None, |so_far, value| {
         *so_far = Some(so_far.map_or(value, |so_far| step(so_far, value)));
         *so_far
     });
-    let expected: Vec<T> = running.map(<T as Element>::from_f64).collect();
+    let expected: Vec<T> = running.map(T::from_f64).collect();
     let parts = Parts {
         inputs: vec![data],
-        initial: vec![T::poison(); setup.n],
+        initial: vec![poison::<T>(); setup.n],
         choose: Box::new(config),
         launch: Box::new(move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
             Ok(launch(stream, *config, &inputs[0], output)?)
@@ -53,15 +54,15 @@ pub(super) fn scan<T: Element + Number>(
 
 /// Selection of about half of the elements.
 #[cfg(feature = "scan")]
-pub(super) fn select<T: Element + Number>(setup: &Setup<'_>) -> Prepared {
-    let limit = <T as Element>::from_f64(if T::SIGNED { 0.0 } else { 49.0 });
+pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
+    let limit = T::from_f64(if T::IS_SIGNED { 0.0 } else { 49.0 });
     let data: Vec<T> = generate(Values::Spread, setup.seed, setup.n);
-    let mut expected = vec![T::poison(); setup.n];
-    let kept = data.iter().filter(|value| value.to_f64() > limit.to_f64());
+    let mut expected = vec![poison::<T>(); setup.n];
+    let kept = data.iter().filter(|value| value.cast::<f64>() > limit.cast::<f64>());
     expected.iter_mut().zip(kept).for_each(|(place, value)| *place = *value);
     let parts = Parts {
         inputs: vec![data],
-        initial: vec![T::poison(); setup.n],
+        initial: vec![poison::<T>(); setup.n],
         choose: Box::new(config),
         launch: Box::new(move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
             let mut count = DeviceBuffer::<u64>::uninit(stream, 1)?;
@@ -83,14 +84,14 @@ pub(super) fn select<T: Element + Number>(setup: &Setup<'_>) -> Prepared {
 
 /// A histogram of 256 even bins; the data falls into about 200 of them.
 #[cfg(feature = "histogram")]
-pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prepared {
+pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
     let is_float = T::EPSILON > 0.0;
-    let [lower, upper] = match (is_float, T::SIGNED) {
+    let [lower, upper] = match (is_float, T::IS_SIGNED) {
         (true, _) => [-4.0, 6.0],
         (false, true) => [-100.0, 156.0],
         (false, false) => [0.0, 256.0],
     };
-    let [lower, upper] = [lower, upper].map(<T as Element>::from_f64);
+    let [lower, upper] = [lower, upper].map(T::from_f64);
     let bins = T::bins(BINS as u32, lower, upper, false).expect("a finite range");
     let data: Vec<T> = generate(Values::Spread, setup.seed, setup.n);
     let mut expected = vec![0_u64; BINS];
@@ -101,7 +102,7 @@ pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prep
     }
     let parts = Parts {
         inputs: vec![data],
-        initial: vec![u64::poison(); BINS],
+        initial: vec![poison::<u64>(); BINS],
         choose: Box::new(config),
         launch: Box::new(
             move |stream, config, inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<u64>| {

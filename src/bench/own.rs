@@ -11,7 +11,7 @@ use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
-use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::error::Result;
 use warpsmith_tuner::space::{Space, instance};
 use warpsmith_tuner::value::Configuration;
@@ -34,7 +34,7 @@ enum Check<I> {
 }
 
 /// A benchmark of a user's own function or operator.
-struct Own<I: Element, O: Element> {
+struct Own<I: Scalar, O: Scalar> {
     image: &'static GpuImage,
     variants: &'static [Variant],
     is_reduction: bool,
@@ -67,7 +67,7 @@ struct Own<I: Element, O: Element> {
 /// # assert!(case.check()?.correct());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn map<F: Elementwise, I: Element + Scalar, O: Element>(
+pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
     image: &'static GpuImage,
     inputs: usize,
     reference: fn([f64; 3]) -> f64,
@@ -106,10 +106,7 @@ pub fn map<F: Elementwise, I: Element + Scalar, O: Element>(
 /// # assert!(case.check()?.correct());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn reduce<R, I: Element + Scalar, O: Element>(
-    image: &'static GpuImage,
-    reference: fn(&[I]) -> f64,
-) -> impl Benchmark
+pub fn reduce<R, I: Scalar, O: Scalar>(image: &'static GpuImage, reference: fn(&[I]) -> f64) -> impl Benchmark
 where
     R: Reduce<Operator: Reduction<Item = I, Output = O>>,
 {
@@ -125,7 +122,7 @@ where
     }
 }
 
-impl<I: Element + Scalar, O: Element> Own<I, O> {
+impl<I: Scalar, O: Scalar> Own<I, O> {
     fn specs(&self) -> Vec<&'static KernelSpec> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
@@ -141,7 +138,7 @@ impl<I: Element + Scalar, O: Element> Own<I, O> {
     }
 }
 
-impl<I: Element + Scalar, O: Element> Benchmark for Own<I, O> {
+impl<I: Scalar, O: Scalar> Benchmark for Own<I, O> {
     fn name(&self) -> &str {
         self.specs().first().map_or("", |spec| spec.name)
     }
@@ -190,7 +187,7 @@ impl<I: Element + Scalar, O: Element> Benchmark for Own<I, O> {
         let launch = Arc::clone(&self.launch);
         let parts = Parts {
             inputs,
-            initial: vec![O::poison(); len],
+            initial: vec![poison::<O>(); len],
             choose: Box::new(config),
             launch: Box::new(
                 move |stream: &Stream,

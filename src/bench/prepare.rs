@@ -2,20 +2,20 @@
 
 use gpu_kernels::arithmetic::{Binary, Unary};
 use gpu_std::random::Draw;
-use gpu_std::scalar::Float;
+use gpu_std::scalar::{Float, Number, Scalar};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut, Stream};
 use warpsmith_tuner::benchmark::Setup;
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
-use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::error::Result;
 use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
 #[cfg(any(feature = "histogram", feature = "scan"))]
 use super::ordered;
-use crate::ops::{self, Config, Number, Real};
+use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
 /// One rounding more than in the reference: results are rounded first to f32, then to a half type.
@@ -31,7 +31,7 @@ const FILLED: f64 = 3.0;
 /// Puts an operation's buffers on the stream's device; `None` if it does not support the type.
 ///
 /// # Errors
-/// Out of memory, and any other runtime error.
+/// Out of memory, and any other [enqueue errors](crate::Error#enqueue-errors).
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
     #[cfg(feature = "histogram")]
@@ -73,11 +73,7 @@ type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> wa
 
 impl Setting<'_> {
     /// Prepares kernels that exist for float types only, and all others.
-    fn real<T: Element + Real + Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared
-    where
-        T::DeviceSum: Element,
-        T::DeviceExtreme: Element,
-    {
+    fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),
             "fma" => self.map::<T>(
@@ -162,7 +158,7 @@ impl Setting<'_> {
                 2,
                 |s, c, i, o| {
                     let inputs = (i[0].as_slice(), i[1].as_slice());
-                    ops::lerp_with(s, Some(c), <T as Element>::from_f64(0.25), inputs, o.into())
+                    ops::lerp_with(s, Some(c), T::from_f64(0.25), inputs, o.into())
                 },
                 |[x, y, _]| 0.25f64.mul_add(y - x, x),
                 FUNCTION,
@@ -179,25 +175,21 @@ impl Setting<'_> {
             "normal" => self.drawn::<T>(
                 fixed::normal,
                 |words| <T::Accumulator as Draw>::normal(words).map(T::from_acc),
-                Tolerance { relative: 2.0, absolute: (NORMAL_ERROR / <T as Element>::EPSILON).min(5200.0) },
+                Tolerance { relative: 2.0, absolute: (NORMAL_ERROR / T::EPSILON).min(5200.0) },
             ),
             other => self.number::<T>(other),
         }
     }
 
     /// Prepares kernels that exist for all types.
-    fn number<T: Element + Number>(&self, kernel: &str) -> Prepared
-    where
-        T::DeviceSum: Element,
-        T::DeviceExtreme: Element,
-    {
+    fn number<T: Number>(&self, kernel: &str) -> Prepared {
         match kernel {
             "copy" => {
                 self.map::<T>(1, |s, c, i, o| ops::copy_with(s, c, &i[0], o), |[x, ..]| x, Tolerance::EXACT)
             }
             "fill" => self.map::<T>(
                 0,
-                |s, c, _, o| ops::fill_with(s, c, o, <T as Element>::from_f64(FILLED)),
+                |s, c, _, o| ops::fill_with(s, c, o, T::from_f64(FILLED)),
                 |_| FILLED,
                 Tolerance::EXACT,
             ),
@@ -234,31 +226,31 @@ impl Setting<'_> {
             "clamp" => self.map::<T>(
                 1,
                 |s, c, i, o| {
-                    let limits = (<T as Element>::from_f64(0.0), <T as Element>::from_f64(1.0));
+                    let limits = (T::from_f64(0.0), T::from_f64(1.0));
                     ops::clamp_with(s, Some(c), limits, i[0].as_slice(), o.into())
                 },
                 |[x, ..]| x.clamp(0.0, 1.0),
                 Tolerance::EXACT,
             ),
-            "reduce_sum" => self.reduce::<T, T::DeviceSum>(
+            "reduce_sum" => self.reduce::<T, T::SumAccumulator>(
                 Values::Whole,
                 |s, c, i, o| ops::sum_into_with(s, c, &i[0], o),
-                |data| data.par_iter().map(|v| v.to_f64()).sum(),
+                |data| data.par_iter().map(|v| v.cast::<f64>()).sum(),
             ),
-            "reduce_prod" => self.reduce::<T, T::DeviceSum>(
+            "reduce_prod" => self.reduce::<T, T::SumAccumulator>(
                 Values::Factors,
                 |s, c, i, o| ops::prod_into_with(s, c, &i[0], o),
-                |data| data.par_iter().map(|v| v.to_f64()).product(),
+                |data| data.par_iter().map(|v| v.cast::<f64>()).product(),
             ),
-            "reduce_min" => self.reduce::<T, T::DeviceExtreme>(
+            "reduce_min" => self.reduce::<T, T::Accumulator>(
                 Values::Extremes,
                 |s, c, i, o| ops::min_into_with(s, c, &i[0], o),
-                |data| data.par_iter().map(|v| v.to_f64()).reduce(|| f64::INFINITY, f64::min),
+                |data| data.par_iter().map(|v| v.cast::<f64>()).reduce(|| f64::INFINITY, f64::min),
             ),
-            "reduce_max" => self.reduce::<T, T::DeviceExtreme>(
+            "reduce_max" => self.reduce::<T, T::Accumulator>(
                 Values::Extremes,
                 |s, c, i, o| ops::max_into_with(s, c, &i[0], o),
-                |data| data.par_iter().map(|v| v.to_f64()).reduce(|| f64::NEG_INFINITY, f64::max),
+                |data| data.par_iter().map(|v| v.cast::<f64>()).reduce(|| f64::NEG_INFINITY, f64::max),
             ),
             "reduce_argmin" => self.reduce::<T, u64>(
                 Values::Extremes,
@@ -298,7 +290,7 @@ impl Setting<'_> {
     }
 
     /// Prepares an elementwise kernel with a separate output array.
-    fn map<T: Element>(
+    fn map<T: Scalar>(
         &self,
         inputs: u64,
         launch: Launch<T, T>,
@@ -307,13 +299,13 @@ impl Setting<'_> {
     ) -> Prepared {
         let inputs =
             (0..inputs).map(|i| generate(Values::Spread, self.0.seed.wrapping_add(i), self.0.n)).collect();
-        let initial = vec![T::poison(); self.0.n];
+        let initial = vec![poison::<T>(); self.0.n];
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
     /// Prepares random numbers of a fixed seed, which the host generates too: `numbers` returns those of a block of
     /// words.
-    fn drawn<T: Element + Real>(
+    fn drawn<T: Float>(
         &self,
         launch: DrawFn<T>,
         numbers: fn([u32; 4]) -> [T; 4],
@@ -322,7 +314,7 @@ impl Setting<'_> {
         let (seed, layout) = (self.0.seed, Layout::of(self.0.stream.device()));
         let parts = Parts {
             inputs: Vec::<Vec<T>>::new(),
-            initial: vec![T::poison(); self.0.n],
+            initial: vec![poison::<T>(); self.0.n],
             choose: Box::new(config),
             launch: Box::new(move |stream, config, _: &[DeviceBuffer<T>], output| {
                 Ok(launch(stream, *config, (seed, layout), output.as_mut_slice())?)
@@ -334,17 +326,16 @@ impl Setting<'_> {
     }
 
     /// Prepares axpy, which updates its second array.
-    fn axpy<T: Element + Real>(&self) -> Prepared {
+    fn axpy<T: Float>(&self) -> Prepared {
         let y: Vec<T> = generate(Values::Spread, self.0.seed.wrapping_add(1), self.0.n);
         let inputs = vec![generate(Values::Spread, self.0.seed, self.0.n)];
-        let launch: Launch<T, T> =
-            |s, c, i, o| ops::axpy_with(s, c, <T as Element>::from_f64(FACTOR), &i[0], o);
+        let launch: Launch<T, T> = |s, c, i, o| ops::axpy_with(s, c, T::from_f64(FACTOR), &i[0], o);
         let expected = Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y.clone()]);
         self.arrays(inputs, y, launch, expected, ROUNDED)
     }
 
     /// Prepares a reduction to one value.
-    fn reduce<T: Element, O: Element>(
+    fn reduce<T: Scalar, O: Scalar>(
         &self,
         values: Values,
         launch: Launch<T, O>,
@@ -352,10 +343,10 @@ impl Setting<'_> {
     ) -> Prepared {
         let data = generate(values, self.0.seed, self.0.n);
         let expected = Expected::One(reference(&data));
-        self.arrays(vec![data], vec![O::poison()], launch, expected, Tolerance::EXACT)
+        self.arrays(vec![data], vec![poison::<O>()], launch, expected, Tolerance::EXACT)
     }
 
-    fn arrays<I: Element, O: Element>(
+    fn arrays<I: Scalar, O: Scalar>(
         &self,
         inputs: Vec<Vec<I>>,
         initial: Vec<O>,
@@ -378,7 +369,7 @@ impl Setting<'_> {
 }
 
 /// Unary operation.
-fn unary<T: Element + Number>(
+fn unary<T: Number>(
     stream: &Stream,
     config: Config,
     operation: (&'static str, Unary),
@@ -389,7 +380,7 @@ fn unary<T: Element + Number>(
 }
 
 /// Binary operation.
-fn binary<T: Element + Number>(
+fn binary<T: Number>(
     stream: &Stream,
     config: Config,
     operation: (&'static str, Binary),
@@ -400,9 +391,9 @@ fn binary<T: Element + Number>(
 }
 
 /// Index of the first element with the largest key.
-fn first<T: Element>(data: &[T], key: fn(f64) -> f64) -> f64 {
+fn first<T: Scalar>(data: &[T], key: fn(f64) -> f64) -> f64 {
     let better =
         |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 || (b.1 == a.1 && b.0 < a.0) { b } else { a };
     let none = (usize::MAX, f64::NEG_INFINITY);
-    data.par_iter().enumerate().map(|(i, v)| (i, key(v.to_f64()))).reduce(|| none, better).0 as f64
+    data.par_iter().enumerate().map(|(i, v)| (i, key(v.cast::<f64>()))).reduce(|| none, better).0 as f64
 }

@@ -19,7 +19,7 @@ const ROUNDS: u32 = 4096;
 /// Creates the probes: `copy`, `read` and, on a real device, `fma`. The emulated device has no meaningful `fma` time.
 ///
 /// # Errors
-/// Out of memory, and any other runtime error.
+/// Out of memory, and any other [enqueue errors](crate::Error#enqueue-errors).
 pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     let mut probes = vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?];
     if !stream.device().is_emulated() {

@@ -5,11 +5,12 @@
 //! same number of rows, or the number in the benchmark's name.
 
 use gpu_spec::KernelSpec;
+use gpu_std::scalar::Scalar;
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
-use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::space::Space;
 use warpsmith_tuner::value::Configuration;
@@ -119,14 +120,14 @@ fn schedule(configuration: &Configuration) -> Result<Schedule> {
 impl Product {
     fn case<T>(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>
     where
-        T: Element + tensor::Element<Sum = f32, Output = T>,
+        T: Scalar + tensor::GemmElement<Sum = f32, Output = T>,
     {
         let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
         // Rows are multiples of one row by powers of two, so the host does not need a GEMM for the expected result.
         let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
         let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
             let row: Vec<T> = generate(Values::Spread, seed, side);
-            let row: Vec<f64> = row.into_iter().map(Element::to_f64).collect();
+            let row: Vec<f64> = row.into_iter().map(Scalar::cast).collect();
             let all = (0..rows).flat_map(|i| row.iter().map(move |x| T::from_f64(factor(i) * x))).collect();
             (row, all)
         };
@@ -135,7 +136,7 @@ impl Product {
         let expected = (0..m).flat_map(|i| (0..side).map(move |j| factor(i) * factor(j) * sum)).collect();
         let parts = Parts {
             inputs: vec![a, b],
-            initial: vec![T::poison(); m * side],
+            initial: vec![poison::<T>(); m * side],
             choose: Box::new(|configuration: &Configuration| Ok(schedule(configuration)?)),
             launch: Box::new(move |stream: &Stream, schedule: &Schedule, inputs: &[DeviceBuffer<T>], c| {
                 let (a, b) = (inputs[0].as_2d(side, m)?, inputs[1].as_2d(side, side)?);

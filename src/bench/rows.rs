@@ -4,19 +4,19 @@
 //! Each has one configuration: the number of threads per row follows from the row length.
 
 use gpu_spec::KernelSpec;
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Float, Scalar};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
-use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::data::{Values, generate, poison};
 use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::space::Space;
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Tolerance;
 
-use crate::ops::{self, Real};
+use crate::ops;
 
 /// Tolerance for exponentials and quotients of sums in f32.
 const ROWS: Tolerance = Tolerance { relative: 64.0, absolute: 16.0 };
@@ -83,14 +83,11 @@ impl RowOperation {
         }
     }
 
-    fn prepare_of<T: Element + Real>(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>
-    where
-        T::DeviceSum: Element,
-    {
+    fn prepare_of<T: Float>(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
         let (rows, columns) = self.sides(setup.n as u64);
         let data = |values, i| generate::<T>(values, setup.seed + i, rows * columns);
         let row_of = |data: &[T], row: usize| {
-            data[row * columns..][..columns].iter().map(|value| Element::to_f64(*value)).collect::<Vec<_>>()
+            data[row * columns..][..columns].iter().map(|value| value.cast::<f64>()).collect::<Vec<_>>()
         };
         // Concatenates the results of `of` for each row of the arrays.
         let of_rows = |arrays: &[Vec<T>], of: &(dyn Fn(&[Vec<f64>]) -> Vec<f64> + Sync)| -> Vec<f64> {
@@ -102,7 +99,7 @@ impl RowOperation {
             Kind::SumRows => {
                 let inputs = vec![data(Values::Whole, 0)];
                 let expected = of_rows(&inputs, &|row| vec![row[0].iter().sum()]);
-                case::<T, T::DeviceSum>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
+                case::<T, T::SumAccumulator>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
                     ops::sum_rows(s, i[0].as_2d(columns, rows)?, o)
                 })
             }
@@ -110,9 +107,9 @@ impl RowOperation {
                 let inputs = vec![data(Values::Whole, 0)];
                 let mut expected = vec![0.0; columns];
                 for row in inputs[0].chunks(columns) {
-                    expected.iter_mut().zip(row).for_each(|(sum, value)| *sum += Element::to_f64(*value));
+                    expected.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.cast::<f64>());
                 }
-                case::<T, T::DeviceSum>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
+                case::<T, T::SumAccumulator>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
                     ops::sum_columns(s, i[0].as_2d(columns, rows)?, o)
                 })
             }
@@ -155,8 +152,8 @@ impl RowOperation {
                 let mut inputs = vec![data(Values::Spread, 0)];
                 let [weight, bias]: [Vec<T>; 2] =
                     parameters().collect::<Vec<_>>().try_into().unwrap_or_default();
-                let exact = [&weight, &bias]
-                    .map(|array| array.iter().map(|v| Element::to_f64(*v)).collect::<Vec<_>>());
+                let exact =
+                    [&weight, &bias].map(|array| array.iter().map(|v| v.cast::<f64>()).collect::<Vec<_>>());
                 let expected = of_rows(&inputs, &|row| {
                     let n = columns as f64;
                     let mean = if is_rms { 0.0 } else { row[0].iter().sum::<f64>() / n };
@@ -194,7 +191,7 @@ impl RowOperation {
     }
 }
 
-fn case<T: Element, O: Element>(
+fn case<T: Scalar, O: Scalar>(
     setup: &Setup<'_>,
     inputs: Vec<Vec<T>>,
     expected: Vec<f64>,
@@ -203,7 +200,7 @@ fn case<T: Element, O: Element>(
 ) -> Result<Box<dyn Case>> {
     let parts = Parts {
         inputs,
-        initial: vec![O::poison(); expected.len()],
+        initial: vec![poison::<O>(); expected.len()],
         choose: Box::new(|_| Ok(())),
         launch: Box::new(move |stream, (), inputs, output| Ok(launch(stream, inputs, output)?)),
         expected: Expected::All(expected),

@@ -5,7 +5,7 @@ use gpu_std::Kernel;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
-use warpsmith_tuner::data::Element;
+use warpsmith_tuner::data::poison;
 use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::space::Space;
 use warpsmith_tuner::value::Configuration;
@@ -91,25 +91,20 @@ impl Benchmark for Sort {
 }
 
 /// Keys of random bits, without NaN, which is not comparable.
-fn keys<T: Element + SortKey>(
-    setup: &Setup<'_>,
-    order: fn(&T, &T) -> std::cmp::Ordering,
-) -> Result<Box<dyn Case>> {
+fn keys<T: SortKey>(setup: &Setup<'_>, order: fn(&T, &T) -> std::cmp::Ordering) -> Result<Box<dyn Case>> {
     let bits: Vec<u64> =
         (0..setup.n as u64).map(|i| setup.seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
     let mixed = bits.into_iter().map(|bits| (bits ^ bits >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9));
     let key = |bits: u64| -> T {
         bytemuck::pod_read_unaligned(&(bits ^ bits >> 32).to_le_bytes()[..size_of::<T>()])
     };
-    let data: Vec<T> = mixed
-        .map(key)
-        .map(|key| if key.to_f64().is_nan() { <T as Element>::from_f64(1.0) } else { key })
-        .collect();
+    let data: Vec<T> =
+        mixed.map(key).map(|key| if key.cast::<f64>().is_nan() { T::from_f64(1.0) } else { key }).collect();
     let mut expected = data.clone();
     rayon::slice::ParallelSliceMut::par_sort_unstable_by(&mut expected[..], order);
     let parts = Parts {
         inputs: vec![data],
-        initial: vec![T::poison(); setup.n],
+        initial: vec![poison::<T>(); setup.n],
         choose: Box::new(|_: &Configuration| Ok(())),
         launch: Box::new(|stream, (), inputs: &[DeviceBuffer<T>], output: &mut DeviceBuffer<T>| {
             Ok(ops::sort(stream, &inputs[0], Order::Ascending, output)?)

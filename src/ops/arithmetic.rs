@@ -5,17 +5,16 @@ use gpu_kernels::arithmetic::{Binary, Compare, Unary};
 use gpu_kernels::operand::Form;
 use gpu_spec::param::{Optional, Slice, SliceMut, Value};
 use gpu_std::Checked;
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Bits, Element, Float, Integer, Scalar};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::{self, Config};
 use super::launch::{Operation, same_length};
-use super::number::{Bits, Element, Integer, Numeric, Real};
 use super::operand::{Arguments, Operand, bits, common_width};
 
 /// Launches a unary operation.
-pub(crate) fn unary_with<T: Numeric>(
+pub(crate) fn unary_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
     (name, operation): (&'static str, Unary),
@@ -97,8 +96,8 @@ pub(crate) fn compare_with<T: Element>(
 /// they are 0. Each input may be broadcast.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); runtime
-/// errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -188,7 +187,7 @@ fn select_as<T: Element, S: Scalar>(
 /// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. If `low > high`, the result is `high`. A NaN bound is ignored.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -200,7 +199,7 @@ fn select_as<T: Element, S: Scalar>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn clamp<'x, 'o, T: Numeric>(
+pub fn clamp<'x, 'o, T: Scalar>(
     stream: &Stream,
     low: T,
     high: T,
@@ -212,7 +211,7 @@ pub fn clamp<'x, 'o, T: Numeric>(
 }
 
 /// [`clamp()`] with an optional configuration.
-pub(crate) fn clamp_with<T: Numeric>(
+pub(crate) fn clamp_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
     (low, high): (T, T),
@@ -231,7 +230,7 @@ pub(crate) fn clamp_with<T: Numeric>(
 /// overflow if it is in range, even if `y[i] - x[i]` is not.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -244,7 +243,7 @@ pub(crate) fn clamp_with<T: Numeric>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn lerp<'x, 'y, 'o, T: Real>(
+pub fn lerp<'x, 'y, 'o, T: Float>(
     stream: &Stream,
     weight: T,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -256,7 +255,7 @@ pub fn lerp<'x, 'y, 'o, T: Real>(
 }
 
 /// [`lerp()`] with an optional configuration.
-pub(crate) fn lerp_with<T: Real>(
+pub(crate) fn lerp_with<T: Float>(
     stream: &Stream,
     config: Option<Config>,
     weight: T,
@@ -278,7 +277,7 @@ macro_rules! unary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'x, 'o, T: $bound>(
             stream: &Stream,
@@ -292,44 +291,44 @@ macro_rules! unary {
 }
 unary! {
     /// `out[i] = -x[i]`; integers wrap.
-    neg: Numeric, Neg;
+    neg: Scalar, Neg;
     /// `out[i] = |x[i]|`; the smallest signed integer is unchanged.
-    abs: Numeric, Abs;
+    abs: Scalar, Abs;
     /// Sign: `out[i]` is -1, 0 or 1; zeros and NaN are unchanged.
-    sign: Numeric, Sign;
+    sign: Scalar, Sign;
     /// `out[i] = √x[i]`.
-    sqrt: Real, Sqrt;
+    sqrt: Float, Sqrt;
     /// `out[i] = 1 / √x[i]`.
-    rsqrt: Real, Rsqrt;
+    rsqrt: Float, Rsqrt;
     /// `out[i] = 1 / x[i]`.
-    reciprocal: Real, Reciprocal;
+    reciprocal: Float, Reciprocal;
     /// Natural logarithm: `out[i] = ln(x[i])`.
-    log: Real, Log;
+    log: Float, Log;
     /// `out[i] = sin(x[i])`, in radians.
-    sin: Real, Sin;
+    sin: Float, Sin;
     /// `out[i] = cos(x[i])`, in radians.
-    cos: Real, Cos;
+    cos: Float, Cos;
     /// `out[i] = tanh(x[i])`.
-    tanh: Real, Tanh;
+    tanh: Float, Tanh;
     /// `out[i] = x[i] / (1 + exp(-x[i]))`.
-    silu: Real, Silu;
+    silu: Float, Silu;
     /// GELU, tanh approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
     /// [`gelu()`](super::gelu) is the exact form.
-    gelu_tanh: Real, GeluTanh;
+    gelu_tanh: Float, GeluTanh;
     /// Rounds down: `out[i] = ⌊x[i]⌋`.
-    floor: Real, Floor;
+    floor: Float, Floor;
     /// Rounds up: `out[i] = ⌈x[i]⌉`.
-    ceil: Real, Ceil;
+    ceil: Float, Ceil;
     /// Rounds to the nearest integer, ties to even.
-    round: Real, Round;
+    round: Float, Round;
     /// Rounds toward zero.
-    trunc: Real, Trunc;
+    trunc: Float, Trunc;
 }
 
 /// `out[i] = !x[i]`: bitwise for integers, logical for `bool`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn not<'x, 'o, T: Bits>(
     stream: &Stream,
@@ -349,7 +348,7 @@ macro_rules! binary {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
-        /// broadcast input; runtime errors.
+        /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
             stream: &Stream,
@@ -364,15 +363,15 @@ macro_rules! binary {
 }
 binary! { binary_with:
     /// `out[i] = x[i] - y[i]`; integers wrap.
-    sub: Numeric => T, Binary::Sub;
+    sub: Scalar => T, Binary::Sub;
     /// `out[i] = x[i] / y[i]`; integers truncate and wrap, and give 0 for a divisor of 0.
-    div: Numeric => T, Binary::Div;
+    div: Scalar => T, Binary::Div;
     /// Smaller of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the minimum of an array.)
-    minimum: Numeric => T, Binary::Minimum;
+    minimum: Scalar => T, Binary::Minimum;
     /// Larger of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the maximum of an array.)
-    maximum: Numeric => T, Binary::Maximum;
+    maximum: Scalar => T, Binary::Maximum;
     /// `x[i]` to the power `y[i]`.
-    pow: Real => T, Binary::Pow;
+    pow: Float => T, Binary::Pow;
     /// `out[i] = x[i] & y[i]`, for integers and `bool`.
     bit_and: Bits => T, Binary::BitAnd;
     /// `out[i] = x[i] | y[i]`, for integers and `bool`.
@@ -407,9 +406,9 @@ macro_rules! own_kernels {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
-        /// broadcast input; runtime errors.
+        /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
-        pub fn $name<'x, 'y, 'o, T: Numeric>(
+        pub fn $name<'x, 'y, 'o, T: Scalar>(
             stream: &Stream,
             x: impl Into<Operand<'x, T>>,
             y: impl Into<Operand<'y, T>>,
@@ -424,7 +423,7 @@ macro_rules! own_kernels {
         /// # Errors
         /// As for the form without a configuration; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
         #[track_caller]
-        pub fn $with<'x, 'y, 'o, T: Numeric>(
+        pub fn $with<'x, 'y, 'o, T: Scalar>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
             x: impl Into<Operand<'x, T>>,

@@ -1,12 +1,12 @@
 //! Operations on the buffers of several devices.
 
+use gpu_std::scalar::Number;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 
 use super::arithmetic::add;
 use super::launch::same_length;
-use super::number::Number;
 use warpsmith_runtime::Result;
 
 /// `out[i] = x[i] + y[i] + …`, for buffers on any devices of one driver. Returns a new buffer, allocated on the stream.
@@ -19,7 +19,8 @@ use warpsmith_runtime::Result;
 /// # Errors
 /// [`EmptyList`](warpsmith_runtime::Error::EmptyList) for an empty list of sources;
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch);
-/// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; runtime errors.
+/// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};

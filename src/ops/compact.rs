@@ -8,14 +8,14 @@ use gpu_kernels::compact::{self, workspace_len};
 use gpu_kernels::scan::most_tiles;
 use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::Checked;
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
+use super::bit_layout::{BitLayout, bits};
 use super::config::Config;
 use super::launch::{Operation, Plan, same_length};
-use super::number::{BitLayout, Element, Number, bits};
 use super::scan::whole_warps;
 use super::tile_queue;
 use crate::IMAGE;
@@ -58,7 +58,7 @@ impl<T: DeviceCopy> Outputs<'_, T> {
 }
 
 /// Plans a kernel of `gpu_kernels::compact` over `x`, and runs `launch` with the plan and a workspace.
-fn with_plan<T: Scalar + DeviceCopy>(
+fn with_plan<T: Scalar>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
     config: Option<Config>,
@@ -77,7 +77,7 @@ fn with_plan<T: Scalar + DeviceCopy>(
     }
 }
 
-fn flagged<T: Scalar + DeviceCopy>(
+fn flagged<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
     config: Option<Config>,
@@ -172,7 +172,7 @@ impl Keys {
 }
 
 /// Selects the elements whose keys are in the range, on integers of the element size.
-fn between<T: Scalar + DeviceCopy>(
+fn between<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
     config: Option<Config>,
@@ -273,7 +273,7 @@ fn runs<T: Number>(
 }
 
 /// [`runs`] on integers of the element size; `equality` defines which bit patterns are equal.
-fn runs_of<T: Scalar + DeviceCopy>(
+fn runs_of<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
     config: Option<Config>,
@@ -322,7 +322,7 @@ fn runs_of<T: Scalar + DeviceCopy>(
 /// their number to `count`. `selected` has the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -373,7 +373,7 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
 /// and `selected` have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -404,7 +404,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
 /// have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -439,7 +439,7 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
 /// `count` have the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     stream: &Stream,
@@ -460,7 +460,7 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
 /// `count`, as PyTorch's `unique_consecutive`. `selected` has the length of `x`. NaN is equal to nothing; −0 equals +0.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn unique<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -497,7 +497,8 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
 /// Uses temporary memory for one array of the size of `lengths`, and two launches.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; runtime errors.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -1,13 +1,12 @@
 //! Data movement: copy, fill, cast.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Scalar};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use super::number::Element;
 use warpsmith_runtime::Result;
 
 /// `dst[i] = src[i]`, bit by bit; also for structs.
@@ -16,7 +15,7 @@ use warpsmith_runtime::Result;
 /// copies between devices, and [`Stream::copy_rows`] for rows.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -61,7 +60,7 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     }
 }
 
-fn copy_as<T: Scalar + DeviceCopy>(
+fn copy_as<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
     src: DeviceSlice<'_, T>,
@@ -76,7 +75,7 @@ fn copy_as<T: Scalar + DeviceCopy>(
 /// `dst[i] = value`.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -126,7 +125,7 @@ pub fn fill_with<'d, T: Element>(
 /// | number | `Checked<bool>` | `x != 0`: true for NaN, false for -0.0 |
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};

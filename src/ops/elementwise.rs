@@ -1,12 +1,12 @@
 //! Elementwise operations: `out[i] = f(x[i], y[i], …)`. f16 and bf16 are computed in f32 and rounded once.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
+use gpu_std::scalar::Float;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use super::number::Real;
 use warpsmith_runtime::Result;
 
 /// Defines the two forms of each operation, with the parameters of its kernel.
@@ -20,7 +20,7 @@ macro_rules! operations {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,
@@ -73,15 +73,15 @@ operations! {
     /// assert_eq!(y.to_host()?, [10.5, 20.5]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
-    axpy, axpy_with: Real, (a; x => y, "y");
+    axpy, axpy_with: Float, (a; x => y, "y");
     /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
-    fma, fma_with: Real, (; x y z => out, "the output");
+    fma, fma_with: Float, (; x y z => out, "the output");
     /// `out[i] = max(x[i], 0)`; NaN stays NaN.
-    relu, relu_with: Real, (; x => out, "the output");
+    relu, relu_with: Float, (; x => out, "the output");
     /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form of GELU.
-    gelu, gelu_with: Real, (; x => out, "the output");
+    gelu, gelu_with: Float, (; x => out, "the output");
     /// `out[i] = 1 / (1 + exp(-x[i]))`.
-    sigmoid, sigmoid_with: Real, (; x => out, "the output");
+    sigmoid, sigmoid_with: Float, (; x => out, "the output");
     /// `out[i] = exp(x[i])`.
-    exp, exp_with: Real, (; x => out, "the output");
+    exp, exp_with: Float, (; x => out, "the output");
 }

@@ -5,13 +5,12 @@
 use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::seam::site;
-use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, Plan};
-use super::number::{Element, Number};
 use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
@@ -65,7 +64,7 @@ fn table_len<T>(edges: usize) -> SharedLen {
 }
 
 /// Plans the launch and clears the counts.
-fn plan<'s, T: Scalar + DeviceCopy>(
+fn plan<'s, T: Scalar>(
     (operation, kernel): (&'static str, &'static str),
     stream: &'s Stream,
     config: Option<Config>,
@@ -125,8 +124,8 @@ impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
 /// The counts are exact for any finite range: an element's bin is the one that contains its unrounded value.
 ///
 /// # Errors
-/// [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins; runtime
-/// errors.
+/// [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins;
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -229,7 +228,8 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// The edges must be ascending; otherwise the counts are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; runtime errors.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -22,7 +22,7 @@ mod sealed {
 }
 
 /// An index type: u32 or i64.
-pub trait Index: move_rows::Index + Scalar + DeviceCopy + Into<i128> + sealed::Sealed {
+pub trait Index: move_rows::Index + Scalar + Into<i128> + sealed::Sealed {
     /// Enqueues the check.
     #[doc(hidden)]
     fn check(
@@ -98,7 +98,8 @@ impl<'a, I: Index> Indices<'a, I> {
     /// Checks that all indices are at least 0 and below `limit`: for gather.
     ///
     /// # Errors
-    /// [`OpError::Index`](crate::OpError::Index), which names the first such index; runtime errors.
+    /// [`OpError::Index`](crate::OpError::Index), which names the first such index; [enqueue
+    /// errors](crate::Error#enqueue-errors).
     #[track_caller]
     pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
@@ -192,7 +193,7 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index;
 /// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`;
-/// runtime errors.
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -224,7 +225,7 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or if the
-/// indices were checked for a limit above the number of rows; runtime errors.
+/// indices were checked for a limit above the number of rows; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -260,7 +261,7 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index;
 /// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to`, or were
-/// not checked to be unique; runtime errors.
+/// not checked to be unique; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -298,7 +299,8 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index, if the
-/// indices were checked for a limit above the number of rows, or if they were not checked to be unique; runtime errors.
+/// indices were checked for a limit above the number of rows, or if they were not checked to be unique; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn scatter_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,

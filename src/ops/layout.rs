@@ -52,7 +52,7 @@ pub(super) use with_unit;
 /// # Safety
 /// Both pointers are valid for the rows that `rows` describes. No index occurs twice if the indices select the row to
 /// be written.
-pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>(
+pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     stream: &Stream,
     rows: Rows,
     indices: Option<DeviceSlice<'_, I>>,
@@ -105,7 +105,7 @@ fn copy_rows<T: DeviceCopy>(
 ///
 /// # Errors
 /// [`OpError::Shape`] unless the shape of `to` is the transpose of the shape of `from`, and for elements of a size
-/// other than 1, 2, 4, 8 or 16 bytes; runtime errors.
+/// other than 1, 2, 4, 8 or 16 bytes; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -247,7 +247,7 @@ macro_rules! along {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] if the parts do not add up to the whole; runtime errors.
+        /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
         ///
         /// ```
         /// # use warpsmith::{ops, prelude::*};
@@ -280,7 +280,7 @@ macro_rules! along {
         #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] if the parts do not add up to the whole; runtime errors.
+        /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $split<T: DeviceCopy>(
             stream: &Stream,

@@ -3,15 +3,38 @@
 use half::{bf16, f16};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{Error, Result, Stream};
-use warpsmith_tensor::{Element, TensorError};
+use warpsmith_tensor::{GemmElement, TensorError};
 
 pub use warpsmith_tensor::{
     Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, Weights4, matmul_4bit,
     matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
-/// Types of [`matmul()`], with the output type: `bf16`, `f16`, `i8` (to `i32`), [`F8E4M3`] (to `bf16`).
-pub trait MatrixNumber: Element {
+/// Types of [`matmul()`], with the output type: `bf16`, `f16`, `i8` (to `i32`), [`F8E4M3`] (to `bf16`). The trait
+/// is sealed.
+///
+/// ```
+/// # use warpsmith::{bf16, prelude::*};
+/// use warpsmith::ops::{self, Float, MatrixNumber};
+///
+/// /// Sum of the elements of `x * x`, for a square matrix with this number of rows.
+/// fn sum_of_square<T: Float + MatrixNumber<Output = T>>(
+///     stream: &Stream,
+///     x: &DeviceBuffer<T>,
+///     rows: usize,
+/// ) -> Result<T, Error> {
+///     let mut square = DeviceBuffer::<T>::uninit(stream, x.len())?;
+///     let matrix = x.as_2d(rows, rows)?;
+///     ops::matmul(stream, matrix, matrix, square.as_2d_mut(rows, rows)?)?;
+///     ops::sum(stream, &square)
+/// }
+///
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64])?;
+/// assert_eq!(sum_of_square(&stream, &x, 8)?.to_f32(), 512.0);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub trait MatrixNumber: GemmElement {
     /// GEMM by cuBLAS, for operands that our kernels do not support; `error` says why they do not.
     #[doc(hidden)]
     fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
@@ -23,7 +46,7 @@ pub trait MatrixNumber: Element {
 /// Operands of a GEMM.
 #[doc(hidden)]
 #[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
-pub struct Product<'a, 'c, T: Element> {
+pub struct Product<'a, 'c, T: GemmElement> {
     stream: &'a Stream,
     epilogue: Epilogue<'a, T::Output>,
     a: Matrix<'a, T>,
@@ -61,7 +84,7 @@ by_library!(bf16, f16, i8);
 ///
 /// # Errors
 /// [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and
-/// [`TensorError::Device`]; runtime and cuBLAS errors.
+/// [`TensorError::Device`]; [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};

@@ -3,7 +3,7 @@
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Result};
 
-use super::number::{Number, Real};
+use gpu_std::scalar::{Float, Number};
 
 /// Defines the trait: each method calls the function of its name.
 macro_rules! methods {
@@ -47,7 +47,7 @@ methods! {
     ReduceExt:
     sum: Number => T::Sum;
     prod: Number => T::Sum;
-    mean: Real => T;
+    mean: Float => T;
     min: Number => T;
     max: Number => T;
     argmin: Number => u64;

@@ -21,24 +21,24 @@
 //! | [`transpose()`], [`transpose_batched()`] | every [`DeviceCopy`](crate::DeviceCopy) of 1, 2, 4, 8 or 16 bytes |
 //! | [`fill()`] | every [`Element`] |
 //! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
-//! | [`add()`], [`sub()`], [`mul()`], [`div()`], [`minimum()`], [`maximum()`], [`neg()`], [`abs()`], [`sign()`], [`clamp()`] | every [`Numeric`] |
+//! | [`add()`], [`sub()`], [`mul()`], [`div()`], [`minimum()`], [`maximum()`], [`neg()`], [`abs()`], [`sign()`], [`clamp()`] | every [`Scalar`] |
 //! | [`eq()`], [`ne()`], [`lt()`], [`le()`], [`gt()`], [`ge()`], to `Checked<bool>`; [`select()`] | every [`Element`] |
 //! | [`not()`], [`bit_and()`], [`bit_or()`], [`bit_xor()`] | every [`Bits`] |
 //! | [`shl()`], [`shr()`] | every [`Integer`] |
-//! | [`sqrt()`], [`rsqrt()`], [`reciprocal()`], [`log()`], [`pow()`], [`sin()`], [`cos()`], [`tanh()`], [`silu()`], [`gelu_tanh()`], [`floor()`], [`ceil()`], [`round()`], [`trunc()`], [`lerp()`] | every [`Real`] |
+//! | [`sqrt()`], [`rsqrt()`], [`reciprocal()`], [`log()`], [`pow()`], [`sin()`], [`cos()`], [`tanh()`], [`silu()`], [`gelu_tanh()`], [`floor()`], [`ceil()`], [`round()`], [`trunc()`], [`lerp()`] | every [`Float`] |
 //! | [`reduce_add()`], [`reduce_add_coalesced()`], of buffers on several devices | every [`Number`] |
-//! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
+//! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Float`] |
 //! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`]; as methods [`ReduceExt`] | every [`Number`] |
-//! | [`mean()`] | every [`Real`] |
+//! | [`mean()`] | every [`Float`] |
 //! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and so for `prod`, `min`, `max`, `argmin`, `argmax` | every [`Number`] |
-//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`], [`rms_norm()`] of each row, and their backward passes | every [`Real`] |
+//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`], [`rms_norm()`] of each row, and their backward passes | every [`Float`] |
 //! | [`dot()`] | every [`Number`] |
 //! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], `bool` among them |
-//! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Real`] |
-//! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Real`] |
+//! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
+//! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Float`] |
 //! | [`top_k()`] of each row | every [`Number`] |
 //! | [`append_to_cache()`] | every [`Element`], by every [`Index`] |
-//! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Real`] |
+//! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a kernel crate turns into a kernel in one line |
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
 //! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
@@ -65,8 +65,35 @@
 //! assert_eq!(y.to_host()?, [2.5, 4.0, 2.5, 4.0]);
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
+//!
+//! # Generic code
+//!
+//! A function that is generic over the element type needs one bound: [`Float`], [`Integer`], [`Number`] or [`Scalar`].
+//! Kernels have the same traits, in [`gpu_std::scalar`].
+//!
+//! ```
+//! use warpsmith::ops::{self, Float};
+//! use warpsmith::prelude::*;
+//!
+//! /// Euclidean norm.
+//! fn norm<T: Float>(stream: &Stream, x: &DeviceBuffer<T>) -> Result<T, Error> {
+//!     let mut squares = DeviceBuffer::uninit(stream, x.len())?;
+//!     ops::mul(stream, x, x, &mut squares)?;
+//!     let sum = DeviceBuffer::from_host(stream, &[ops::sum(stream, &squares)?])?;
+//!     let mut norm = DeviceBuffer::uninit(stream, 1)?;
+//!     ops::sqrt(stream, &sum, &mut norm)?;
+//!     Ok(norm.to_host()?[0])
+//! }
+//!
+//! let stream = Stream::new(&Device::open("cpu")?)?;
+//! assert_eq!(norm(&stream, &DeviceBuffer::from_host(&stream, &[3.0_f32, 4.0])?)?, 5.0);
+//! assert_eq!(norm(&stream, &DeviceBuffer::from_host(&stream, &[5.0_f64, 12.0])?)?, 13.0);
+//! # Ok::<(), warpsmith::Error>(())
+//! ```
 
 mod arithmetic;
+#[cfg(any(feature = "rows", feature = "scan"))]
+mod bit_layout;
 mod collective;
 #[cfg(feature = "scan")]
 mod compact;
@@ -82,7 +109,6 @@ mod layout;
 #[cfg(feature = "tensor")]
 mod matmul;
 mod methods;
-mod number;
 #[cfg(any(feature = "rows", feature = "sort"))]
 mod offset_check;
 mod operand;
@@ -124,6 +150,7 @@ pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
 pub use elementwise::{
     axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, relu, relu_with, sigmoid, sigmoid_with,
 };
+pub use gpu_std::scalar::{Bits, Element, Float, Integer, Number, Scalar};
 #[cfg(feature = "histogram")]
 pub use histogram::{BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
@@ -134,7 +161,6 @@ pub use matmul::{
     matmul, matmul_4bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;
-pub use number::{Bits, Element, Integer, Number, Numeric, Real};
 pub use operand::{Operand, column, row};
 pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};
 pub use reduce::{

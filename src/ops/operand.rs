@@ -1,10 +1,10 @@
 //! [`Operand`]: an input of an elementwise operation, which may be broadcast.
 
 use gpu_kernels::operand::Form;
+use gpu_std::scalar::Element;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result};
 
 use super::launch::same_length;
-use super::number::Element;
 use crate::op_error::OpError;
 
 /// Input of an elementwise operation: an array of the output's length, or a broadcast scalar, [`row()`] or

@@ -19,8 +19,8 @@ use super::reduce::{element, value};
 /// scalar. The output follows, unless the function updates its last array.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length; runtime
-/// errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -122,7 +122,7 @@ type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 /// `image`. Waits for the result. For zero elements, the result is derived from the operator's identity.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -158,7 +158,8 @@ where
 /// [`reduce()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn reduce_into<'x, 'o, R: Reduce>(
     stream: &Stream,

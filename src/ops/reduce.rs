@@ -3,14 +3,14 @@
 //! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
 //! the accumulator type, f32 for f16 and bf16.
 
+use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Float, Number, Scalar};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use super::number::{Number, Real};
 use super::workspace;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
@@ -114,7 +114,7 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// 3e38, -3e38]`. A [`mean()`] stays in range.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -126,24 +126,24 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 #[track_caller]
 pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     let _site = site();
-    to_host(stream, "reduce_sum", x.into(), T::DeviceSum::ZERO).map(T::sum_from_device)
+    to_host(stream, "reduce_sum", x.into(), T::SumAccumulator::ZERO).map(Scalar::cast)
 }
 
 /// Product, in the types of [`sum()`]. The product of zero elements is 1.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     let _site = site();
-    to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
+    to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
 /// Mean, rounded once from the accumulated sum. It stays in range for in-range elements, even if their sum does not.
 /// The mean of zero elements is NaN.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -153,40 +153,40 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+pub fn mean<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     let x = x.into();
-    Ok(T::mean_from_device(to_host(stream, "reduce_mean", x, [T::DeviceSum::ZERO; 2])?, x.len()))
+    Ok(mean_of::<T, T>(to_host(stream, "reduce_mean", x, [T::SumAccumulator::ZERO; 2])?, x.len()))
 }
 
 /// Minimum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; runtime errors.
+/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     let x = x.into();
     not_empty("min", &x)?;
-    to_host(stream, "reduce_min", x, T::DeviceExtreme::MIN_IDENTITY).map(T::extreme_from_device)
+    to_host(stream, "reduce_min", x, T::Accumulator::MIN_IDENTITY).map(T::from_acc)
 }
 
 /// Maximum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; runtime errors.
+/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     let x = x.into();
     not_empty("max", &x)?;
-    to_host(stream, "reduce_max", x, T::DeviceExtreme::MAX_IDENTITY).map(T::extreme_from_device)
+    to_host(stream, "reduce_max", x, T::Accumulator::MAX_IDENTITY).map(T::from_acc)
 }
 
 /// Index of the minimum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; runtime errors.
+/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
     let _site = site();
@@ -198,7 +198,7 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// Index of the maximum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; runtime errors.
+/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -221,7 +221,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`] unless `out` has one element; runtime errors.
+        /// [`OpError::LengthMismatch`] unless `out` has one element; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $into<'x, 'o, T: Number>(
             stream: &Stream,
@@ -249,13 +249,29 @@ macro_rules! into {
     };
 }
 
-into!(sum, "reduce_sum", T::DeviceSum, T::DeviceSum::ZERO, "Of no elements: 0.", sum_into, sum_into_with);
-into!(prod, "reduce_prod", T::DeviceSum, T::DeviceSum::ONE, "Of no elements: 1.", prod_into, prod_into_with);
+into!(
+    sum,
+    "reduce_sum",
+    T::SumAccumulator,
+    T::SumAccumulator::ZERO,
+    "Of no elements: 0.",
+    sum_into,
+    sum_into_with
+);
+into!(
+    prod,
+    "reduce_prod",
+    T::SumAccumulator,
+    T::SumAccumulator::ONE,
+    "Of no elements: 1.",
+    prod_into,
+    prod_into_with
+);
 into!(
     min,
     "reduce_min",
-    T::DeviceExtreme,
-    T::DeviceExtreme::MIN_IDENTITY,
+    T::Accumulator,
+    T::Accumulator::MIN_IDENTITY,
     "Of no elements: the type's greatest value.",
     min_into,
     min_into_with
@@ -263,8 +279,8 @@ into!(
 into!(
     max,
     "reduce_max",
-    T::DeviceExtreme,
-    T::DeviceExtreme::MAX_IDENTITY,
+    T::Accumulator,
+    T::Accumulator::MAX_IDENTITY,
     "Of no elements: the type's least value.",
     max_into,
     max_into_with

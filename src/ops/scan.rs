@@ -4,14 +4,13 @@
 use gpu_kernels::scan::{most_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
 use gpu_std::family::Variant;
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Number, Scalar};
 use gpu_std::scan::{self, Scan};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
 
 use super::config::{Config, default_config};
 use super::launch::{Operation, Plan, same_length};
-use super::number::{Element, Number};
 use super::tile_queue;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
@@ -66,7 +65,7 @@ type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 /// kernel, with its code in `image`. `out[i]` combines elements 0 to i.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -165,7 +164,7 @@ where
 }
 
 /// Launches the sum by key, for values of type f32, f64, f16, bf16, u32 or u64.
-fn by_key<T: Number, K: Scalar + DeviceCopy>(
+fn by_key<T: Number, K: Scalar>(
     operation: &'static str,
     (stream, config): (&Stream, Option<Config>),
     exclusive: bool,
@@ -239,7 +238,8 @@ fn by_any_key<T: Number, K: Element>(
 /// bytes; they are equal if their bits are.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; runtime errors.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -289,7 +289,7 @@ macro_rules! scans {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`]; runtime errors.
+        /// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'x, 'o, T: Number>(
             stream: &Stream,

@@ -9,13 +9,12 @@ use gpu_kernels::sort::{
 use gpu_kernels::twist::{self, Bits, Twist};
 use gpu_kernels::{search as kernels, sort as radix};
 use gpu_spec::param::{Slice, SliceMut, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Module, Stream};
 
 use super::launch::same_length;
-use super::number::{Element, Number};
 use super::offset_check::check_offsets;
 use super::tile_queue;
 use crate::IMAGE;
@@ -57,7 +56,7 @@ mod sealed {
     );
 
     /// A payload value of 4 or 8 bytes.
-    pub trait Payload: Scalar + DeviceCopy {}
+    pub trait Payload: Scalar {}
     impl Payload for u32 {}
     impl Payload for u64 {}
 
@@ -289,7 +288,8 @@ fn sort_bits<K: KeyBits, V: Payload>(
 /// Sorts `x` to `out`, which has the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; runtime errors.
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -322,7 +322,7 @@ pub fn sort<'x, 'o, T: SortKey>(
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more;
-/// runtime errors.
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -390,7 +390,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
 /// # Errors
 /// [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
 /// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for an empty array of offsets, and for 2³² elements or more;
-/// runtime errors.
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -443,7 +443,7 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
 /// If an input is not sorted, the contents of `out` are unspecified: some of the keys, in some order.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -503,7 +503,7 @@ fn search<T: Number>(
 /// `sorted` must be ascending; otherwise the positions are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`] unless `out` has the length of `keys`; runtime errors.
+/// [`OpError::LengthMismatch`] unless `out` has the length of `keys`; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

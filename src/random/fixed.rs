@@ -2,13 +2,14 @@
 //! benchmarks.
 
 use gpu_std::random::Philox;
+use gpu_std::scalar::Float;
 use rayon::prelude::*;
 use warpsmith_runtime::{DeviceSliceMut, Stream};
 
 use super::generator::Numbers;
 use super::layout::{Layout, parts};
 use super::operations::{draw, lanes, normal_launch, uniform_launch};
-use crate::ops::{Config, Real};
+use crate::ops::Config;
 use warpsmith_runtime::Result;
 
 fn numbers((seed, layout): (u64, Layout)) -> Numbers {
@@ -16,7 +17,7 @@ fn numbers((seed, layout): (u64, Layout)) -> Numbers {
 }
 
 /// [`uniform`](super::uniform()) with a new generator.
-pub(crate) fn uniform<T: Real>(
+pub(crate) fn uniform<T: Float>(
     stream: &Stream,
     config: Config,
     of: (u64, Layout),
@@ -27,7 +28,7 @@ pub(crate) fn uniform<T: Real>(
 }
 
 /// [`normal`](super::normal()) with a new generator, with mean 0 and standard deviation 1.
-pub(crate) fn normal<T: Real>(
+pub(crate) fn normal<T: Float>(
     stream: &Stream,
     config: Config,
     of: (u64, Layout),
@@ -38,7 +39,7 @@ pub(crate) fn normal<T: Real>(
 }
 
 /// Numbers that these operations write to `n` elements; `numbers` gives those of each block of words.
-pub(crate) fn expected<T: Real>(
+pub(crate) fn expected<T: Float>(
     (seed, layout): (u64, Layout),
     n: usize,
     numbers: fn([u32; 4]) -> [T; 4],

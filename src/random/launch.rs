@@ -2,7 +2,7 @@
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
-use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::generator::{Generator, Numbers};
 use super::layout::{Layout, parts};
@@ -34,7 +34,7 @@ pub(super) struct Draw<'a> {
 impl Draw<'_> {
     /// Takes the numbers for all of `out`, and launches once, or once per part if the array is too large for one
     /// launch.
-    pub fn run<T: Scalar + DeviceCopy>(
+    pub fn run<T: Scalar>(
         &self,
         generator: &Generator,
         out: DeviceSliceMut<'_, T>,
@@ -54,7 +54,7 @@ impl Draw<'_> {
     }
 
     /// [`Self::run`] with numbers that are already taken.
-    pub fn run_with<T: Scalar + DeviceCopy>(
+    pub fn run_with<T: Scalar>(
         &self,
         numbers: &Numbers,
         mut out: DeviceSliceMut<'_, T>,

@@ -76,6 +76,6 @@ pub use generator::{
 pub(crate) use launch::with_base;
 pub use layout::Layout;
 pub use operations::{
-    Bernoulli, Integer, bernoulli, dropout, exponential, integers, normal, normal_with, permutation, uniform,
+    Bernoulli, bernoulli, dropout, exponential, integers, normal, normal_with, permutation, uniform,
     uniform_in, uniform_with,
 };

@@ -4,50 +4,24 @@ use std::ops::Range;
 
 use gpu_kernels::random::{WIDE_RANGE, sides};
 use gpu_spec::param::{Slice, SliceMut, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Float, Integer, Number, Scalar};
 use half::{bf16, f16};
 use warpsmith_runtime::seam::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::generator::{Generator, Numbers};
 use super::launch::{Begin, Draw, with_base};
 use crate::op_error::OpError;
+use crate::ops::Config;
 use crate::ops::launch::{Operation, same_length};
-use crate::ops::{Config, Real};
 use warpsmith_runtime::Result;
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// A type that [`integers`] and [`permutation`] give: i32, u32, i64, u64.
-pub trait Integer: Scalar + DeviceCopy + Ord + sealed::Sealed {
-    /// The number of integers from `self` up to `high`, exclusive; `self` is less.
-    #[doc(hidden)]
-    fn range_to(self, high: Self) -> u64;
-    /// Largest value of the type.
-    #[doc(hidden)]
-    const MOST: u64;
-}
-
 /// A type that [`bernoulli`] gives: u8, f32, f64, f16, bf16.
-pub trait Bernoulli: Scalar + DeviceCopy + sealed::Sealed {}
-
-macro_rules! integers {
-    ($($t:ty),*) => { $(
-        impl sealed::Sealed for $t {}
-
-        impl Integer for $t {
-            const MOST: u64 = <$t>::MAX as u64;
-
-            fn range_to(self, high: Self) -> u64 {
-                // The difference of 64-bit numbers wraps to the correct value.
-                (high as i64).wrapping_sub(self as i64) as u64
-            }
-        }
-    )* };
-}
-integers!(i32, u32, i64, u64);
+pub trait Bernoulli: Scalar + sealed::Sealed {}
 
 macro_rules! flags {
     ($($t:ty),*) => { $(
@@ -85,7 +59,7 @@ pub(super) const fn lanes<T: Scalar>() -> usize {
 /// and [layout](super::Layout). f16 and bf16 are rounded from f32; a number that rounds to 1 becomes 0.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -98,7 +72,7 @@ pub(super) const fn lanes<T: Scalar>() -> usize {
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn uniform<'o, T: Real>(
+pub fn uniform<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -112,7 +86,7 @@ pub fn uniform<'o, T: Real>(
 /// # Errors
 /// As for [`uniform()`]; [`OpError::NoSuchVariant`].
 #[track_caller]
-pub fn uniform_with<'o, T: Real>(
+pub fn uniform_with<'o, T: Float>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     generator: &Generator,
@@ -131,9 +105,10 @@ pub fn uniform_with<'o, T: Real>(
 /// bf16 are computed in f32 and rounded.
 ///
 /// # Errors
-/// [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; runtime errors.
+/// [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn uniform_in<'o, T: Real>(
+pub fn uniform_in<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -157,7 +132,7 @@ pub fn uniform_in<'o, T: Real>(
     )
 }
 
-pub(super) fn uniform_launch<T: Real>(
+pub(super) fn uniform_launch<T: Float>(
     from: T,
     to: T,
 ) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
@@ -170,7 +145,7 @@ pub(super) fn uniform_launch<T: Real>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a negative standard deviation, and for a mean or standard deviation that is not finite in
-/// the type; runtime errors.
+/// the type; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -182,7 +157,7 @@ pub(super) fn uniform_launch<T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn normal<'o, T: Real>(
+pub fn normal<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -198,7 +173,7 @@ pub fn normal<'o, T: Real>(
 /// # Errors
 /// As for [`normal()`]; [`OpError::NoSuchVariant`].
 #[track_caller]
-pub fn normal_with<'o, T: Real>(
+pub fn normal_with<'o, T: Float>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     generator: &Generator,
@@ -221,7 +196,7 @@ pub fn normal_with<'o, T: Real>(
     draw("normal", "normal", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
 }
 
-pub(super) fn normal_launch<T: Real>(
+pub(super) fn normal_launch<T: Float>(
     mean: f64,
     std: f64,
 ) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
@@ -237,9 +212,9 @@ pub(super) fn normal_launch<T: Real>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean is not representable in f32
-/// (for f64, in f64); runtime errors.
+/// (for f64, in f64); [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn exponential<'o, T: Real>(
+pub fn exponential<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -261,7 +236,7 @@ pub fn exponential<'o, T: Real>(
 /// more often than another; above that, up to twice as often. For a power of two, all are equally likely.
 ///
 /// # Errors
-/// [`OpError::Random`] for an empty range; runtime errors.
+/// [`OpError::Random`] for an empty range; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -273,7 +248,7 @@ pub fn exponential<'o, T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn integers<'o, T: Integer>(
+pub fn integers<'o, T: Integer + Number>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -284,7 +259,8 @@ pub fn integers<'o, T: Integer>(
     if start >= end {
         return problem("integers", format!("the range {start:?}..{end:?} is empty"));
     }
-    let range = start.range_to(end);
+    // The difference of 64-bit numbers wraps to the correct value.
+    let range = end.cast::<i64>().wrapping_sub(start.cast()) as u64;
     let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream, None);
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
@@ -293,7 +269,7 @@ pub fn integers<'o, T: Integer>(
 /// PyTorch gives a 0 once in 2²⁵ times.
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` below 0 or above 1; runtime errors.
+/// [`OpError::Random`] for a `p` below 0 or above 1; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
@@ -313,7 +289,8 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// The dropped elements do not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; runtime errors.
+/// [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -327,7 +304,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn dropout<'x, 'y, 'm, T: Real>(
+pub fn dropout<'x, 'y, 'm, T: Float>(
     stream: &Stream,
     generator: &Generator,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -369,9 +346,9 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
 /// on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] if n − 1 does not fit the type; runtime errors.
+/// [`OpError::Random`] if n − 1 does not fit the type; [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn permutation<'o, T: Integer>(
+pub fn permutation<'o, T: Integer + Number>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
@@ -383,7 +360,7 @@ pub fn permutation<'o, T: Integer>(
     if n == 0 {
         return Ok(());
     }
-    let Some((a, b)) = sides(n as u64).filter(|_| n as u64 - 1 <= T::MOST) else {
+    let Some((a, b)) = sides(n as u64).filter(|_| n as u64 - 1 <= T::MIN_IDENTITY.cast::<u64>()) else {
         return problem(
             "permutation",
             format!("{n} numbers from 0 on do not fit {}; use a wider type", T::NAME),

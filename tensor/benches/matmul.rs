@@ -25,7 +25,7 @@ use half::{bf16, f16};
 use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_tensor::{
-    Activation, BlockScales, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Schedule, Weights4,
+    Activation, BlockScales, Epilogue, F8E4M3, GemmElement, Matrix, MatrixMut, Schedule, Weights4,
 };
 
 const ROUNDS: usize = 15;
@@ -118,7 +118,7 @@ impl Case {
 }
 
 /// Element type of matrices, with the corresponding cuBLAS type.
-trait Number: Element {
+trait TestNumber: GemmElement {
     /// cuBLAS type with the same bytes.
     type Theirs: DeviceCopy;
     fn of(number: f32) -> Self;
@@ -140,7 +140,7 @@ trait Number: Element {
 }
 
 /// Operands of a GEMM.
-struct Ours<'a, T: Element> {
+struct Ours<'a, T: GemmElement> {
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
     c: MatrixMut<'a, T::Output>,
@@ -148,7 +148,7 @@ struct Ours<'a, T: Element> {
 
 macro_rules! floats {
     ($($ty:ty, $theirs:ty, $of:expr, $math:expr, $multiply:expr;)*) => { $(
-        impl Number for $ty {
+        impl TestNumber for $ty {
             type Theirs = $theirs;
             fn of(number: f32) -> Self {
                 let of: fn(f32) -> Self = $of;
@@ -193,7 +193,7 @@ macro_rules! floats {
 }
 
 /// Our GEMM on tensor cores.
-fn fused<T: Element<Sum = f32>>(
+fn fused<T: GemmElement<Sum = f32>>(
     stream: &Stream,
     case: &Case,
     epilogue: &Epilogue<'_, T::Output>,
@@ -245,7 +245,7 @@ floats! {
     };
 }
 
-impl Number for i8 {
+impl TestNumber for i8 {
     type Theirs = i8;
     fn of(number: f32) -> Self {
         (32.0 * number) as i8
@@ -274,7 +274,7 @@ impl Number for i8 {
 }
 
 /// Returns normally distributed numbers, from a table of a million.
-fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
+fn normals<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut pair = || {
         let radius = (-2.0 * (1.0 - random.f32()).ln()).sqrt();
@@ -295,7 +295,7 @@ fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
 /// Function that enqueues one GEMM.
 type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
+fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
     let ([m, n, k], batches) = (case.shape, case.batches);
     let (a_host, b_host) = (normals::<T>(1, batches * m * k), normals::<T>(2, batches * n * k));
     let (a, b) = (DeviceBuffer::from_host(stream, &a_host)?, DeviceBuffer::from_host(stream, &b_host)?);

@@ -109,8 +109,8 @@ elements!(bf16, f16);
 ///
 /// # Errors
 /// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, row stride or
-/// head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; runtime
-/// errors.
+/// head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention<T: HeadElement>(
     stream: &Stream,

@@ -47,7 +47,7 @@ pub struct Gradients<'a, T: DeviceCopy> {
     pub v: HeadsMut<'a, T>,
 }
 
-/// Element types of [`attention_backward()`]: `bf16` and `f16`.
+/// GemmElement types of [`attention_backward()`]: `bf16` and `f16`.
 pub trait GradientElement: HeadElement {
     /// Enqueues the kernels.
     #[doc(hidden)]
@@ -118,7 +118,7 @@ elements!(bf16, f16);
 /// # Errors
 /// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view
 /// whose address, row stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute
-/// capability is not 9.0; runtime errors.
+/// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention_backward<T: GradientElement>(
     stream: &Stream,

@@ -31,7 +31,7 @@ pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) ->
     a.rows() <= MOST_M as usize && !a.is_transposed && b.is_transposed
 }
 
-/// Element types of [`matmul_4bit()`]: `bf16` and `f16`.
+/// GemmElement types of [`matmul_4bit()`]: `bf16` and `f16`.
 pub trait Element4: Number4 + DeviceCopy {
     #[doc(hidden)]
     fn launch_few_rows(product: Product<'_, '_, Self, Self>) -> Result<()>;
@@ -65,7 +65,8 @@ const OPERATION: &str = "matmul_4bit";
 /// # Errors
 /// [`TensorError::Shape`], also if k is not a multiple of 128; [`TensorError::Layout`] for a transposed `a`;
 /// [`TensorError::Alignment`] for an `a` or codes whose address or pitch is not a multiple of 16 bytes;
-/// [`TensorError::Device`] for a compute capability below 8.0; runtime errors.
+/// [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;

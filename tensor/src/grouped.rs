@@ -26,7 +26,7 @@ const MOST_BAND: usize = 16;
 /// Maximum mean number of rows per group for which tiles have 64 rows.
 const FEW_ROWS: usize = 64;
 
-/// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
+/// GemmElement types of [`matmul_grouped()`]: `bf16` and `f16`.
 pub trait GroupedElement: DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
@@ -43,7 +43,7 @@ pub trait GroupedElement: DeviceCopy {
 /// # Errors
 /// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
 /// for an `a` or `b` whose address, pitch or plane stride is not a multiple of 16 bytes; [`TensorError::Device`] if the
-/// compute capability is not 9.0; runtime errors.
+/// compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;

@@ -12,9 +12,9 @@
 //! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`; the latter with log-sum-exp |
 //! | [`attention_backward()`] | gradients of attention |
 //!
-//! [`matmul_with()`] takes a [`Schedule`]. [`Element`] lists the types. The kernels support compute capability 9.0 and
-//! the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` run from compute
-//! capability 8.0 on.
+//! [`matmul_with()`] takes a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability 9.0
+//! and the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` run from
+//! compute capability 8.0 on.
 //!
 //! On other devices, and for matrices with an alignment that TMA does not support (see [`TensorError`]), the functions
 //! fail before anything is enqueued. Use cuBLAS for those.
@@ -60,7 +60,7 @@ pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
-pub use matmul::{Element, matmul, matmul_fused, matmul_with};
+pub use matmul::{GemmElement, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;

@@ -31,7 +31,7 @@ const NOTHING_THREADS: u32 = 256;
 /// | `f32`, as TF32 (only the upper 19 bits are used) | `f32` | `f32` | `b` transposed |
 /// | [`F8E4M3`] | `bf16` | `f32`; the tensor cores add with about 14 bits of mantissa | `b` transposed |
 /// | `i8` | `i32` | `i32`, wrapping | `b` transposed |
-pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
+pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the GEMM.
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
@@ -53,12 +53,12 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is not a multiple of 16
 /// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
-/// capability is not 9.0; runtime errors.
+/// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// There are two exceptions. With an `a` that is not transposed, except for i8, `c` needs no alignment. Skinny GEMM,
 /// with up to 16 rows of 16-bit elements and a transposed `b`, runs from compute capability 8.0 on.
 #[track_caller]
-pub fn matmul<'a, 'b, 'c, T: Element>(
+pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     stream: &Stream,
     a: impl Into<Matrix<'a, T>>,
     b: impl Into<Matrix<'b, T>>,
@@ -73,7 +73,7 @@ pub fn matmul<'a, 'b, 'c, T: Element>(
 /// # Errors
 /// As for [`matmul()`]; [`TensorError::Shape`] for a bias whose length is not the number of columns of `c`.
 #[track_caller]
-pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
+pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T::Output>,
     a: impl Into<Matrix<'a, T>>,
@@ -89,7 +89,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
 /// # Errors
 /// As for [`matmul_fused()`]; [`TensorError::Schedule`] for a schedule without a kernel.
 #[track_caller]
-pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
+pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     stream: &Stream,
     schedule: impl Into<Option<Schedule>>,
     epilogue: &Epilogue<'_, T::Output>,
@@ -101,7 +101,7 @@ pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
     run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
 }
 
-fn run<T: Element>(
+fn run<T: GemmElement>(
     stream: &Stream,
     schedule: Option<Schedule>,
     epilogue: &Epilogue<'_, T::Output>,
@@ -190,7 +190,7 @@ fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> 
 
 /// Validated arguments of a GEMM.
 #[doc(hidden)]
-pub struct Product<'a, 'c, T: Element> {
+pub struct Product<'a, 'c, T: GemmElement> {
     stream: &'a Stream,
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
@@ -202,14 +202,14 @@ pub struct Product<'a, 'c, T: Element> {
 
 macro_rules! elements {
     ($($ty:ty: $product:ident => $select:ident, $few_rows:expr;)*) => { $(
-        impl Element for $ty {
+        impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
             const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|$product| $select!($product, $ty, one_tile));
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
-                Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::Element>::Output>>());
+                Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
             const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = $few_rows;
         }
     )* };
@@ -270,7 +270,7 @@ elements! {
     F8E4M3: product => k_major, None;
 }
 
-impl Element for i8 {
+impl GemmElement for i8 {
     fn launch(product: Product<'_, '_, Self>) -> Result<()> {
         match product.schedule.cluster {
             1 => product.plain::<kernels::matmul_integers<i8, 1>>(),
@@ -317,7 +317,7 @@ type OfNothing<C> = (
     param::Value<Finish>,
 );
 
-impl<'a, 'c, T: Element> Product<'a, 'c, T> {
+impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
     fn fused<K: Kernel<Params = Fused<T, T::Output>>>(self) -> Result<()> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
@@ -377,7 +377,7 @@ struct Inputs<'a, T: DeviceCopy> {
     schedule: Schedule,
 }
 
-impl<'a, T: Element> Inputs<'a, T> {
+impl<'a, T: GemmElement> Inputs<'a, T> {
     /// Launches a kernel with the arguments that `arguments` makes from maps and sizes.
     ///
     /// # Safety

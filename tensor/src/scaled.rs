@@ -39,7 +39,8 @@ pub struct BlockScales<'a> {
 /// # Errors
 /// [`TensorError::Shape`], also for a batch; [`TensorError::Layout`] for a transposed `a` or a `b` that is not
 /// transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or pitch is not a multiple of 16 bytes;
-/// [`TensorError::Device`] if the compute capability is not 9.0; runtime errors.
+/// [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;

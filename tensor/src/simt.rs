@@ -24,7 +24,8 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// Matrices may have any alignment and pitch; multiples of 16 bytes are faster. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; runtime errors.
+/// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};

@@ -83,15 +83,13 @@ impl Random {
     }
 
     /// `n` values of a type: floats in ±`scale`, integers over their whole range.
-    pub fn values<T: Element>(&mut self, n: usize, scale: f64) -> Vec<T> {
+    pub fn values<T: TestNumber>(&mut self, n: usize, scale: f64) -> Vec<T> {
         (0..n).map(|_| T::random(self, scale)).collect()
     }
 }
 
 /// A numeric type under test.
-pub trait Element: warpsmith::ops::Number + Debug + PartialEq {
-    /// Distance from 1 to the next number; 0 for integers.
-    const EPSILON: f64;
+pub trait TestNumber: warpsmith::ops::Number + Debug + PartialEq {
     /// A random value.
     fn random(random: &mut Random, scale: f64) -> Self;
     /// Value as f64; exact for all but large 64-bit integers.
@@ -111,9 +109,8 @@ pub trait Element: warpsmith::ops::Number + Debug + PartialEq {
 }
 
 macro_rules! float_element {
-    ($($t:ty, $epsilon:expr, $from:expr, $to:expr);*) => { $(
-        impl Element for $t {
-            const EPSILON: f64 = $epsilon;
+    ($($t:ty, $from:expr, $to:expr);*) => { $(
+        impl TestNumber for $t {
             fn random(random: &mut Random, scale: f64) -> Self {
                 ($from)(random.unit() * scale)
             }
@@ -127,10 +124,10 @@ macro_rules! float_element {
     )* };
 }
 float_element!(
-    f32, f32::EPSILON as f64, |v: f64| v as f32, f64::from;
-    f64, f64::EPSILON, |v: f64| v, |v: f64| v;
-    f16, f16::EPSILON.to_f64_const(), |v: f64| f16::from_f32(round_to_odd(v)), f16::to_f64;
-    bf16, bf16::EPSILON.to_f64_const(), |v: f64| bf16::from_f32(round_to_odd(v)), bf16::to_f64
+    f32, |v: f64| v as f32, f64::from;
+    f64, |v: f64| v, |v: f64| v;
+    f16, |v: f64| f16::from_f32(round_to_odd(v)), f16::to_f64;
+    bf16, |v: f64| bf16::from_f32(round_to_odd(v)), bf16::to_f64
 );
 
 /// Returns an f32 that rounds to a 16-bit float as `value` itself would: inexact values get an odd last bit, so that no
@@ -146,8 +143,7 @@ fn round_to_odd(value: f64) -> f32 {
 
 macro_rules! integer_element {
     ($($t:ty),*) => { $(
-        impl Element for $t {
-            const EPSILON: f64 = 0.0;
+        impl TestNumber for $t {
             fn random(random: &mut Random, _: f64) -> Self {
                 random.bits() as $t
             }
@@ -163,7 +159,7 @@ macro_rules! integer_element {
 integer_element!(i32, u32, i64, u64);
 
 /// An array on the device that starts `offset` elements after an aligned address, with guard elements around it.
-pub struct Padded<T: Element> {
+pub struct Padded<T: TestNumber> {
     buffer: DeviceBuffer<T>,
     offset: usize,
     len: usize,
@@ -172,7 +168,7 @@ pub struct Padded<T: Element> {
 /// Number of guard elements after the array.
 const GUARD: usize = 37;
 
-impl<T: Element> Padded<T> {
+impl<T: TestNumber> Padded<T> {
     /// Makes an array with these values.
     pub fn new(stream: &Stream, offset: usize, values: &[T]) -> Self {
         let mut host = vec![T::poison(); offset + values.len() + GUARD];
@@ -212,7 +208,7 @@ impl<T: Element> Padded<T> {
 /// Fails unless `found` is within `tolerance` (relative, in units of the type's epsilon, plus `absolute`) of
 /// `expected`; infinities and NaN must match. Values beyond the type's range may round to infinity.
 #[track_caller]
-pub fn assert_close<T: Element>(found: T, expected: f64, tolerance: f64, absolute: f64, what: &dyn Debug) {
+pub fn assert_close<T: TestNumber>(found: T, expected: f64, tolerance: f64, absolute: f64, what: &dyn Debug) {
     let rounded = T::nearest(expected);
     let (value, exact) = (found.to_f64(), rounded.bits() == found.bits());
     let both_nan = value.is_nan() && expected.is_nan();

@@ -105,7 +105,7 @@ fn is_bounded(name: &str, x: f64) -> bool {
     }
 }
 
-trait Real: Copy + PartialEq + Debug + Display {
+trait Tested: Copy + PartialEq + Debug + Display {
     const DIGITS: i32;
     const LEAST_EXPONENT: i32;
     fn wide(self) -> f64;
@@ -115,7 +115,7 @@ trait Real: Copy + PartialEq + Debug + Display {
     fn rounded(name: &str, x: Self, y: Self) -> Option<f64>;
 }
 
-impl Real for f32 {
+impl Tested for f32 {
     const DIGITS: i32 = 23;
     const LEAST_EXPONENT: i32 = -126;
     fn wide(self) -> f64 {
@@ -138,7 +138,7 @@ impl Real for f32 {
     }
 }
 
-impl Real for f64 {
+impl Tested for f64 {
     const DIGITS: i32 = 52;
     const LEAST_EXPONENT: i32 = -1022;
     fn wide(self) -> f64 {
@@ -162,7 +162,7 @@ impl Real for f64 {
 }
 
 /// Distance of `found` from `expected` in ULP of `T`. Infinite for a different sign of zero, or if only one is NaN.
-fn units<T: Real>(found: T, expected: f64) -> f64 {
+fn units<T: Tested>(found: T, expected: f64) -> f64 {
     let (found, rounded) = (found.wide(), T::narrow(expected).wide());
     if found.is_nan() || rounded.is_nan() {
         return if found.is_nan() && rounded.is_nan() { 0.0 } else { f64::INFINITY };
@@ -180,7 +180,7 @@ fn units<T: Real>(found: T, expected: f64) -> f64 {
 }
 
 /// Arguments of all magnitudes and special values, in two arrays.
-fn arguments<T: Real>(random: &mut Random) -> (Vec<T>, Vec<T>) {
+fn arguments<T: Tested>(random: &mut Random) -> (Vec<T>, Vec<T>) {
     let special = [
         0.0,
         -0.0,
@@ -236,7 +236,7 @@ fn arguments<T: Real>(random: &mut Random) -> (Vec<T>, Vec<T>) {
 }
 
 /// Lists the results of a function that exceed the bound.
-fn compare<T: Real>(
+fn compare<T: Tested>(
     name: &str,
     x: &[T],
     y: &[T],
@@ -286,7 +286,7 @@ macro_rules! within_bounds {
                     .unwrap();
                 let found = out.to_host().unwrap();
                 // The f64 reference itself has an error of up to two ULP.
-                let own = if <$t as Real>::DIGITS == 52 && bound(name).$bound > 0.0 { 2.0 } else { 0.0 };
+                let own = if <$t as Tested>::DIGITS == 52 && bound(name).$bound > 0.0 { 2.0 } else { 0.0 };
                 wrong.extend(compare(name, &x, &y, &found, |i| {
                     let (a, b) = (f64::from(x[i]), f64::from(y[i]));
                     if !is_bounded(name, a) {

@@ -168,7 +168,7 @@ pub trait Benchmark: Send + Sync {
     /// Allocates and fills the buffers on the stream's device.
     ///
     /// # Errors
-    /// Out of memory, and any other error of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 

@@ -6,9 +6,9 @@
 //! output of the first correct configuration is compared with the float64 reference on the host. A later output with
 //! the same bytes is correct with the same error; an output with different bytes is compared with the reference.
 
+use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
-use crate::data::Element;
 use crate::error::{Error, Result};
 use crate::value::Configuration;
 use crate::verify::{Check, Tolerance, compare, same_bytes};
@@ -28,13 +28,14 @@ pub trait Case {
     /// Enqueues a launch on one of the copies.
     ///
     /// # Errors
-    /// Errors of the runtime; [`Error::NothingSelected`].
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors); [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
     /// Launches once on poisoned output, waits for completion and checks the result.
     ///
     /// # Errors
-    /// Errors of the runtime. A wrong result is not an error: the returned [`Check`] reports it.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). A wrong result is not an error: the returned
+    /// [`Check`] reports it.
     fn check(&mut self) -> Result<Check>;
 }
 
@@ -59,7 +60,7 @@ pub enum Expected<I> {
 }
 
 /// A kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a `C`.
-pub struct Arrays<I: Element, O: Element, C> {
+pub struct Arrays<I: Scalar, O: Scalar, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
@@ -76,7 +77,7 @@ pub struct Arrays<I: Element, O: Element, C> {
 }
 
 /// Arguments of [`Arrays::new`].
-pub struct Parts<I: Element, O: Element, C> {
+pub struct Parts<I: Scalar, O: Scalar, C> {
     /// Host data of the input arrays.
     pub inputs: Vec<Vec<I>>,
     /// Content of outputs before a launch: poison, or the array that the kernel updates.
@@ -91,11 +92,11 @@ pub struct Parts<I: Element, O: Element, C> {
     pub tolerance: Tolerance,
 }
 
-impl<I: Element, O: Element, C> Arrays<I, O, C> {
+impl<I: Scalar, O: Scalar, C> Arrays<I, O, C> {
     /// Allocates `copies` sets of the arrays on the stream's device.
     ///
     /// # Errors
-    /// Out of memory, and any other error of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(stream: &Stream, copies: usize, parts: Parts<I, O, C>) -> Result<Self> {
         let Parts { inputs: host, initial, choose, launch, expected, tolerance } = parts;
         let mut inputs: Vec<Vec<DeviceBuffer<I>>> = Vec::with_capacity(copies);
@@ -144,7 +145,7 @@ impl<I: Element, O: Element, C> Arrays<I, O, C> {
             }
             Expected::Each(reference, arrays) => {
                 let at = |array: usize, index: usize| {
-                    arrays.get(array).map_or(0.0, |a| a.get(index).map_or(f64::NAN, |x| x.to_f64()))
+                    arrays.get(array).map_or(0.0, |a| a.get(index).map_or(f64::NAN, |x| x.cast()))
                 };
                 compare(&self.found, self.tolerance, |i| reference([at(0, i), at(1, i), at(2, i)]))
             }
@@ -152,7 +153,7 @@ impl<I: Element, O: Element, C> Arrays<I, O, C> {
     }
 }
 
-impl<I: Element, O: Element, C> Case for Arrays<I, O, C> {
+impl<I: Scalar, O: Scalar, C> Case for Arrays<I, O, C> {
     fn copies(&self) -> usize {
         self.outputs.len()
     }
@@ -188,7 +189,7 @@ impl<I: Element, O: Element, C> Case for Arrays<I, O, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Values, generate};
+    use crate::data::{Values, generate, poison};
     use warpsmith_runtime::Device;
 
     type Launch = fn(&Stream, u32, &[DeviceBuffer<f32>], &mut DeviceBuffer<f32>) -> LaunchResult;
@@ -202,7 +203,7 @@ mod tests {
         let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
         let parts = Parts {
             inputs: vec![generate(Values::Spread, 7, n)],
-            initial: vec![f32::poison(); n],
+            initial: vec![poison::<f32>(); n],
             choose: Box::new(|configuration| Ok(configuration.number("block")?)),
             launch: Box::new(move |stream, block, inputs, output| launch(stream, *block, inputs, output)),
             expected: Expected::Each(|[x, ..]| x, Vec::new()),

@@ -6,81 +6,19 @@
 //! could guarantee. Data for minima and maxima has its extreme values at two indices each; an index search must find
 //! the first.
 
-use bytemuck::Pod;
 use gpu_std::scalar::Scalar;
-use half::{bf16, f16};
 use rayon::prelude::*;
 
 /// Number of elements that one task generates or checks.
 pub const CHUNK: usize = 1 << 16;
 
-/// A numeric element type of kernels, with conversions to and from `f64`.
-pub trait Element: Pod + PartialEq + Send + Sync {
-    /// Distance from 1 to the next larger value; 0 for integers, which do not round.
-    const EPSILON: f64;
-    /// True if the type has negative values.
-    const SIGNED: bool;
-    /// Nearest value; integers saturate, as `as` does.
-    fn from_f64(value: f64) -> Self;
-    /// Exact value up to 2^53.
-    fn to_f64(self) -> f64;
-
-    /// Initial content of an output, which no kernel here writes: NaN, or bytes of 0xA5.
-    fn poison() -> Self {
-        if Self::EPSILON > 0.0 {
-            return Self::from_f64(f64::NAN);
-        }
-        let mut value = Self::zeroed();
-        bytemuck::bytes_of_mut(&mut value).fill(0xA5);
-        value
+/// Initial content of an output, which no kernel here writes: NaN, or bytes of 0xA5.
+pub fn poison<T: Scalar>() -> T {
+    match T::EPSILON > 0.0 {
+        true => f64::NAN.cast(),
+        false => bytemuck::pod_read_unaligned(&[0xA5; 8][..size_of::<T>()]),
     }
 }
-
-macro_rules! element {
-    ($($t:ty, $epsilon:expr, $signed:expr);* $(;)?) => {$(
-        impl Element for $t {
-            const EPSILON: f64 = $epsilon;
-            const SIGNED: bool = $signed;
-            fn from_f64(value: f64) -> Self {
-                value as $t
-            }
-            fn to_f64(self) -> f64 {
-                self as f64
-            }
-        }
-    )*};
-}
-
-element! {
-    f32, f32::EPSILON as f64, true;
-    f64, f64::EPSILON, true;
-    i8, 0.0, true;
-    u8, 0.0, false;
-    i16, 0.0, true;
-    u16, 0.0, false;
-    i32, 0.0, true;
-    u32, 0.0, false;
-    i64, 0.0, true;
-    u64, 0.0, false;
-}
-
-macro_rules! half_element {
-    ($($t:ty),*) => {$(
-        impl Element for $t {
-            const EPSILON: f64 = <$t>::EPSILON.to_f64_const();
-            const SIGNED: bool = true;
-            fn from_f64(value: f64) -> Self {
-                // `half`'s own conversion from f64 drops the low bits before it rounds.
-                Scalar::cast(value)
-            }
-            fn to_f64(self) -> f64 {
-                self.to_f64()
-            }
-        }
-    )*};
-}
-
-half_element!(f16, bf16);
 
 /// Kinds of input values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +34,7 @@ pub enum Values {
 }
 
 /// Generates `n` values of a kind.
-pub fn generate<T: Element>(values: Values, seed: u64, n: usize) -> Vec<T> {
+pub fn generate<T: Scalar>(values: Values, seed: u64, n: usize) -> Vec<T> {
     let mut data = vec![T::zeroed(); n];
     let stride = n.div_ceil(8).max(1);
     let marked = hash(seed, u64::MAX) as usize % stride;
@@ -107,16 +45,16 @@ pub fn generate<T: Element>(values: Values, seed: u64, n: usize) -> Vec<T> {
             let random = hash(seed, index as u64);
             *value = match values {
                 Values::Spread | Values::Extremes => spread(random),
-                Values::Whole if T::SIGNED => T::from_f64((random % 5) as f64 - 2.0),
+                Values::Whole if T::IS_SIGNED => T::from_f64((random % 5) as f64 - 2.0),
                 Values::Whole => T::from_f64((random & 1) as f64),
                 Values::Factors if index % stride == marked => T::from_f64(2.0),
-                Values::Factors if T::SIGNED && random & 1 == 1 => T::from_f64(-1.0),
+                Values::Factors if T::IS_SIGNED && random & 1 == 1 => T::from_f64(-1.0),
                 Values::Factors => T::from_f64(1.0),
             };
         }
     });
     if values == Values::Extremes && n > 0 {
-        for (which, value) in [(0, 120.0), (2, if T::SIGNED { -120.0 } else { 0.0 })] {
+        for (which, value) in [(0, 120.0), (2, if T::IS_SIGNED { -120.0 } else { 0.0 })] {
             for copy in 0..2 {
                 data[hash(seed, u64::MAX - 1 - which - copy) as usize % n] = T::from_f64(value);
             }
@@ -125,9 +63,9 @@ pub fn generate<T: Element>(values: Values, seed: u64, n: usize) -> Vec<T> {
     data
 }
 
-fn spread<T: Element>(random: u64) -> T {
+fn spread<T: Scalar>(random: u64) -> T {
     let unit = (random >> 11) as f64 / (1u64 << 53) as f64;
-    match (T::EPSILON > 0.0, T::SIGNED) {
+    match (T::EPSILON > 0.0, T::IS_SIGNED) {
         (true, _) => T::from_f64(unit * 8.0 - 4.0),
         (false, true) => T::from_f64((unit * 201.0).floor() - 100.0),
         (false, false) => T::from_f64((unit * 100.0).floor() + 1.0),
@@ -144,6 +82,8 @@ fn hash(seed: u64, index: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
     use super::*;
 
     fn seed() -> u64 {
@@ -191,9 +131,9 @@ mod tests {
 
     #[test]
     fn every_type_converts_exactly() {
-        fn check<T: Element>() {
+        fn check<T: Scalar>() {
             for value in generate::<T>(Values::Spread, seed(), 1000) {
-                assert!(T::from_f64(value.to_f64()) == value);
+                assert!(T::from_f64(value.cast()) == value);
             }
         }
         check::<f32>();
@@ -201,6 +141,6 @@ mod tests {
         check::<bf16>();
         check::<i32>();
         check::<u64>();
-        assert_eq!(<bf16 as Element>::EPSILON, 0.0078125);
+        assert_eq!(<bf16 as Scalar>::EPSILON, 0.0078125);
     }
 }

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use gpu_spec::{Kernel, KernelSpec};
+use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, PreparedLaunch, Stream};
 
 use crate::benchmark::{Benchmark, Setup, Work};
 use crate::case::{Arrays, Case, Expected, LaunchResult, Parts};
-use crate::data::{Element, Values, generate};
+use crate::data::{Values, generate, poison};
 use crate::error::{Error, Result};
 use crate::space::{Space, instance};
 use crate::value::{Configuration, Value};
@@ -73,7 +74,7 @@ enum Check<I> {
 /// ```
 ///
 /// `examples/own-kernels/benches/tune.rs` in the repository is a complete program.
-pub struct ArrayKernel<I: Element, O: Element> {
+pub struct ArrayKernel<I: Scalar, O: Scalar> {
     name: &'static str,
     summary: &'static str,
     image: &'static GpuImage,
@@ -91,7 +92,7 @@ pub struct ArrayKernel<I: Element, O: Element> {
     flops: fn(u64) -> u64,
 }
 
-impl<I: Element, O: Element> ArrayKernel<I, O> {
+impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
     /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements of the
     /// first three input arrays at the same index. If the output is updated, its old content follows the inputs.
     pub fn new(name: &'static str, image: &'static GpuImage, reference: fn([f64; 3]) -> f64) -> Self {
@@ -282,7 +283,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
     }
 }
 
-impl<T: Element> ArrayKernel<T, T> {
+impl<T: Scalar> ArrayKernel<T, T> {
     /// Declares that the kernel updates the output array, which then counts as read and written.
     #[must_use]
     pub fn updates(mut self) -> Self {
@@ -291,7 +292,7 @@ impl<T: Element> ArrayKernel<T, T> {
     }
 }
 
-impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
+impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
     fn name(&self) -> &str {
         self.name
     }
@@ -347,7 +348,7 @@ impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
         let initial: Vec<O> = if self.updates {
             generate(self.values, setup.seed.wrapping_add(self.inputs as u64), len)
         } else {
-            vec![O::poison(); len]
+            vec![poison::<O>(); len]
         };
         // Only kernels with equal input and output types can update the output, so the byte cast is valid.
         let updated: Vec<Vec<I>> =

@@ -41,7 +41,7 @@ impl Probes {
     /// Creates the probes of a suite.
     ///
     /// # Errors
-    /// Out of memory, and any other error of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(suite: &Suite, stream: &Stream) -> Result<Self> {
         let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None, launches: None };
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
@@ -58,7 +58,7 @@ impl Probes {
     /// Times the probes that launches of `work` are compared with.
     ///
     /// # Errors
-    /// Errors of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
         let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
         for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {

@@ -70,7 +70,7 @@ impl PlannedCase<'_> {
     /// Allocates the buffers on the stream's device, with data generated from `seed`.
     ///
     /// # Errors
-    /// Errors of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn prepare(&self, stream: &Stream, seed: u64) -> Result<Box<dyn Case>> {
         let PlannedCase { dtype, n, copies, .. } = *self;
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
@@ -215,7 +215,8 @@ impl<'a> Plan<'a> {
     /// `stop` is set, the run ends with the samples taken so far.
     ///
     /// # Errors
-    /// Errors of the runtime: out of memory, or a lost device. Earlier records have already been passed to `each`.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors): out of memory, or a lost device. Earlier records
+    /// have already been passed to `each`.
     pub fn run(
         &self,
         probes: bool,

@@ -4,9 +4,10 @@
 //! it differs from the exact reference by no more than the operation's [`Tolerance`]. A NaN is correct only if the
 //! reference is NaN too.
 
+use gpu_std::scalar::Scalar;
 use rayon::prelude::*;
 
-use crate::data::{CHUNK, Element};
+use crate::data::CHUNK;
 
 /// Allowed difference of a result from the reference, in units of the type's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,8 +48,8 @@ impl Check {
 
     const RIGHT: Check = Check { wrong: 0, max_error: 0.0, first: None };
 
-    fn add<T: Element>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
-        let (value, rounded) = (found.to_f64(), T::from_f64(expected));
+    fn add<T: Scalar>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
+        let (value, rounded) = (found.cast::<f64>(), T::from_f64(expected));
         let equal = found == rounded || (value.is_nan() && expected.is_nan());
         let error = if equal && !(value - expected).is_finite() { 0.0 } else { (value - expected).abs() };
         let allowed = T::EPSILON * (tolerance.relative * expected.abs() + tolerance.absolute);
@@ -80,7 +81,7 @@ impl Check {
 }
 
 /// Compares `found[i]` with `reference(i)`, in parallel.
-pub fn compare<T: Element>(
+pub fn compare<T: Scalar>(
     found: &[T],
     tolerance: Tolerance,
     reference: impl Fn(usize) -> f64 + Sync,
@@ -100,7 +101,7 @@ pub fn compare<T: Element>(
 }
 
 /// Returns true if two slices hold the same bytes; compares in parallel.
-pub fn same_bytes<T: Element>(a: &[T], b: &[T]) -> bool {
+pub fn same_bytes<T: Scalar>(a: &[T], b: &[T]) -> bool {
     let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)
 }

@@ -1,9 +1,8 @@
-//! [`Number`]: elements of reductions, and their reduction steps in rank order: ((x0 + x1) + x2) + …
+//! Reduction steps in rank order: ((x0 + x1) + x2) + …
 //!
 //! Guarantees: GPU and host use the same steps, so results are bit-identical, except for NaN bits. Integers wrap.
 
-use gpu_std::scalar::Scalar;
-use gpu_std::{bf16, f16};
+pub use gpu_std::scalar::Scalar;
 
 /// A number in its accumulation type.
 pub trait Accumulate: Copy {
@@ -92,50 +91,6 @@ macro_rules! floats {
 }
 
 floats!(f32, f64);
-
-/// An element type, and its accumulation type: `f32` for 16-bit floating point, otherwise the type itself. The host
-/// also has 8-bit floating point, accumulated in `f32`.
-pub trait Number: Copy {
-    /// Accumulation type.
-    type Wide: Accumulate;
-
-    /// Converts to the accumulation type, exactly.
-    fn widen(self) -> Self::Wide;
-
-    /// Converts to the nearest number.
-    fn narrow(wide: Self::Wide) -> Self;
-}
-
-macro_rules! numbers {
-    ($($type:ty, $wide:ty;)*) => { $(
-        impl Number for $type {
-            type Wide = $wide;
-
-            #[inline(always)]
-            fn widen(self) -> $wide {
-                self.to_acc()
-            }
-
-            #[inline(always)]
-            fn narrow(wide: $wide) -> Self {
-                <Self as Scalar>::from_acc(wide)
-            }
-        }
-    )* };
-}
-
-numbers! {
-    i8, i8;
-    u8, u8;
-    i32, i32;
-    u32, u32;
-    i64, i64;
-    u64, u64;
-    f16, f32;
-    f32, f32;
-    f64, f64;
-    bf16, f32;
-}
 
 /// Operator that combines two ranks' elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

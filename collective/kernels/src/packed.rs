@@ -2,11 +2,11 @@
 
 use gpu_std::{Vector, bf16, f16};
 
-use crate::number::{Accumulate, Number, Step};
+use crate::number::{Accumulate, Scalar, Step};
 use crate::vectors::once;
 
 /// An element type with vectorized access and reduction.
-pub trait Packed: Number {
+pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// Number of elements in 16 bytes.
     const LANES: usize;
 
@@ -64,8 +64,8 @@ pub struct Reduce {
 impl Reduce {
     /// Finishes a reduction: divides if necessary, and converts to the element type.
     #[inline(always)]
-    pub fn finish<T: Number>(self, wide: T::Wide) -> T {
-        T::narrow(if self.is_average { wide.divide(self.world) } else { wide })
+    pub fn finish<T: Packed>(self, wide: T::Accumulator) -> T {
+        T::from_acc(if self.is_average { wide.divide(self.world) } else { wide })
     }
 }
 
@@ -130,7 +130,7 @@ macro_rules! packed {
             fn scale(mut lanes: Self::Lanes, factor: Self) -> Self::Lanes {
                 let mut lane = 0;
                 while lane < $lanes {
-                    lanes[lane] = <$type>::narrow(lanes[lane].widen().multiply(factor.widen()));
+                    lanes[lane] = <$type>::from_acc(lanes[lane].to_acc().multiply(factor.to_acc()));
                     lane += 1;
                 }
                 lanes
@@ -143,11 +143,11 @@ macro_rules! packed {
                         let mut result = of_ranks[0];
                         let mut lane = 0;
                         while lane < $lanes {
-                            let mut wide = of_ranks[0][lane].widen();
+                            let mut wide = of_ranks[0][lane].to_acc();
                             let mut rank = 1;
                             while rank < WORLD {
                                 if (rank as u32) < how.world {
-                                    wide = $step.apply(wide, of_ranks[rank][lane].widen());
+                                    wide = $step.apply(wide, of_ranks[rank][lane].to_acc());
                                 }
                                 rank += 1;
                             }
@@ -159,14 +159,14 @@ macro_rules! packed {
                 }
                 // The sum is handled separately, and first: a jump table costs time, and so does an unneeded division.
                 if how.step == Step::Add && !how.is_average {
-                    return by!(Step::Add, Self::narrow);
+                    return by!(Step::Add, Self::from_acc);
                 }
                 once();
                 match how.step {
                     Step::Add => by!(Step::Add, |wide| how.finish(wide)),
-                    Step::Multiply => by!(Step::Multiply, Self::narrow),
-                    Step::Less => by!(Step::Less, Self::narrow),
-                    Step::Greater => by!(Step::Greater, Self::narrow),
+                    Step::Multiply => by!(Step::Multiply, Self::from_acc),
+                    Step::Less => by!(Step::Less, Self::from_acc),
+                    Step::Greater => by!(Step::Greater, Self::from_acc),
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Communicator;
 use crate::deadline;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
 
@@ -20,7 +20,7 @@ impl Communicator {
     /// Ranks that are threads or processes call it concurrently. One thread that drives several ranks cannot call it.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`Error::Communicator`] if this communicator has failed.
+    /// The errors of [`Self::init`]; [`CommunicatorError`](crate::CommunicatorError) if this communicator has failed.
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let prefix = self.split_keys(self.splits);
         self.splits += 1;
@@ -50,10 +50,12 @@ impl Communicator {
     /// communicator is not changed.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known to have
-    /// failed; otherwise those of [`Self::init`]. If a lost process served the store, the store is lost too.
+    /// [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known
+    /// to have failed; otherwise those of [`Self::init`]. If a lost process served the store, the store is lost too.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
-        let argument = |reason| Error::Argument { operation: "shrink", rank: self.rank(), reason };
+        let argument = |reason| {
+            Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })
+        };
         let mut excluded = excluded.to_vec();
         excluded.sort_unstable();
         excluded.dedup();
@@ -94,12 +96,13 @@ impl Communicator {
     }
 
     fn split_error(&self, reason: String) -> Error {
-        Error::Init {
+        CollectiveError::Init {
             communicator: self.options.name.clone(),
             rank: self.rank(),
             world_size: self.world_size(),
             reason: format!("split: {reason}"),
         }
+        .into()
     }
 
     /// Collects the colors and keys of all ranks. Rank 0 gathers them, which avoids a number of store operations

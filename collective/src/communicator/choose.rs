@@ -6,7 +6,7 @@ use warpsmith_runtime::Stream;
 
 use super::options::{BackendChoice, CommunicatorOptions};
 use crate::backend::Backend;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::host::HostBackend;
 use crate::mesh::{DeviceFacts, Mesh};
 use crate::nccl::{self, NcclBackend};
@@ -42,12 +42,14 @@ impl Choosing<'_> {
                 }
                 match PeerBackend::new(self.peers(true)) {
                     Ok(peer) => Ok(Box::new(peer.with_rest(Some(nccl)))),
-                    Err(Error::Symmetric { rank, reason }) => {
-                        let name = &self.options.name;
-                        tracing::warn!(communicator = name, rank, "NCCL alone is used: {reason}");
-                        Ok(nccl)
-                    }
-                    Err(error) => Err(error),
+                    Err(error) => match error.downcast_ref() {
+                        Some(CollectiveError::Symmetric { rank, reason }) => {
+                            let name = &self.options.name;
+                            tracing::warn!(communicator = name, rank, "NCCL alone is used: {reason}");
+                            Ok(nccl)
+                        }
+                        _ => Err(error),
+                    },
                 }
             }
             BackendChoice::Peer => {
@@ -62,12 +64,13 @@ impl Choosing<'_> {
                     }
                     false => None,
                 };
-                let peer = PeerBackend::new(self.peers(false)).map_err(|error| match error {
-                    Error::Symmetric { .. } => {
-                        self.refused(format!("the Peer backend cannot be used: {error}"))
-                    }
-                    error => error,
-                })?;
+                let peer =
+                    PeerBackend::new(self.peers(false)).map_err(|error| match error.downcast_ref() {
+                        Some(CollectiveError::Symmetric { .. }) => {
+                            self.refused(format!("the Peer backend cannot be used: {error}"))
+                        }
+                        _ => error,
+                    })?;
                 Ok(Box::new(peer.with_rest(rest)))
             }
         }
@@ -75,7 +78,7 @@ impl Choosing<'_> {
 
     fn refused(&self, reason: String) -> Error {
         let (rank, world_size) = (self.mesh.rank(), self.mesh.world());
-        Error::Init { communicator: self.options.name.clone(), rank, world_size, reason }
+        CollectiveError::Init { communicator: self.options.name.clone(), rank, world_size, reason }.into()
     }
 
     fn peers(&self, is_auto: bool) -> peer::Making<'_> {

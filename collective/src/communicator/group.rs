@@ -4,7 +4,7 @@ use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
 use super::prepare::{Place, Prepared};
 use crate::backend::Kind;
-use crate::element::{Element, ReduceOp};
+use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
 /// The operations of [`Communicator::group`](super::Communicator::group). Each call is checked at once and enqueued
@@ -44,7 +44,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn all_reduce<T: Element>(
+    pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
         y: impl Into<DeviceSliceMut<'a, T>>,
@@ -60,7 +60,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn all_reduce_in_place<T: Element>(
+    pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
@@ -75,7 +75,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn reduce<T: Element>(
+    pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
         y: Option<DeviceSliceMut<'a, T>>,
@@ -143,7 +143,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn reduce_scatter<T: Element>(
+    pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
         y: impl Into<DeviceSliceMut<'a, T>>,
@@ -159,7 +159,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn reduce_scatter_in_place<T: Element>(
+    pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,

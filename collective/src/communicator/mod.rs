@@ -18,7 +18,7 @@ pub use self::group::Group;
 pub use self::options::{BackendChoice, CommunicatorOptions};
 use self::prepare::{Place, Prepared};
 use crate::backend::{Backend, Batch};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 use crate::exchange::Term;
 use crate::fingerprint::{Fingerprint, type_name};
 use crate::launch::Launch;
@@ -57,7 +57,7 @@ use crate::work::{Work, WorkState};
 /// use warpsmith_emulated::EmulatedDriver;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_collective::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
 /// let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -122,9 +122,9 @@ impl Communicator {
     /// arrived. Operations will run on `stream`.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`] and [`Error::Init`], on all ranks that have arrived. Causes: a rank that missed the
-    /// deadline, has ended, or exists twice; a different version, world size or kind of device; the GPU of another
-    /// rank; devices without a backend. Errors of the store.
+    /// [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that have
+    /// arrived. Causes: a rank that missed the deadline, has ended, or exists twice; a different version, world size or
+    /// kind of device; the GPU of another rank; devices without a backend. Errors of the store.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
@@ -138,7 +138,7 @@ impl Communicator {
     /// each; emulated ones can share a thread.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`Error::Runtime`] without streams.
+    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) without streams.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
@@ -248,12 +248,13 @@ impl Communicator {
     /// are done.
     ///
     /// # Errors
-    /// [`Error::Communicator`]: an earlier failure of the communicator, or a rank that did not call it.
-    /// [`Error::Argument`] while the stream is being captured; with NCCL, also while graphs with its operations exist.
+    /// [`CommunicatorError`](crate::CommunicatorError): an earlier failure of the communicator, or a rank that did not
+    /// call it. [`CollectiveError::Argument`] while the stream is being captured; with NCCL, also while graphs with its
+    /// operations exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
-            return Err(Error::Argument { operation: "finish", rank: self.rank(), reason });
+            return Err(CollectiveError::Argument { operation: "finish", rank: self.rank(), reason }.into());
         }
         self.backend.may_finish()?;
         let work = self.barrier()?;
@@ -267,7 +268,7 @@ impl Communicator {
     /// call it, with the same length. It waits for the other ranks, but not for their streams.
     ///
     /// # Errors
-    /// [`Error::Symmetric`] on all ranks, if one rank is out of memory or cannot map another's;
+    /// [`CollectiveError::Symmetric`] on all ranks, if one rank is out of memory or cannot map another's;
     /// [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, for different lengths or types; an
     /// error for a rank that did not call it within [`timeout`](CommunicatorOptions::timeout).
     pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
@@ -300,14 +301,14 @@ impl Communicator {
         }
         for Prepared { call, uses } in &prepared {
             if let Some(other) = uses.iter().find(|used| used.device() != self.device()) {
-                return Err(Error::Runtime(warpsmith_runtime::Error::DifferentDevices {
+                return Err(warpsmith_runtime::Error::DifferentDevices {
                     operation: call.fingerprint.operation.to_string(),
                     what: "a buffer".to_owned(),
                     found: other.device().id(),
                     expected: self.device().id(),
                     beside: "the stream",
                     remedy: "copy it there first",
-                }));
+                });
             }
         }
         let state = WorkState::new(first.call.fingerprint.operation.to_string());

@@ -8,8 +8,8 @@ use warpsmith_runtime::seam::site;
 
 use super::Communicator;
 use super::group::Group;
-use crate::element::{Element, ReduceOp};
-use crate::error::{Error, Result};
+use crate::element::{ReduceOp, Reducible};
+use crate::error::{CollectiveError, Result};
 use crate::failure::Failure;
 use crate::work::Work;
 
@@ -48,10 +48,10 @@ impl Communicator {
     /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` have the same length on all ranks.
     ///
     /// # Errors
-    /// [`Error::Argument`] for lengths that do not match; [`Error::Communicator`] if the communicator has failed; a
-    /// lost device. Later failures are reported by the [`Work`].
+    /// [`CollectiveError::Argument`] for lengths that do not match; [`CommunicatorError`](crate::CommunicatorError) if
+    /// the communicator has failed; a lost device. Later failures are reported by the [`Work`].
     #[track_caller]
-    pub fn all_reduce<'x, 'y, T: Element>(
+    pub fn all_reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
@@ -65,7 +65,7 @@ impl Communicator {
     /// # Errors
     /// The errors of [`Self::all_reduce`].
     #[track_caller]
-    pub fn all_reduce_in_place<'y, T: Element>(
+    pub fn all_reduce_in_place<'y, T: Reducible>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
@@ -76,10 +76,10 @@ impl Communicator {
     /// Reduces the elements of all ranks; the root gets the result. On other ranks the target is ignored.
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such root, or if the root passed no
-    /// target.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such root, or if the root
+    /// passed no target.
     #[track_caller]
-    pub fn reduce<'x, 'y, T: Element>(
+    pub fn reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: Option<DeviceSliceMut<'y, T>>,
@@ -92,7 +92,7 @@ impl Communicator {
     /// Copies the root's elements, of any type, to all ranks.
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such root.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such root.
     #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
@@ -134,7 +134,7 @@ impl Communicator {
     /// # Errors
     /// The errors of [`Self::all_reduce`].
     #[track_caller]
-    pub fn reduce_scatter<'x, 'y, T: Element>(
+    pub fn reduce_scatter<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
@@ -149,7 +149,7 @@ impl Communicator {
     /// # Errors
     /// The errors of [`Self::all_reduce`].
     #[track_caller]
-    pub fn reduce_scatter_in_place<'y, T: Element>(
+    pub fn reduce_scatter_in_place<'y, T: Reducible>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
@@ -203,7 +203,8 @@ impl Communicator {
     /// [group](Self::group).
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or if it is this rank.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such rank, or if it is this
+    /// rank.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
         self.place().check_other("send", to)?;
@@ -242,7 +243,7 @@ impl Communicator {
     /// use warpsmith_emulated::EmulatedDriver;
     /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
-    /// # fn main() -> Result<(), warpsmith_collective::Error> {
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let driver = EmulatedDriver::builder().devices(2).build();
     /// let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
     /// let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -266,7 +267,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// The closure's error, as [`Error::Group`]. If the closure fails or panics, nothing is enqueued and the
+    /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued and the
     /// communicator is aborted, since the other ranks wait for this one. Otherwise those of [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
@@ -277,7 +278,7 @@ impl Communicator {
         drop(guard);
         if let Err(error) = called {
             self.abort_with(&format!("the closure of a group failed: {error}"));
-            return Err(Error::Group(Box::new(error)));
+            return Err(CollectiveError::Group(Box::new(error)).into());
         }
         // Not earlier: the calls inside the closure record their own source lines.
         let _site = site();

@@ -6,8 +6,8 @@ use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::seam::{Access, BufferUse};
 
 use crate::backend::{Call, Kind, Memory};
-use crate::element::{Element, ReduceOp, Reduction};
-use crate::error::{Error, Result};
+use crate::element::{ReduceOp, Reducible, Reduction};
+use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::{Fingerprint, type_name};
 
 /// An operation that is ready to be enqueued.
@@ -52,7 +52,7 @@ impl<'a> Prepared<'a> {
         self
     }
 
-    pub fn reduces<T: Element>(mut self, op: ReduceOp<T>) -> Self {
+    pub fn reduces<T: Reducible>(mut self, op: ReduceOp<T>) -> Self {
         let reduction = Reduction::from(op);
         self.call.fingerprint.reduction = Some(Cow::Borrowed(reduction.operator.name()));
         self.call.reduction = Some(reduction);
@@ -62,7 +62,7 @@ impl<'a> Prepared<'a> {
 
 impl Place {
     fn error(self, operation: &'static str, reason: String) -> Error {
-        Error::Argument { operation, rank: self.rank, reason }
+        CollectiveError::Argument { operation, rank: self.rank, reason }.into()
     }
 
     pub fn check_rank(self, operation: &'static str, what: &str, rank: usize) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
-use warpsmith_collective_kernels::number::{Accumulate, Number};
+use warpsmith_collective_kernels::number::{Accumulate, Scalar};
 
 use crate::element::{ElementType, Operator, Reduction};
 use crate::exchange::Bytes;
@@ -23,44 +23,23 @@ fn write<T: Copy>(bytes: Bytes, index: usize, value: T) {
     unsafe { bytes.ptr().cast::<T>().add(index).write_unaligned(value) }
 }
 
-/// 8-bit floating point, which kernels do not reduce.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct F8<T>(T);
-
-macro_rules! f8 {
-    ($($type:ty),*) => { $(
-        impl Number for F8<$type> {
-            type Wide = f32;
-
-            fn widen(self) -> f32 {
-                self.0.to_f32()
-            }
-
-            fn narrow(wide: f32) -> Self {
-                Self(<$type>::from_f32(wide))
-            }
-        }
-    )* };
-}
-
-f8!(F8E4M3, F8E5M2);
-
+/// Calls a function with its arguments, and the conversions between the element type and its accumulation type. Kernels
+/// do not reduce 8-bit floating point, which is accumulated in `f32`.
 macro_rules! with_type {
     ($element:expr, $function:ident($($argument:expr),*)) => {
         match $element {
-            ElementType::I8 => $function::<i8>($($argument),*),
-            ElementType::U8 => $function::<u8>($($argument),*),
-            ElementType::I32 => $function::<i32>($($argument),*),
-            ElementType::U32 => $function::<u32>($($argument),*),
-            ElementType::I64 => $function::<i64>($($argument),*),
-            ElementType::U64 => $function::<u64>($($argument),*),
-            ElementType::F16 => $function::<f16>($($argument),*),
-            ElementType::F32 => $function::<f32>($($argument),*),
-            ElementType::F64 => $function::<f64>($($argument),*),
-            ElementType::Bf16 => $function::<bf16>($($argument),*),
-            ElementType::F8E4M3 => $function::<F8<F8E4M3>>($($argument),*),
-            ElementType::F8E5M2 => $function::<F8<F8E5M2>>($($argument),*),
+            ElementType::I8 => $function($($argument,)* i8::to_acc, i8::from_acc),
+            ElementType::U8 => $function($($argument,)* u8::to_acc, u8::from_acc),
+            ElementType::I32 => $function($($argument,)* i32::to_acc, i32::from_acc),
+            ElementType::U32 => $function($($argument,)* u32::to_acc, u32::from_acc),
+            ElementType::I64 => $function($($argument,)* i64::to_acc, i64::from_acc),
+            ElementType::U64 => $function($($argument,)* u64::to_acc, u64::from_acc),
+            ElementType::F16 => $function($($argument,)* f16::to_acc, f16::from_acc),
+            ElementType::F32 => $function($($argument,)* f32::to_acc, f32::from_acc),
+            ElementType::F64 => $function($($argument,)* f64::to_acc, f64::from_acc),
+            ElementType::Bf16 => $function($($argument,)* bf16::to_acc, bf16::from_acc),
+            ElementType::F8E4M3 => $function($($argument,)* |x: F8E4M3| x.to_f32(), F8E4M3::from_f32),
+            ElementType::F8E5M2 => $function($($argument,)* |x: F8E5M2| x.to_f32(), F8E5M2::from_f32),
         }
     };
 }
@@ -70,24 +49,30 @@ pub(super) fn reduce(reduction: Reduction, of_ranks: &[Bytes], result: Bytes) {
     with_type!(reduction.element, reduce_typed(reduction.operator, of_ranks, result))
 }
 
-fn reduce_typed<T: Number>(operator: Operator, of_ranks: &[Bytes], result: Bytes) {
+fn reduce_typed<T: Copy, W: Accumulate>(
+    operator: Operator,
+    of_ranks: &[Bytes],
+    result: Bytes,
+    widen: impl Fn(T) -> W,
+    narrow: impl Fn(W) -> T,
+) {
     let ranks = of_ranks.len();
-    let fold = |step: fn(T::Wide, T::Wide) -> T::Wide| {
+    let fold = |step: fn(W, W) -> W| {
         for index in 0..result.len / size_of::<T>() {
-            let mut values = of_ranks.iter().map(|bytes| read::<T>(*bytes, index).widen());
+            let mut values = of_ranks.iter().map(|bytes| widen(read(*bytes, index)));
             let Some(first) = values.next() else { return };
             let mut value = values.fold(first, step);
             if operator == Operator::Avg {
                 value = value.divide(ranks as u32);
             }
-            write(result, index, T::narrow(value));
+            write(result, index, narrow(value));
         }
     };
     match operator {
-        Operator::Sum | Operator::Avg | Operator::PreMulSum => fold(T::Wide::add),
-        Operator::Prod => fold(T::Wide::multiply),
-        Operator::Min => fold(T::Wide::less),
-        Operator::Max => fold(T::Wide::greater),
+        Operator::Sum | Operator::Avg | Operator::PreMulSum => fold(W::add),
+        Operator::Prod => fold(W::multiply),
+        Operator::Min => fold(W::less),
+        Operator::Max => fold(W::greater),
     }
 }
 
@@ -96,9 +81,15 @@ pub(super) fn scale(reduction: Reduction, of_rank: Bytes, result: Bytes) {
     with_type!(reduction.element, scale_typed(reduction.factor, of_rank, result))
 }
 
-fn scale_typed<T: Number>(mut factor: [u8; 8], of_rank: Bytes, result: Bytes) {
-    let factor = read::<T>(Bytes::of(&mut factor), 0).widen();
+fn scale_typed<T: Copy, W: Accumulate>(
+    mut factor: [u8; 8],
+    of_rank: Bytes,
+    result: Bytes,
+    widen: impl Fn(T) -> W,
+    narrow: impl Fn(W) -> T,
+) {
+    let factor = widen(read(Bytes::of(&mut factor), 0));
     for index in 0..result.len / size_of::<T>() {
-        write(result, index, T::narrow(read::<T>(of_rank, index).widen().multiply(factor)));
+        write(result, index, narrow(widen(read(of_rank, index)).multiply(factor)));
     }
 }

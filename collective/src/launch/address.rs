@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::engines::Identity;
 use super::variables::{Read, Variables};
 use super::{Engine, nodes};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 
 /// First port, and number of ports, for runs whose launcher names none: above Linux's ephemeral ports, as in JAX.
 const PORTS: (u16, u64) = (61440, 4096);
@@ -62,7 +62,8 @@ impl Variables {
             return Ok(None);
         }
         let present = self.shown(identity.rank.name);
-        let missing = |missing, advice| Error::MissingVariable { missing, present, advice };
+        let missing =
+            |missing, advice| Error::from(CollectiveError::MissingVariable { missing, present, advice });
         match identity.engine {
             Engine::Slurm => self.of_slurm_step().map(Some),
             Engine::OpenMpi | Engine::Mpich => {
@@ -110,10 +111,12 @@ impl Variables {
 
     /// Returns the address named by torchrun or by the user.
     fn master(&self, identity: &Identity) -> Result<StoreAddress> {
-        let missing = |missing, present| Error::MissingVariable {
-            missing,
-            present: self.shown(present),
-            advice: "set both, to rank 0's host and a free port there",
+        let missing = |missing, present| {
+            Error::from(CollectiveError::MissingVariable {
+                missing,
+                present: self.shown(present),
+                advice: "set both, to rank 0's host and a free port there",
+            })
         };
         let host = self.text("MASTER_ADDR").ok_or_else(|| missing("MASTER_ADDR", "MASTER_PORT"))?.trim();
         let port = self.number::<u16>("MASTER_PORT")?.ok_or_else(|| missing("MASTER_PORT", "MASTER_ADDR"))?;
@@ -133,10 +136,12 @@ impl Variables {
     }
 
     fn of_slurm_step(&self) -> Result<StoreAddress> {
-        let missing = |missing| Error::MissingVariable {
-            missing,
-            present: self.shown("SLURM_STEP_ID"),
-            advice: "start the program with srun, or set WARPSMITH_STORE to HOST:PORT of rank 0",
+        let missing = |missing| {
+            Error::from(CollectiveError::MissingVariable {
+                missing,
+                present: self.shown("SLURM_STEP_ID"),
+                advice: "start the program with srun, or set WARPSMITH_STORE to HOST:PORT of rank 0",
+            })
         };
         let name = "SLURM_STEP_NODELIST";
         let list = self.text(name).ok_or_else(|| missing(name))?;

@@ -2,7 +2,7 @@
 
 use super::variables::{Read, Variables};
 use super::{Engine, Launch, nodes};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 
 /// From here on, Slurm step IDs are reserved for pseudo-steps: batch scripts, shells of salloc.
@@ -36,11 +36,12 @@ impl Variables {
                     _ => "WARPSMITH_LOCAL_RANK",
                 };
                 let advice = "set it to the number of this process among those of its host, from 0";
-                return Err(Error::MissingVariable {
+                return Err(CollectiveError::MissingVariable {
                     missing,
                     present: self.shown(identity.rank.name),
                     advice,
-                });
+                }
+                .into());
             }
         };
         let restarts = ["WARPSMITH_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"];
@@ -84,18 +85,20 @@ impl Variables {
             (None, None) => return Ok(None),
             (Some(rank), Some(world_size)) => (rank, world_size),
             (Some(_), None) => {
-                return Err(Error::MissingVariable {
+                return Err(CollectiveError::MissingVariable {
                     missing: world_size,
                     present: self.shown(rank),
                     advice,
-                });
+                }
+                .into());
             }
             (None, Some(_)) => {
-                return Err(Error::MissingVariable {
+                return Err(CollectiveError::MissingVariable {
                     missing: rank,
                     present: self.shown(world_size),
                     advice,
-                });
+                }
+                .into());
             }
         };
         let (local_rank, local_world_size) = (self.number(local_rank)?, self.number(local_world_size)?);
@@ -144,10 +147,12 @@ impl Variables {
         if !self.is_slurm_step()? {
             return Ok(None);
         }
-        let missing = |missing| Error::MissingVariable {
-            missing,
-            present: self.shown("SLURM_STEP_ID"),
-            advice: "srun sets it: pass its environment on",
+        let missing = |missing| {
+            Error::from(CollectiveError::MissingVariable {
+                missing,
+                present: self.shown("SLURM_STEP_ID"),
+                advice: "srun sets it: pass its environment on",
+            })
         };
         let tasks = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
         let nodes = ["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
@@ -202,10 +207,12 @@ impl Variables {
 
     fn token(&self) -> Result<Option<Token>> {
         let name = "WARPSMITH_TOKEN";
-        let secret = || Error::Variable {
-            name: name.to_owned(),
-            value: "…".to_owned(),
-            problem: "a token has 1 to 256 bytes".to_owned(),
+        let secret = || {
+            Error::from(CollectiveError::Variable {
+                name: name.to_owned(),
+                value: "…".to_owned(),
+                problem: "a token has 1 to 256 bytes".to_owned(),
+            })
         };
         self.text(name).map(|text| Token::new(text).ok_or_else(secret)).transpose()
     }
@@ -245,7 +252,7 @@ impl Identity {
                 let said = |read: Read<usize>| {
                     (read.name.to_owned(), variables.text(read.name).unwrap_or_default().to_owned())
                 };
-                return Err(Error::Contradiction { first: said(own), second: said(others) });
+                return Err(CollectiveError::Contradiction { first: said(own), second: said(others) }.into());
             }
         }
         Ok(())

@@ -65,7 +65,7 @@ impl fmt::Display for Engine {
 /// ```
 /// use warpsmith_collective::Launch;
 ///
-/// # fn main() -> warpsmith_collective::Result<()> {
+/// # fn main() -> warpsmith_runtime::Result<()> {
 /// let launch = Launch::from_env()?;
 /// println!("rank {} of {}", launch.rank, launch.world_size);
 /// # assert_eq!(launch.world_size, 1);
@@ -127,8 +127,10 @@ impl Launch {
     /// it.
     ///
     /// # Errors
-    /// [`Error::Variable`](crate::Error::Variable), [`Error::MissingVariable`](crate::Error::MissingVariable),
-    /// [`Error::Contradiction`](crate::Error::Contradiction): each names variables and their values.
+    /// [`CollectiveError::Variable`](crate::CollectiveError::Variable),
+    /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable),
+    /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction): each names variables and their
+    /// values.
     pub fn from_env() -> Result<Self> {
         Variables::of_process()?.launch()
     }
@@ -141,7 +143,7 @@ impl Launch {
     ///
     /// use warpsmith_collective::{Engine, Launch};
     ///
-    /// # fn main() -> warpsmith_collective::Result<()> {
+    /// # fn main() -> warpsmith_runtime::Result<()> {
     /// let variables = [("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "4097"), ("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"),
     ///     ("SLURM_LOCALID", "1"), ("SLURM_STEP_NODELIST", "gpu[07-10]")];
     /// let variables = BTreeMap::from(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));

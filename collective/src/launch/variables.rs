@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 
 /// Prefixes of the variables that are read.
 const NAMES: [&str; 13] = [
@@ -54,7 +54,12 @@ impl Variables {
                 Ok(value) => values.insert(name, value),
                 Err(value) => {
                     let value = value.to_string_lossy().into_owned();
-                    return Err(Error::Variable { name, value, problem: "this is not UTF-8".to_owned() });
+                    return Err(CollectiveError::Variable {
+                        name,
+                        value,
+                        problem: "this is not UTF-8".to_owned(),
+                    }
+                    .into());
                 }
             };
         }
@@ -90,7 +95,7 @@ impl Variables {
     /// Returns an error about the value of a variable.
     pub fn wrong(&self, name: &str, problem: impl Into<String>) -> Error {
         let value = self.text(name).unwrap_or_default().to_owned();
-        Error::Variable { name: name.to_owned(), value, problem: problem.into() }
+        CollectiveError::Variable { name: name.to_owned(), value, problem: problem.into() }.into()
     }
 
     /// Formats a variable as `NAME=VALUE`.

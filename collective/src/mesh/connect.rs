@@ -23,7 +23,7 @@ use super::process::Process;
 use super::wire::{Connection, Wire};
 use super::{Mesh, Stop};
 use crate::deadline;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::launch::{Launch, StoreAddress};
 use crate::machine;
@@ -133,7 +133,8 @@ impl Count {
 impl Meeting<'_> {
     pub(super) fn error(&self, reason: impl Into<String>) -> Error {
         let (rank, world_size) = (self.launch.rank, self.launch.world_size);
-        Error::Init { communicator: self.name.to_owned(), rank, world_size, reason: reason.into() }
+        CollectiveError::Init { communicator: self.name.to_owned(), rank, world_size, reason: reason.into() }
+            .into()
     }
 
     /// Creates the mesh with these connections to the ranks' processes.
@@ -165,9 +166,9 @@ fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Me
     let joined = joining.join(id, member);
     if let Err(error) = &joined {
         let rank = joining.meeting.launch.rank;
-        let reason = match error {
-            Error::Init { reason, .. } => reason.clone(),
-            other => other.to_string(),
+        let reason = match error.downcast_ref() {
+            Some(CollectiveError::Init { reason, .. }) => reason.clone(),
+            _ => error.to_string(),
         };
         let (last, text) = (deadline::with_last_word(Instant::now()), format!("rank {rank}: {reason}"));
         // A rank that cannot read this fails at the deadline.
@@ -383,7 +384,7 @@ impl Joining<'_> {
             let (is_late, last) = (Instant::now() >= self.deadline, deadline::with_last_word(self.deadline));
             match waited {
                 Ok(()) => break,
-                Err(error) if !is_late && !matches!(error, Error::StoreTimeout { .. }) => return Err(error),
+                Err(error) if !is_late && !CollectiveError::is_store_timeout(&error) => return Err(error),
                 Err(_) => {}
             }
             for other in of_collectors.clone() {

@@ -66,6 +66,12 @@ pub enum NcclError {
     },
 }
 
+impl From<NcclError> for warpsmith_runtime::Error {
+    fn from(error: NcclError) -> Self {
+        Self::extension(error)
+    }
+}
+
 /// Returns the NCCL library that GPU communicators use. The first successful call of a process loads it.
 ///
 /// ```
@@ -77,8 +83,8 @@ pub enum NcclError {
 ///
 /// # Errors
 /// [`NcclError::Missing`], [`NcclError::TooOld`].
-pub fn nccl_library() -> Result<NcclLibrary, NcclError> {
-    nccl().map(|nccl| nccl.library())
+pub fn nccl_library() -> warpsmith_runtime::Result<NcclLibrary> {
+    Ok(nccl()?.library())
 }
 
 /// Returns the library's functions.

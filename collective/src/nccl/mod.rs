@@ -36,7 +36,7 @@ use self::sys::UniqueId;
 use crate::backend::{Backend, Batch};
 use crate::deadline;
 use crate::ending::Ending;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
@@ -62,11 +62,13 @@ impl NcclBackend {
     /// The cause of the failure, on all ranks.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { nccl, mesh, stream, timeout, is_checked } = making;
-        let failed = |failure: Failure| Error::Init {
-            communicator: mesh.name.clone(),
-            rank: mesh.rank(),
-            world_size: mesh.world(),
-            reason: failure.to_string(),
+        let failed = |failure: Failure| {
+            Error::from(CollectiveError::Init {
+                communicator: mesh.name.clone(),
+                rank: mesh.rank(),
+                world_size: mesh.world(),
+                reason: failure.to_string(),
+            })
         };
         let scratch = DeviceBuffer::zeros(stream, 1).inspect_err(|error| {
             mesh.fail(init_failed(mesh, error));
@@ -179,7 +181,7 @@ impl Backend for NcclBackend {
             let (world, version) = (rank.mesh.world(), rank.nccl.version);
             if let Some(reason) = reduction.and_then(|of| sys::unsupported(of, world, version, capability)) {
                 let operation = call.kind.method();
-                return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
+                return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }
         }
         if batch.is_captured {
@@ -188,7 +190,7 @@ impl Backend for NcclBackend {
                               use a process for each device to capture them"
                     .to_owned();
                 let operation = batch.calls[0].kind.method();
-                return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
+                return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }
             // Keeps NCCL's communicator alive longer than the graph.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&rank.graphs), Arc::clone(rank))));
@@ -200,7 +202,7 @@ impl Backend for NcclBackend {
             stream.enqueue_named(batch.name(), uses, |handle| {
                 rank.submit(handle, batch).map_err(|error| {
                     failed = Some(error.clone());
-                    warpsmith_runtime::Error::from(Error::Communicator(error))
+                    warpsmith_runtime::Error::from(error)
                 })
             })
         };
@@ -219,7 +221,9 @@ impl Backend for NcclBackend {
     fn may_finish(&self) -> Result<()> {
         if Arc::strong_count(&self.0.graphs) > 1 {
             let reason = "graphs have operations of the communicator; drop them first".to_owned();
-            return Err(Error::Argument { operation: "finish", rank: self.0.mesh.rank(), reason });
+            return Err(
+                CollectiveError::Argument { operation: "finish", rank: self.0.mesh.rank(), reason }.into()
+            );
         }
         Ok(())
     }

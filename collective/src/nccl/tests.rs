@@ -12,7 +12,7 @@ use super::support::{failure, fault, on_streams, streams_of};
 use super::sys::{Nccl, status};
 use crate::element::{F8E4M3, ReduceOp};
 use crate::store::MemoryStore;
-use crate::{Communicator, CommunicatorOptions, Error, Failure, Launch, Store};
+use crate::{Communicator, CommunicatorOptions, Failure, Launch, Store};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -215,7 +215,7 @@ fn a_refused_init_has_nccls_text() {
 }
 
 /// Creates communicators on threads; each rank has its own options.
-fn meet(streams: &[Stream], options: &[CommunicatorOptions]) -> Vec<Result<Communicator, Error>> {
+fn meet(streams: &[Stream], options: &[CommunicatorOptions]) -> Vec<warpsmith_runtime::Result<Communicator>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     std::thread::scope(|scope| {
         let ranks: Vec<_> = streams

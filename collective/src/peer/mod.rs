@@ -25,7 +25,7 @@ use self::choice::Choice;
 use self::rank::Rank;
 use crate::backend::{Backend, Batch};
 use crate::ending::Ending;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 use crate::exchange::Term;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
@@ -58,7 +58,8 @@ impl PeerBackend {
     /// Creates the backend. All ranks, on one host, call it.
     ///
     /// # Errors
-    /// The same on all ranks: [`Error::Symmetric`], after which the mesh stays usable; [`Error::Communicator`].
+    /// The same on all ranks: [`CollectiveError::Symmetric`], after which the mesh stays usable;
+    /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { mesh, stream, timeout, is_auto } = making;
         let choice = Choice { world: mesh.world(), is_emulated: stream.device().is_emulated(), is_auto };
@@ -99,7 +100,8 @@ impl Backend for PeerBackend {
                 let reason = format!(
                     "the Peer backend has no kernel for {method}, and without NCCL there is no other backend for it"
                 );
-                Err(Error::Argument { operation: method, rank: self.rank.mesh.rank(), reason })
+                Err(CollectiveError::Argument { operation: method, rank: self.rank.mesh.rank(), reason }
+                    .into())
             }
         }
     }
@@ -111,7 +113,12 @@ impl Backend for PeerBackend {
     fn may_finish(&self) -> Result<()> {
         if self.rank.has_graphs() {
             let reason = "graphs have operations of the communicator; drop them first".to_owned();
-            return Err(Error::Argument { operation: "finish", rank: self.rank.mesh.rank(), reason });
+            return Err(CollectiveError::Argument {
+                operation: "finish",
+                rank: self.rank.mesh.rank(),
+                reason,
+            }
+            .into());
         }
         self.rest.as_ref().map_or(Ok(()), |rest| rest.may_finish())
     }

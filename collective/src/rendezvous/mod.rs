@@ -11,7 +11,7 @@
 //! use warpsmith_collective::store::MemoryStore;
 //! use warpsmith_collective::{Launch, Store, rendezvous};
 //!
-//! # fn main() -> warpsmith_collective::Result<()> {
+//! # fn main() -> warpsmith_runtime::Result<()> {
 //! let deadline = Instant::now() + Duration::from_secs(30);
 //! let store = Arc::new(MemoryStore::new());
 //! std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ use warpsmith_runtime::Uuid;
 pub use self::member::Member;
 pub use self::run_store::RunStore;
 use crate::deadline;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
@@ -74,7 +74,7 @@ pub struct Meeting {
 /// that the rank will use. Emulated devices have none.
 ///
 /// # Errors
-/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the waiting ranks when another one detects the problem;
+/// [`RendezvousError`], with [`RendezvousError::Refused`] on the waiting ranks when another one detects the problem;
 /// the errors of the store.
 pub fn meet(
     launch: &Launch,
@@ -89,11 +89,15 @@ pub fn meet(
     let met = arrive(&store, &here, deadline).and_then(|()| gather(launch, &run, &store, deadline));
     match met {
         Ok(members) => Ok(Meeting { members, run, store }),
-        Err(Error::StoreClosed { .. }) if launch.rank > 0 && is_served_by_rank_0(launch) => {
+        Err(error)
+            if launch.rank > 0
+                && is_served_by_rank_0(launch)
+                && matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { .. })) =>
+        {
             Err(RendezvousError::RankGone { rank: 0, place: None }.into())
         }
         Err(error) => {
-            if matches!(&error, Error::Rendezvous(why) if why.is_news()) {
+            if error.downcast_ref().is_some_and(RendezvousError::is_news) {
                 // If the store is unreachable, the others fail at their own deadline.
                 let last = deadline::with_last_word(deadline);
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
@@ -119,7 +123,9 @@ fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {
             true => Ok(None),
-            false => Member::read(&present).map(Some).ok_or(Error::StrangeValue { key: key.to_owned() }),
+            false => Member::read(&present)
+                .map(Some)
+                .ok_or_else(|| CollectiveError::StrangeValue { key: key.to_owned() }.into()),
         }
     };
     let (second, seconds) = (here.place.clone(), here.clone());
@@ -192,8 +198,10 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
             let mut texts = Vec::new();
             for key in keys {
                 let text = store.get(key, deadline)?;
-                members
-                    .push(Member::read(&text).ok_or_else(|| Error::StrangeValue { key: (*key).to_owned() })?);
+                members.push(
+                    Member::read(&text)
+                        .ok_or_else(|| CollectiveError::StrangeValue { key: (*key).to_owned() })?,
+                );
                 texts.extend(text);
                 texts.push(END_OF_MEMBER);
             }
@@ -208,12 +216,13 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
     }
     match members.iter().map(|member| member.place.rank).eq(0..world_size) {
         true => Ok(members),
-        false => Err(Error::StrangeValue { key: MEMBERS.to_owned() }),
+        false => Err(CollectiveError::StrangeValue { key: MEMBERS.to_owned() }.into()),
     }
 }
 
 fn member(store: &PrefixStore, key: &str, deadline: Instant) -> Result<Member> {
-    Member::read(&store.get(key, deadline)?).ok_or_else(|| Error::StrangeValue { key: key.to_owned() })
+    Member::read(&store.get(key, deadline)?)
+        .ok_or_else(|| CollectiveError::StrangeValue { key: key.to_owned() }.into())
 }
 
 /// Waits until `until` for a problem that another rank reports, and fails with it.
@@ -223,7 +232,7 @@ fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
             let problem = String::from_utf8_lossy(&problem).into_owned();
             Err(RendezvousError::Refused { problem }.into())
         }
-        Err(Error::StoreTimeout { .. }) => Ok(()),
+        Err(error) if CollectiveError::is_store_timeout(&error) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -248,7 +257,7 @@ fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: I
     }
     match ranks.is_empty() {
         // All ranks are present, but rank 0 has not published the members.
-        true => Error::StoreTimeout { key: MEMBERS.to_owned() },
+        true => CollectiveError::StoreTimeout { key: MEMBERS.to_owned() }.into(),
         false => {
             RendezvousError::MissingRanks { ranks, present, world_size, seconds: waited.as_secs_f64() }.into()
         }
@@ -271,7 +280,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
             Ok(()) => return Ok(Waited::Set),
             // A wait that starts at the deadline fails as if the store did not answer.
-            Err(error) if !matches!(error, Error::StoreTimeout { .. }) && Instant::now() < deadline => {
+            Err(error) if !CollectiveError::is_store_timeout(&error) && Instant::now() < deadline => {
                 return Err(error);
             }
             Err(_) => {}

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{FINISHED, GONE, LOOK, gone};
 use crate::deadline;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
 use crate::machine;
 use crate::store::{
@@ -40,7 +40,7 @@ impl Launch {
     ///
     /// use warpsmith_collective::{Launch, Store};
     ///
-    /// # fn main() -> warpsmith_collective::Result<()> {
+    /// # fn main() -> warpsmith_runtime::Result<()> {
     /// let deadline = Instant::now() + Duration::from_secs(30);
     /// let launch = Launch::from_env()?;
     /// let store = launch.store(deadline)?;
@@ -51,13 +51,16 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Listen`]: the port is in use, or the host is not this one; the errors of [`TcpStore::connect`] and
-    /// [`FileStore::open`]; [`Error::NoStore`] if there are other ranks and no address.
+    /// [`CollectiveError::Listen`]: the port is in use, or the host is not this one; the errors of
+    /// [`TcpStore::connect`] and [`FileStore::open`]; [`CollectiveError::NoStore`] if there are other ranks and no
+    /// address.
     pub fn store(&self, deadline: Instant) -> Result<RunStore> {
         let (mut will, mut server) = (None, None);
         let store: Arc<dyn Store> = match &self.store {
             None if self.world_size == 1 => Arc::new(MemoryStore::new()),
-            None => return Err(Error::NoStore { rank: self.rank, world_size: self.world_size }),
+            None => {
+                return Err(CollectiveError::NoStore { rank: self.rank, world_size: self.world_size }.into());
+            }
             Some(StoreAddress::Folder(folder)) => Arc::new(FileStore::open(folder)?),
             Some(address @ StoreAddress::Tcp { host, served_by, .. }) => {
                 let mut target = address.to_string();
@@ -90,7 +93,7 @@ impl RunStore {
     /// serves the store waits until all others have finished too, or ended.
     ///
     /// # Errors
-    /// The store cannot be reached; [`Error::StoreTimeout`] if others still use it at the deadline.
+    /// The store cannot be reached; [`CollectiveError::StoreTimeout`] if others still use it at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
         let rank = self.launch.rank;
@@ -99,7 +102,7 @@ impl RunStore {
             let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
             let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
-            will.replace(key, b"", deadline).map_err(|source| Error::StoreSilent {
+            will.replace(key, b"", deadline).map_err(|source| CollectiveError::StoreSilent {
                 address,
                 operation: "finish",
                 source,
@@ -131,10 +134,10 @@ fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> R
                 let missing: Vec<&str> = keys.into_iter().filter(is_missing).collect();
                 return match missing.is_empty() {
                     true => Ok(()),
-                    false => Err(Error::StoreTimeout { key: missing.join("`, `") }),
+                    false => Err(CollectiveError::StoreTimeout { key: missing.join("`, `") }.into()),
                 };
             }
-            Err(Error::StoreTimeout { .. }) => {}
+            Err(error) if CollectiveError::is_store_timeout(&error) => {}
             ended => return ended,
         }
     }
@@ -170,9 +173,15 @@ impl Store for RunStore {
     }
 }
 
+/// Returns whether the error is that the address belongs to another machine.
+fn is_elsewhere(error: &Error) -> bool {
+    let listened = error.downcast_ref();
+    matches!(listened, Some(CollectiveError::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
 /// Starts a server on the first address of the host that belongs to this machine.
 fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -> Result<StoreServer> {
-    let failed = |source| Error::Listen { address: address.to_owned(), source };
+    let failed = |source| Error::from(CollectiveError::Listen { address: address.to_owned(), source });
     let targets = resolve(address, deadline).map_err(failed)?;
     // Many systems map their own name to a loopback address, which other hosts cannot reach.
     let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
@@ -184,7 +193,7 @@ fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -
         let both: Vec<SocketAddr> = [target].into_iter().chain(outward).collect();
         match StoreServer::start_at(&both, options.clone()) {
             Ok(server) => return Ok(server),
-            Err(Error::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable => {
+            Err(error) if is_elsewhere(&error) => {
                 let here = machine::name();
                 let why = format!(
                     "{target} is not an address of this host, {here}: run rank 0 on the host that is named"

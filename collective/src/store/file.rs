@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::token::nonce;
 use super::values::number;
 use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 
 /// Magic number of each file, followed by key and value with their lengths.
 const MAGIC: &[u8; 8] = b"WSSTORE1";
@@ -37,11 +37,11 @@ impl FileStore {
     /// existing folder must therefore belong to this user and be closed to others: `chmod 700`.
     ///
     /// # Errors
-    /// [`Error::StoreFile`], also for a link, and for a folder of another user or with other permissions.
+    /// [`CollectiveError::StoreFile`], also for a link, and for a folder of another user or with other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let made = make_folder(&folder).and_then(|()| check_folder(&folder));
-        made.map_err(|source| Error::StoreFile { path: folder.clone(), source })?;
+        made.map_err(|source| CollectiveError::StoreFile { path: folder.clone(), source })?;
         Ok(Self { folder })
     }
 
@@ -55,7 +55,7 @@ impl FileStore {
         match read(&path, key) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(Error::StoreFile { path, source }),
+            Err(source) => Err(CollectiveError::StoreFile { path, source }.into()),
         }
     }
 
@@ -66,7 +66,7 @@ impl FileStore {
         written.map_err(|source| {
             // A leftover temporary file is never read.
             let _ = fs::remove_file(&new);
-            Error::StoreFile { path: new, source }
+            CollectiveError::StoreFile { path: new, source }.into()
         })
     }
 
@@ -78,7 +78,7 @@ impl FileStore {
         run: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let path = self.folder.join("lock");
-        let failed = |source| Error::StoreFile { path: path.clone(), source };
+        let failed = |source| Error::from(CollectiveError::StoreFile { path: path.clone(), source });
         let file = own_files().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         let locked = poll(deadline, || match file.try_lock() {
             Ok(()) => Ok(Some(())),
@@ -87,7 +87,12 @@ impl FileStore {
         })?;
         if locked.is_none() {
             let source = ErrorKind::TimedOut.into();
-            return Err(Error::StoreSilent { address: path.display().to_string(), operation, source });
+            return Err(CollectiveError::StoreSilent {
+                address: path.display().to_string(),
+                operation,
+                source,
+            }
+            .into());
         }
         // Closing the file releases the lock.
         run()
@@ -102,7 +107,8 @@ impl Store for FileStore {
 
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
         check(key, &[])?;
-        poll(deadline, || self.read(key))?.ok_or_else(|| Error::StoreTimeout { key: key.to_owned() })
+        poll(deadline, || self.read(key))?
+            .ok_or_else(|| CollectiveError::StoreTimeout { key: key.to_owned() }.into())
     }
 
     fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
@@ -124,7 +130,9 @@ impl Store for FileStore {
         self.locked("add", deadline, || {
             let present = match self.read(key)? {
                 None => 0,
-                Some(value) => number(&value).ok_or_else(|| Error::NotANumber { key: key.to_owned() })?,
+                Some(value) => {
+                    number(&value).ok_or_else(|| CollectiveError::NotANumber { key: key.to_owned() })?
+                }
             };
             let sum = present.wrapping_add(amount);
             self.write(key, sum.to_string().as_bytes())?;
@@ -150,7 +158,7 @@ impl Store for FileStore {
         self.locked("delete", deadline, || match fs::remove_file(&path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(Error::StoreFile { path: path.clone(), source }),
+            Err(source) => Err(CollectiveError::StoreFile { path: path.clone(), source }.into()),
         })
     }
 }

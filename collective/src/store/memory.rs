@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::values::Values;
 use super::{Store, check};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 
 /// A store for ranks that are threads of one process.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl MemoryStore {
             .wait_timeout_while(self.values(), left, |values| !values.contains(key.as_bytes()))
             .unwrap_or_else(PoisonError::into_inner);
         let value = values.get(key.as_bytes()).map(<[u8]>::to_vec);
-        value.ok_or_else(|| Error::StoreTimeout { key: key.to_owned() })
+        value.ok_or_else(|| CollectiveError::StoreTimeout { key: key.to_owned() }.into())
     }
 }
 
@@ -60,7 +60,7 @@ impl Store for MemoryStore {
         check(key, &[])?;
         let sum = self.values().add(key.as_bytes(), amount);
         self.changed.notify_all();
-        sum.ok_or_else(|| Error::NotANumber { key: key.to_owned() })
+        sum.ok_or_else(|| CollectiveError::NotANumber { key: key.to_owned() }.into())
     }
 
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], _deadline: Instant) -> Result<Vec<u8>> {

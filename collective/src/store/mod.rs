@@ -18,7 +18,7 @@
 //!
 //! use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore};
 //!
-//! # fn main() -> warpsmith_collective::Result<()> {
+//! # fn main() -> warpsmith_runtime::Result<()> {
 //! let deadline = Instant::now() + Duration::from_secs(10);
 //! let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), ServerOptions::default())?;
 //! let store = TcpStore::connect(&server.address().to_string(), None, deadline)?;
@@ -47,7 +47,7 @@ pub use self::tcp::fuzzed;
 pub use self::tcp::{ServerOptions, StoreServer, TcpStore};
 pub(crate) use self::tcp::{Will, is_end, resolve};
 pub use self::token::Token;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 
 /// Maximum length of a key, in bytes.
 pub const LONGEST_KEY: usize = 4 << 10;
@@ -59,13 +59,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.
     ///
     /// # Errors
-    /// The store cannot be reached by the deadline; [`Error::TooLong`].
+    /// The store cannot be reached by the deadline; [`CollectiveError::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
     /// Returns the value of a key, waiting until it is set.
     ///
     /// # Errors
-    /// [`Error::StoreTimeout`] if the key is not set by the deadline; the store cannot be reached.
+    /// [`CollectiveError::StoreTimeout`] if the key is not set by the deadline; the store cannot be reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
@@ -83,7 +83,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Adds to the decimal number under a key, 0 if it is not set, and returns the sum.
     ///
     /// # Errors
-    /// [`Error::NotANumber`]; the errors of [`Self::set`].
+    /// [`CollectiveError::NotANumber`]; the errors of [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
     /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the value
@@ -104,7 +104,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 fn check(key: &str, values: &[&[u8]]) -> Result<()> {
     let limited = |what, length, limit| match length <= limit {
         true => Ok(()),
-        false => Err(Error::TooLong { what, length, limit }),
+        false => Err(CollectiveError::TooLong { what, length, limit }.into()),
     };
     limited("key", key.len(), LONGEST_KEY)?;
     values.iter().try_for_each(|value| limited("value", value.len(), LONGEST_VALUE))

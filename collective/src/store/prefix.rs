@@ -16,7 +16,7 @@ use crate::error::Result;
 ///
 /// use warpsmith_collective::store::{MemoryStore, PrefixStore, Store};
 ///
-/// # fn main() -> warpsmith_collective::Result<()> {
+/// # fn main() -> warpsmith_runtime::Result<()> {
 /// let deadline = Instant::now() + Duration::from_secs(1);
 /// let all = Arc::new(MemoryStore::new());
 /// let mine = PrefixStore::new("run-7", all.clone());

@@ -8,7 +8,7 @@ use std::io;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 
 /// Size of a nonce and of a proof, in bytes.
 pub(super) const PROOF: usize = 32;
@@ -24,7 +24,7 @@ impl Token {
     /// Generates a token from 256 random bits of the operating system.
     ///
     /// # Errors
-    /// [`Error::NoRandomness`] if the operating system provides none.
+    /// [`CollectiveError::NoRandomness`] if the operating system provides none.
     pub fn generate() -> Result<Self> {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
@@ -79,6 +79,7 @@ pub(super) enum End {
 /// Returns random bytes for single use.
 pub(super) fn nonce() -> Result<[u8; PROOF]> {
     let mut bytes = [0; PROOF];
-    getrandom::fill(&mut bytes).map_err(|error| Error::NoRandomness { source: io::Error::other(error) })?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| CollectiveError::NoRandomness { source: io::Error::other(error) })?;
     Ok(bytes)
 }

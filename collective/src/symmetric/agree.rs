@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 use crate::exchange::{Bytes, Message, Term, exchange};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh};
@@ -25,7 +25,8 @@ impl Agreement<'_> {
     /// Sends this rank's data, or the reason why it has none, to all ranks, and waits for theirs.
     ///
     /// # Errors
-    /// [`Error::Symmetric`] on all ranks, for the first rank without data; [`Error::Communicator`].
+    /// [`CollectiveError::Symmetric`] on all ranks, for the first rank without data;
+    /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let (is_there, bytes) = match &own {
@@ -53,7 +54,7 @@ impl Agreement<'_> {
             let bytes = &said[3..3 + len];
             if said[0] == 0 {
                 let reason = String::from_utf8_lossy(bytes).into_owned();
-                return Err(Error::Symmetric { rank, reason });
+                return Err(CollectiveError::Symmetric { rank, reason }.into());
             }
             of_ranks.push(bytes.to_vec());
         }

@@ -16,7 +16,7 @@ use warpsmith_runtime::{Device, DevicePtr, Stream};
 use super::agree::Agreement;
 #[cfg(target_os = "linux")]
 use super::descriptors::{Door, TOKEN, call, receive, send};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 
 /// Memory of each rank, mapped by all ranks. See the [module's documentation](self).
 #[derive(Debug)]
@@ -130,7 +130,9 @@ impl Own {
         let offer = Offer::new(&memory);
         #[cfg(target_os = "linux")]
         {
-            let system = |error| Error::Listen { address: "a local socket".to_owned(), source: error };
+            let system = |error| {
+                Error::from(CollectiveError::Listen { address: "a local socket".to_owned(), source: error })
+            };
             let mesh = agreement.mesh;
             let is_alone = mesh.others().all(|other| mesh.is_of_process(other));
             let door = if is_alone { None } else { Some(Door::open().map_err(system)?) };

@@ -20,7 +20,7 @@ pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
 use self::pool::Placed;
 pub(crate) use self::pool::Pool;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Result};
 use crate::work::WorkState;
 
 /// Size of a rank's signal pad, which precedes its elements, in bytes.
@@ -43,7 +43,8 @@ const SIGNALS: usize = 4096;
 /// no copy. All ranks must then pass the same part of the same buffer, or all pass other memory.
 ///
 /// If such an operation fails, another rank may still read or write the elements. From then on each use of the buffer
-/// fails with [`Error::Withdrawn`]. Drop the buffer, and create another with a communicator of the remaining ranks.
+/// fails with [`CollectiveError::Withdrawn`]. Drop the buffer, and create another with a communicator of the remaining
+/// ranks.
 ///
 /// The memory is kept until the work enqueued with this value has run and no rank has the buffer anymore. Dropping it
 /// is not a collective call and does not block, whatever the state of the other ranks.
@@ -126,7 +127,7 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
 /// use warpsmith_runtime::{Device, Stream};
 ///
-/// # fn main() -> Result<(), warpsmith_collective::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// # if !cfg!(target_os = "linux") { return Ok(()) }
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
@@ -195,7 +196,7 @@ impl Common {
     fn may_use(&self) -> Result<(), warpsmith_runtime::Error> {
         match self.operations.have_failed() {
             false => Ok(()),
-            true => Err(Error::Withdrawn { bytes: self.bytes }.into()),
+            true => Err(CollectiveError::Withdrawn { bytes: self.bytes }.into()),
         }
     }
 }

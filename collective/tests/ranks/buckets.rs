@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions, Error};
+use warpsmith_collective::{Buckets, CollectiveError, Communicator, CommunicatorOptions};
 
 use crate::peer::peer;
 use crate::support::{LONG, failure, on_ranks, timeout};
@@ -79,7 +79,7 @@ fn a_gradient_is_ready_once_in_a_step() {
         let mut gradients = Buckets::<f32>::new(ranks.stream(), &[10, 10], 1000).expect("memory");
         gradients.ready(&mut ranks, 1).expect("counted");
         let error = gradients.ready(&mut ranks, 1).expect_err("twice");
-        assert!(matches!(&error, Error::Argument { .. }), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::Argument { .. })), "{error}");
         assert!(error.to_string().contains("gradient 1 was ready before in this step"), "{error}");
         gradients.ready(&mut ranks, 0).expect("enqueued");
         gradients.ready(&mut ranks, 1).expect("the next step");

@@ -1,6 +1,6 @@
 //! Operations that are enqueued together.
 
-use warpsmith_collective::{CommunicatorOptions, Error, Failure, ReduceOp};
+use warpsmith_collective::{CollectiveError, CommunicatorOptions, Failure, ReduceOp};
 use warpsmith_runtime::DeviceBuffer;
 
 use crate::support::{LONG, failure, on_ranks};
@@ -121,7 +121,7 @@ fn an_error_in_a_group_aborts_all_ranks() {
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32]).expect("x");
         if ranks.rank() == 1 {
             let error = ranks.group(|group| group.recv(&mut x, 7)).expect_err("no such rank");
-            assert!(matches!(&error, Error::Group(_)), "{error}");
+            assert!(matches!(error.downcast_ref(), Some(CollectiveError::Group(_))), "{error}");
             let text = "the closure of a group failed, which aborted the communicator: recv on rank 1: the sender is rank 7, \
                         but ranks are 0 to 1";
             assert_eq!(error.to_string(), text);

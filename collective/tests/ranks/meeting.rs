@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use warpsmith_collective::rendezvous::{self, RendezvousError};
 use warpsmith_collective::store::{MemoryStore, ServerOptions, StoreServer, TcpStore};
-use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, Result, Store, rendezvous};
-use warpsmith_runtime::Stream;
+use warpsmith_collective::{CollectiveError, Communicator, CommunicatorOptions, Launch, Store};
+use warpsmith_runtime::{Result, Stream};
 
 use crate::support::{streams, timeout};
 
@@ -52,7 +53,13 @@ fn tcp() -> (StoreServer, Arc<dyn Store>) {
 #[track_caller]
 fn text(met: &Result<Communicator>) -> String {
     match met {
-        Err(error @ (Error::Init { .. } | Error::Rendezvous(_) | Error::StrangeValue { .. })) => {
+        Err(error)
+            if error.downcast_ref::<RendezvousError>().is_some()
+                || matches!(
+                    error.downcast_ref(),
+                    Some(CollectiveError::Init { .. } | CollectiveError::StrangeValue { .. })
+                ) =>
+        {
             error.to_string()
         }
         other => panic!("{other:?}"),

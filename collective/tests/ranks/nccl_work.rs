@@ -1,6 +1,6 @@
 //! Work of ranks on GPUs, for tests of the Nccl backend.
 
-use warpsmith_collective::{Communicator, Element, F8E4M3, F8E5M2, Failure, ReduceOp};
+use warpsmith_collective::{Communicator, F8E4M3, F8E5M2, Failure, ReduceOp, Reducible};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
@@ -19,7 +19,7 @@ pub fn streams(world: usize) -> Vec<Stream> {
 }
 
 /// Returns all operators.
-pub fn operators<T: Element>(factor: T) -> [ReduceOp<T>; 6] {
+pub fn operators<T: Reducible>(factor: T) -> [ReduceOp<T>; 6] {
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::PreMulSum(factor)]
 }
 
@@ -47,7 +47,7 @@ pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
 }
 
 /// Reduces elements of a type by all operators; the values are small numbers.
-fn reduce_all<T: Element + PartialEq + std::fmt::Debug>(
+fn reduce_all<T: Reducible + PartialEq + std::fmt::Debug>(
     ranks: &mut Communicator,
     of: impl Fn(f64) -> T,
     value: impl Fn(T) -> f64,

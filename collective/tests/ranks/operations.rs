@@ -4,9 +4,9 @@ use std::fmt::Debug;
 
 use half::{bf16, f16};
 use warpsmith_collective::{
-    BackendChoice, Communicator, CommunicatorOptions, Element, Error, F8E4M3, F8E5M2, ReduceOp,
+    BackendChoice, CollectiveError, Communicator, CommunicatorOptions, F8E4M3, F8E5M2, ReduceOp, Reducible,
 };
-use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut};
+use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut, Result};
 
 use crate::support::{LONG, on_ranks, streams};
 
@@ -27,7 +27,7 @@ fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
 }
 
 /// An element type with a second implementation of its arithmetic.
-trait Plain: Element + Debug {
+trait Plain: Reducible + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
     fn factor(rank: usize) -> Self;
@@ -375,8 +375,10 @@ fn arguments_that_do_not_fit_are_named() {
         let rank = ranks.rank();
         let x = on_device(&ranks, &[1.0f32; 4]);
         let (mut y, mut odd) = (on_device(&ranks, &[0.0f32; 4]), on_device(&ranks, &[0.0f32; 3]));
-        let text = |result: Result<warpsmith_collective::Work, Error>| match result {
-            Err(error @ Error::Argument { .. }) => error.to_string(),
+        let text = |result: Result<warpsmith_collective::Work>| match result {
+            Err(error) if matches!(error.downcast_ref(), Some(CollectiveError::Argument { .. })) => {
+                error.to_string()
+            }
             other => panic!("{other:?}"),
         };
         let equal = "the source has 4 elements, the target 3; they must be equal";

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 use warpsmith_collective::{
-    BackendChoice, Communicator, CommunicatorOptions, Element, Failure, ReduceOp, Result, Work,
+    BackendChoice, Communicator, CommunicatorOptions, Failure, ReduceOp, Reducible, Work,
 };
 use warpsmith_runtime::graph::{Capture, CaptureMode};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Result, Stream};
 
 use crate::nccl_work;
 use crate::support::{LONG, failure, on_ranks, on_streams, streams, timeout};
@@ -19,7 +19,7 @@ pub fn peer() -> CommunicatorOptions {
 }
 
 /// Element types with random elements, and access to their bits.
-pub trait Numbers: Element + Debug {
+pub trait Numbers: Reducible + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
 }

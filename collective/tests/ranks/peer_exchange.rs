@@ -272,7 +272,7 @@ fn captured_operations_run_at_each_launch() {
 }
 
 /// Runs mismatched calls on two ranks, and checks the names in both errors.
-fn mismatched<R>(named: [&str; 2], call: impl Fn(&mut Communicator) -> warpsmith_collective::Result<R> + Sync)
+fn mismatched<R>(named: [&str; 2], call: impl Fn(&mut Communicator) -> warpsmith_runtime::Result<R> + Sync)
 where
     R: Into<Option<warpsmith_collective::Work>>,
 {

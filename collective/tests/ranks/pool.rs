@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpsmith_collective::{Communicator, Error, ReduceOp, SymmetricBuffer, ipc_collect};
+use warpsmith_collective::{CollectiveError, Communicator, ReduceOp, SymmetricBuffer, ipc_collect};
 use warpsmith_runtime::Stream;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 
@@ -170,7 +170,7 @@ fn a_rank_that_cannot_clear_is_named() {
         // The failing call is that of the rank that clears last.
         let error = ranks.symmetric_buffer::<u32>(10).expect_err("a rank has not cleared");
         assert!(
-            matches!(&error, Error::Symmetric { rank: 0 | 1, reason } if reason.contains("memset")),
+            matches!(error.downcast_ref(), Some(CollectiveError::Symmetric { rank: 0 | 1, reason }) if reason.contains("memset")),
             "{error}"
         );
         let again = ranks.symmetric_buffer::<u32>(10).expect("memory in common");

@@ -72,7 +72,7 @@ fn call(
     arrays: &mut [DeviceBuffer<u32>],
     block: usize,
     Step { operation, from, to, root }: Step,
-) -> warpsmith_collective::Result<Work> {
+) -> warpsmith_runtime::Result<Work> {
     let (world, rank) = (ranks.world_size(), ranks.rank());
     let [x, y] = arrays.get_disjoint_mut([from, to]).expect("two arrays");
     match operation {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Failure};
+use warpsmith_collective::{Communicator, CommunicatorError, CommunicatorOptions, Failure};
 use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::{Device, Result, Stream};
 
 /// Longer than any step of a test takes.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -57,10 +57,12 @@ pub fn on_streams<R: Send>(
 
 /// Returns the failure that an error reports.
 #[track_caller]
-pub fn failure<T>(result: Result<T, Error>) -> Failure {
+pub fn failure<T>(result: Result<T>) -> Failure {
     match result {
-        Err(Error::Communicator(error)) => error.failure,
-        Err(other) => panic!("another error: {other}"),
+        Err(error) => match error.downcast_ref::<CommunicatorError>() {
+            Some(error) => error.failure.clone(),
+            None => panic!("another error: {error}"),
+        },
         Ok(_) => panic!("no error"),
     }
 }

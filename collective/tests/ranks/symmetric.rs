@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
-use warpsmith_collective::{Error, ipc_collect};
+use warpsmith_collective::{CollectiveError, ipc_collect};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::launch::Launch;
@@ -76,7 +76,9 @@ fn a_rank_without_memory_is_named_on_all() {
         }
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         let error = ranks.symmetric_buffer::<f32>(100).expect_err("a rank has no memory");
-        let Error::Symmetric { rank, reason } = &error else { panic!("another error: {error}") };
+        let Some(CollectiveError::Symmetric { rank, reason }) = error.downcast_ref() else {
+            panic!("another error: {error}")
+        };
         assert!(*rank < 3 && reason.contains("OUT_OF_MEMORY"), "{error}");
         // The communicator stays usable.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");

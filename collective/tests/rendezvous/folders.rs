@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use warpsmith_collective::Error;
+use warpsmith_collective::CollectiveError;
 use warpsmith_collective::store::{FileStore, Store};
 
 use crate::{Folder, soon};
@@ -15,7 +15,7 @@ fn set_mode(path: &Path, mode: u32) {
 #[track_caller]
 fn refused(folder: &Path) -> String {
     let error = FileStore::open(folder).unwrap_err();
-    assert!(matches!(error, Error::StoreFile { .. }), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(CollectiveError::StoreFile { .. })), "{error}");
     let text = error.to_string();
     assert!(
         text.starts_with(&folder.display().to_string()) && text.contains("give another folder"),

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use warpsmith_collective::rendezvous::{Meeting, RendezvousError, meet};
 use warpsmith_collective::store::{FileStore, MemoryStore, Store, TcpStore};
-use warpsmith_collective::{Error, Launch};
+use warpsmith_collective::{CollectiveError, Launch};
+use warpsmith_runtime::Result;
 
 use crate::{Folder, client, server, soon, within};
 
@@ -17,7 +18,7 @@ fn meet_all(
     launches: Vec<Launch>,
     store: impl Fn() -> Arc<dyn Store> + Sync,
     deadline: Instant,
-) -> Vec<Result<Meeting, Error>> {
+) -> Vec<Result<Meeting>> {
     std::thread::scope(|scope| {
         let store = &store;
         let meets = |launch: Launch| scope.spawn(move || meet(&launch, store(), "main", None, deadline));
@@ -32,7 +33,7 @@ fn in_memory() -> impl Fn() -> Arc<dyn Store> {
 }
 
 /// Returns the texts of errors, in unspecified order.
-fn errors(outcomes: Vec<Result<Meeting, Error>>) -> Vec<String> {
+fn errors(outcomes: Vec<Result<Meeting>>) -> Vec<String> {
     let mut errors: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect();
     errors.sort();
@@ -125,15 +126,12 @@ fn a_rank_that_is_there_twice_is_named() {
     store().set("warpsmith/threads/0/main/rank/1", other.as_bytes(), soon()).unwrap();
     let second = meet(&launches[2], store(), "main", None, soon()).unwrap_err();
     assert!(
-        matches!(&second, Error::Rendezvous(why) if matches!(**why, RendezvousError::DuplicateRank { rank: 1, .. })),
+        matches!(second.downcast_ref(), Some(RendezvousError::DuplicateRank { rank: 1, .. })),
         "{second}"
     );
     assert!(second.to_string().starts_with("rank 1 is there twice: process 1"), "{second}");
     let first = first.join().unwrap().unwrap_err();
-    assert!(
-        matches!(&first, Error::Rendezvous(why) if matches!(**why, RendezvousError::Refused { .. })),
-        "{first}"
-    );
+    assert!(matches!(first.downcast_ref(), Some(RendezvousError::Refused { .. })), "{first}");
     assert!(first.to_string().contains("rank 1 is there twice"), "{first}");
 }
 
@@ -145,10 +143,7 @@ fn another_version_is_named() {
     store().set("warpsmith/threads/0/main/first", text.as_bytes(), soon()).unwrap();
     let launch = Launch::threads(2).last().unwrap();
     let error = meet(&launch, store(), "main", None, soon()).unwrap_err();
-    assert!(
-        matches!(&error, Error::Rendezvous(why) if matches!(**why, RendezvousError::Versions { .. })),
-        "{error}"
-    );
+    assert!(matches!(error.downcast_ref(), Some(RendezvousError::Versions { .. })), "{error}");
     let error = error.to_string();
     assert!(error.contains("rank 0 (process 7 on gpu01) has 0.0.1 (protocol 9)"), "{error}");
 }
@@ -190,7 +185,10 @@ fn foreign_values_are_named() {
         store().set("warpsmith/threads/0/main/first", value.as_bytes(), soon()).unwrap();
         let launch = Launch::threads(2).last().unwrap();
         let error = meet(&launch, store(), "main", None, soon()).unwrap_err();
-        assert!(matches!(error, Error::StrangeValue { .. }), "{value:?}: {error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::StrangeValue { .. })),
+            "{value:?}: {error}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::Error;
+use warpsmith_collective::CollectiveError;
 use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore, Token};
 
 use crate::{client, server, soon, within};
@@ -140,12 +140,12 @@ fn both_ends_must_have_the_token() {
     let store = TcpStore::connect(&address, Some(&token("secret of the run")), soon()).unwrap();
     store.set("key", b"value", soon()).unwrap();
     let error = TcpStore::connect(&address, Some(&token("secret of the rum")), soon()).unwrap_err();
-    assert!(matches!(error, Error::WrongToken { .. }), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(CollectiveError::WrongToken { .. })), "{error}");
     let error = TcpStore::connect(&address, None, within(300)).unwrap_err();
     assert!(error.to_string().contains("wants a token"), "{error}");
     let without = server(None);
     let error = TcpStore::connect(&without.address().to_string(), Some(&token("a")), soon()).unwrap_err();
-    assert!(matches!(error, Error::WrongToken { .. }), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(CollectiveError::WrongToken { .. })), "{error}");
     assert_eq!(store.get("key", soon()).unwrap(), b"value");
 }
 
@@ -184,7 +184,7 @@ fn an_impostor_without_the_token_is_found_out() {
             stream.write_all(&[&greeting[6..], &[0; 32]].concat()).unwrap();
         });
         let error = TcpStore::connect(&address, Some(&token("secret")), soon()).unwrap_err();
-        assert!(matches!(error, Error::WrongToken { .. }), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::WrongToken { .. })), "{error}");
     });
 }
 
@@ -210,7 +210,7 @@ fn an_unreachable_server_is_named_at_the_deadline() {
     for address in [free.as_str(), "192.0.2.1:9", "no-such-host.invalid:9"] {
         let began = Instant::now();
         let error = TcpStore::connect(address, None, within(400)).unwrap_err();
-        assert!(matches!(error, Error::StoreUnreachable { .. }), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::StoreUnreachable { .. })), "{error}");
         assert!(error.to_string().contains(address), "{error}");
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     }
@@ -244,7 +244,7 @@ fn what_is_no_store_is_named() {
             is_closed(&mut stream, Duration::from_secs(20));
         });
         let error = TcpStore::connect(&address, None, soon()).unwrap_err();
-        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::NotAStore { .. })), "{error}");
     });
 }
 
@@ -255,7 +255,7 @@ fn a_silent_server_ends_the_wait_at_the_deadline() {
     let began = Instant::now();
     let error =
         TcpStore::connect(&listener.local_addr().unwrap().to_string(), None, within(300)).unwrap_err();
-    assert!(matches!(error, Error::StoreUnreachable { .. }), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(CollectiveError::StoreUnreachable { .. })), "{error}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
@@ -274,7 +274,10 @@ fn a_server_that_falls_silent_is_named() {
         let store = TcpStore::connect(&address, None, soon()).unwrap();
         let _stream = peer.join().unwrap();
         let error = store.add("n", 1, within(100)).unwrap_err();
-        assert!(matches!(error, Error::StoreSilent { operation: "add", .. }), "{error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::StoreSilent { operation: "add", .. })),
+            "{error}"
+        );
     });
 }
 
@@ -288,7 +291,10 @@ fn the_end_of_the_server_ends_waits_at_once() {
         let began = Instant::now();
         drop(server);
         let error = waits.join().unwrap();
-        assert!(matches!(error, Error::StoreClosed { operation: "get", .. }), "{error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { operation: "get", .. })),
+            "{error}"
+        );
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     });
 }

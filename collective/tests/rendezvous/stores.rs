@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use warpsmith_collective::Error;
+use warpsmith_collective::CollectiveError;
 use warpsmith_collective::store::{FileStore, LONGEST_KEY, LONGEST_VALUE, MemoryStore, PrefixStore, Store};
 
 use crate::{Folder, client, server, soon, within};
@@ -58,10 +58,16 @@ fn a_missing_key_is_named_at_the_deadline() {
         let began = Instant::now();
         let error = store.get("missing", within(120)).unwrap_err();
         let took = began.elapsed().as_millis();
-        assert!(matches!(&error, Error::StoreTimeout { key } if key.ends_with("missing")), "{kind}: {error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::StoreTimeout { key }) if key.ends_with("missing")),
+            "{kind}: {error}"
+        );
         assert!((120..2000).contains(&took), "{kind}: {took} ms");
         assert!(
-            matches!(store.wait(&["a", "b"], within(20)).unwrap_err(), Error::StoreTimeout { .. }),
+            matches!(
+                store.wait(&["a", "b"], within(20)).unwrap_err().downcast_ref(),
+                Some(CollectiveError::StoreTimeout { .. })
+            ),
             "{kind}"
         );
         // An unsuccessful wait does not disturb later operations.
@@ -79,7 +85,7 @@ fn numbers_are_added() {
         assert_eq!(store.get("n", soon()).unwrap(), b"-2", "{kind}");
         store.set("n", b"x", soon()).unwrap();
         let error = store.add("n", 1, soon()).unwrap_err();
-        assert!(matches!(error, Error::NotANumber { .. }), "{kind}: {error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::NotANumber { .. })), "{kind}: {error}");
         assert_eq!(store.get("n", soon()).unwrap(), b"x", "{kind}");
     });
 }
@@ -130,12 +136,18 @@ fn too_long_keys_and_values_are_refused() {
         store.set("long", &value, soon()).unwrap();
         assert_eq!(store.get("long", soon()).unwrap(), value, "{kind}");
         let error = store.set("long", &vec![7; LONGEST_VALUE + 1], soon()).unwrap_err();
-        assert!(matches!(error, Error::TooLong { what: "value", .. }), "{kind}: {error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::TooLong { what: "value", .. })),
+            "{kind}: {error}"
+        );
         let error = store.compare_set("k", b"", &vec![7; LONGEST_VALUE + 1], soon()).unwrap_err();
-        assert!(matches!(error, Error::TooLong { .. }), "{kind}: {error}");
+        assert!(matches!(error.downcast_ref(), Some(CollectiveError::TooLong { .. })), "{kind}: {error}");
         let key = "k".repeat(LONGEST_KEY + 1);
         let error = store.set(&key, b"", soon()).unwrap_err();
-        assert!(matches!(error, Error::TooLong { what: "key", .. }), "{kind}: {error}");
+        assert!(
+            matches!(error.downcast_ref(), Some(CollectiveError::TooLong { what: "key", .. })),
+            "{kind}: {error}"
+        );
         if kind != "prefix" {
             store.set(&key[1..], b"v", soon()).unwrap();
             assert_eq!(store.get(&key[1..], soon()).unwrap(), b"v", "{kind}");
@@ -178,7 +190,10 @@ fn a_held_lock_ends_the_wait_at_the_deadline() {
     let lock = std::fs::File::open(folder.0.join("lock")).unwrap();
     lock.lock().unwrap();
     let error = store.add("n", 1, within(60)).unwrap_err();
-    assert!(matches!(error, Error::StoreSilent { operation: "add", .. }), "{error}");
+    assert!(
+        matches!(error.downcast_ref(), Some(CollectiveError::StoreSilent { operation: "add", .. })),
+        "{error}"
+    );
     lock.unlock().unwrap();
     assert_eq!(store.add("n", 1, soon()).unwrap(), 2);
 }

@@ -152,13 +152,13 @@ unsafe fn warp_missing(a: &TensorMap<bf16, 2>, b: &TensorMap<bf16, 2>, out: *mut
 }
 
 /// An operand type, made from small integers.
-trait Number: Operand + Debug {
+trait TestNumber: Operand + Debug {
     fn of(integer: i32) -> Self;
 }
 
 macro_rules! numbers {
     ($($ty:ident: $of:expr;)*) => { $(
-        impl Number for $ty {
+        impl TestNumber for $ty {
             fn of(integer: i32) -> Self {
                 let of: fn(i32) -> $ty = $of;
                 of(integer)
@@ -185,7 +185,7 @@ struct Row(#[expect(dead_code, reason = "read by address")] [u8; 256]);
 
 /// Returns the elements of a matrix whose rows have 256 bytes; if `is_transposed`, those of its transpose in rows of 64
 /// elements per chunk.
-fn stored<T: Number>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i32) -> Vec<Row> {
+fn stored<T: TestNumber>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i32) -> Vec<Row> {
     let (size, depth) = (size_of::<T>(), 256 / size_of::<T>());
     let mut memory = vec![Row([0; 256]); rows];
     for row in 0..rows {
@@ -200,7 +200,7 @@ fn stored<T: Number>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i
 }
 
 /// Returns the product and the expected one.
-fn product<K: gpu_std::Kernel, A: Number, B: Number, const N: usize>(
+fn product<K: gpu_std::Kernel, A: TestNumber, B: TestNumber, const N: usize>(
     [a_transposed, b_transposed]: [bool; 2],
 ) -> Result<(Vec<A::Sum>, Vec<i32>), Fault> {
     let a_at = |row: usize, k: usize| ((row * 131 + k * 7) % 4) as i32;
@@ -228,16 +228,16 @@ fn product<K: gpu_std::Kernel, A: Number, B: Number, const N: usize>(
 }
 
 /// A sum, converted to an integer.
-trait Integer: Copy {
+trait TestInteger: Copy {
     fn integer(self) -> i32;
 }
-impl Integer for f32 {
+impl TestInteger for f32 {
     fn integer(self) -> i32 {
         assert_eq!(self, self.trunc());
         self as i32
     }
 }
-impl Integer for i32 {
+impl TestInteger for i32 {
     fn integer(self) -> i32 {
         self
     }
@@ -246,7 +246,7 @@ impl Integer for i32 {
 macro_rules! check {
     ($kernel:ty, $a:ident, $b:ident, $n:literal, $transposed:expr) => {{
         let (found, expected) = product::<$kernel, $a, $b, $n>($transposed).unwrap();
-        let found: Vec<i32> = found.into_iter().map(Integer::integer).collect();
+        let found: Vec<i32> = found.into_iter().map(TestInteger::integer).collect();
         assert_eq!(found, expected, "{}", stringify!($kernel));
         assert!(expected.iter().any(|sum| *sum != expected[0]));
     }};

@@ -10,8 +10,8 @@ use super::lt;
 use super::matrix::{Layout, Matrix, MatrixMut};
 use super::settings::Math;
 use super::types::sealed::Sum;
-use super::types::{Element, Multiply, Scale};
-use crate::element::{DataType, Element as Number, code};
+use super::types::{GemmType, Multiply, Scale};
+use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::Result;
@@ -84,8 +84,8 @@ pub fn gemm<A, B, C>(
 ) -> Result<()>
 where
     A: Multiply<B, C>,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     let _site = site();
     let device = stream.device();
@@ -130,7 +130,7 @@ pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
     cols: usize,
 }
 
-impl<A: Element, B: Element> Zeros<A, B> {
+impl<A: GemmType, B: GemmType> Zeros<A, B> {
     /// An inner dimension that is valid for every type.
     const INNER: usize = 16;
 
@@ -192,7 +192,7 @@ pub(super) struct Problem {
 impl Problem {
     #[inline]
     #[track_caller]
-    pub fn new<A: Element, B: Element, C: Element>(
+    pub fn new<A: GemmType, B: GemmType, C: GemmType>(
         operation: &'static str,
         stream: &Stream,
         a: &Matrix<'_, A>,
@@ -340,9 +340,9 @@ impl Problem {
         finish: impl Fn(usize, f64) -> f64 + Send + Sync + 'static,
     ) -> impl Fn() + Send + Sync + 'static
     where
-        A: Element,
-        B: Element<Sum = A::Sum>,
-        C: Element<Sum = A::Sum>,
+        A: GemmType,
+        B: GemmType<Sum = A::Sum>,
+        C: GemmType<Sum = A::Sum>,
     {
         let matrices = [self.a, self.b, self.c].map(|Operand { ptr, layout, .. }| HostMatrix { ptr, layout });
         // SAFETY: the layouts lie inside memory recorded as used by this work, and `c`'s as written; the types are the

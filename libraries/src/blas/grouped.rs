@@ -6,7 +6,7 @@ use super::gemm::{Gemm, Operand, Problem, compute_type, gemm, is_float8};
 use super::handle::{self, Handle, check_with};
 use super::matrix::{Matrix, MatrixMut};
 use super::settings::Math;
-use super::types::{Element, Multiply, Scale};
+use super::types::{GemmType, Multiply, Scale};
 use crate::element::{DataType, code};
 use crate::error::{LibraryError, VendorVersion};
 use crate::vendor::Vendor;
@@ -40,8 +40,8 @@ pub fn gemm_grouped<A, B, C>(
 ) -> Result<()>
 where
     A: Multiply<B, C>,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     let _site = site();
     let device = stream.device();

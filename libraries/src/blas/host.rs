@@ -4,9 +4,9 @@
 //! This module keeps no references to device memory: elements are read and written one by one.
 
 use super::matrix::Layout;
-use super::types::Element;
+use super::types::GemmType;
 use super::types::sealed::Sum;
-use crate::element::Element as Number;
+use crate::element::LibraryType;
 
 /// A matrix in the emulated device's memory, which is memory of this process.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub(super) struct HostMatrix {
 impl HostMatrix {
     /// # Safety
     /// The matrix is in readable memory, with elements of this type.
-    pub unsafe fn get<T: Number>(&self, batch: usize, row: usize, col: usize) -> f64 {
+    pub unsafe fn get<T: LibraryType>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: the element is inside the matrix, as the caller guarantees. It need not be aligned.
         unsafe { at.read_unaligned() }.to_f64()
@@ -27,7 +27,7 @@ impl HostMatrix {
 
     /// # Safety
     /// As for [`Self::get`]; in addition the memory is writable and nothing else uses the matrix.
-    pub unsafe fn set<T: Number>(&self, batch: usize, row: usize, col: usize, value: f64) {
+    pub unsafe fn set<T: LibraryType>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: as above, and nothing else uses it.
         unsafe { at.write_unaligned(T::from_f64(value)) }
@@ -37,7 +37,7 @@ impl HostMatrix {
     ///
     /// # Safety
     /// Same as [`Self::get`].
-    unsafe fn packed<T: Element>(&self, batch: usize) -> Vec<T::Sum> {
+    unsafe fn packed<T: GemmType>(&self, batch: usize) -> Vec<T::Sum> {
         let (rows, cols) = (self.layout.rows(), self.layout.cols());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
         // SAFETY: the indices are inside the matrix.
@@ -55,9 +55,9 @@ pub(super) unsafe fn gemm<A, B, C>(
     [a, b, c]: [HostMatrix; 3],
     finish: impl Fn(usize, f64) -> f64,
 ) where
-    A: Element,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    A: GemmType,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
     let zero = A::Sum::from_f64(0.0);
@@ -82,7 +82,7 @@ pub(super) unsafe fn gemm<A, B, C>(
 ///
 /// # Safety
 /// The matrices are in readable memory, `b` in writable memory, and nothing else uses `b`.
-pub(super) unsafe fn solve<T: Number>(
+pub(super) unsafe fn solve<T: LibraryType>(
     alpha: f64,
     is_lower: bool,
     unit_diagonal: bool,

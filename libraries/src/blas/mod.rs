@@ -50,7 +50,7 @@ pub use self::lt::{Activation, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
 pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
-pub use self::types::{Element, Float, Multiply, Scale};
+pub use self::types::{GemmType, Multiply, Scale, VectorType};
 pub use self::vector::{axpy, dot, gemv, nrm2, scal};
 pub use self::vector_view::{Vector, VectorMut};
 

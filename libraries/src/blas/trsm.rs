@@ -7,8 +7,8 @@ use super::handle::{self, Handle, check};
 use super::host::{self, HostMatrix};
 use super::matrix::{Matrix, MatrixMut};
 use super::types::sealed::Sum;
-use super::types::{Float, Scale};
-use crate::element::{DataType, Element as Number};
+use super::types::{Scale, VectorType};
+use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::seam::Access;
@@ -56,7 +56,7 @@ impl<S: Sum> Default for Trsm<S> {
 }
 
 /// Element types of triangular systems: `f32` and `f64`.
-pub trait Solve: Float {}
+pub trait Solve: VectorType {}
 
 impl Solve for f32 {}
 impl Solve for f64 {}
@@ -82,7 +82,8 @@ impl Solve for f64 {}
 ///
 /// # Errors
 /// [`LibraryError::Shape`] if `a` is not square or does not match `b`; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any error of the library or the driver.
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
+/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn trsm<T: Solve>(
     stream: &Stream,

@@ -1,20 +1,20 @@
-//! [`Element`]: element types of matrices, and [`Multiply`]: supported products.
+//! [`GemmType`]: element types of matrices, and [`Multiply`]: supported products.
 
 use half::{bf16, f16};
 
 use super::float8::{F8E4M3, F8E5M2};
-use crate::element::{Element as Number, elements};
+use crate::element::{LibraryType, elements};
 
 pub mod sealed {
-    use super::Number;
+    use super::LibraryType;
 
     /// An element type with its accumulation type.
-    pub trait Summed: Number {
+    pub trait Summed: LibraryType {
         type Sum: Sum;
     }
 
     /// An accumulation type.
-    pub trait Sum: Number + Send + Sync + PartialEq + 'static {
+    pub trait Sum: LibraryType + Send + Sync + PartialEq + 'static {
         /// Computes `alpha * product + beta * before`.
         fn scaled(alpha: Self, product: Self, beta: Self, before: Self) -> Self;
         /// Computes the product of packed row-major matrices of m x k and k x n.
@@ -28,10 +28,11 @@ use self::sealed::{Sum, Summed};
 /// `f32`.
 pub type Scale<T> = <T as Summed>::Sum;
 
-/// Matrix element types: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`], [`F8E5M2`].
-pub trait Element: Summed {}
+/// Matrix element types of cuBLAS: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`], [`F8E5M2`]. The trait
+/// is sealed.
+pub trait GemmType: Summed {}
 
-impl<T: Summed> Element for T {}
+impl<T: Summed> GemmType for T {}
 
 /// Supported products of `Self` and `B`, stored as `C`.
 ///
@@ -44,15 +45,15 @@ impl<T: Summed> Element for T {}
 /// | `i8` | `i8` | `i32` | `i32` |
 /// | `F8E4M3` | `F8E4M3`, `F8E5M2` | `bf16`, `f16`, `f32` | `f32` |
 /// | `F8E5M2` | `F8E4M3` | `bf16`, `f16`, `f32` | `f32` |
-pub trait Multiply<B: Element<Sum = Self::Sum>, C: Element<Sum = Self::Sum>>: Element {}
+pub trait Multiply<B: GemmType<Sum = Self::Sum>, C: GemmType<Sum = Self::Sum>>: GemmType {}
 
-/// Floating-point types of the vector operations: `f32`, `f64`, `f16`, `bf16`.
-pub trait Float: Multiply<Self, Self> {}
+/// Types of the vector operations: `f32`, `f64`, `f16`, `bf16`. The trait is sealed.
+pub trait VectorType: Multiply<Self, Self> {}
 
-impl Float for f32 {}
-impl Float for f64 {}
-impl Float for f16 {}
-impl Float for bf16 {}
+impl VectorType for f32 {}
+impl VectorType for f64 {}
+impl VectorType for f16 {}
+impl VectorType for bf16 {}
 
 macro_rules! products {
     ($($a:ty, $b:ty => $($c:ty),*;)*) => { $($(impl Multiply<$b, $c> for $a {})*)* };

@@ -11,9 +11,9 @@ use super::gemm::{Gemm, gemm, operation};
 use super::handle::{self, Handle, check};
 use super::host::HostMatrix;
 use super::matrix::{Layout, Matrix, MatrixMut};
-use super::types::{Float, Scale};
+use super::types::{Scale, VectorType};
 use super::vector_view::{Vector, VectorMut};
-use crate::element::{DataType, Element as Number, code};
+use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSliceMut};
@@ -22,8 +22,8 @@ use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Returns the accumulation type as a cuBLAS code.
-fn sum_code<T: Float>() -> sys::cudaDataType {
-    code::cublas(<Scale<T> as Number>::TYPE)
+fn sum_code<T: VectorType>() -> sys::cudaDataType {
+    code::cublas(<Scale<T> as LibraryType>::TYPE)
 }
 
 fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
@@ -54,7 +54,7 @@ struct Elements<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Float> Elements<T> {
+impl<T: VectorType> Elements<T> {
     fn of_result(result: &DeviceSliceMut<'_, T>) -> Self {
         Self { ptr: result.as_device_ptr().0, len: 1, stride: 1, of: PhantomData }
     }
@@ -93,13 +93,13 @@ impl<T: Float> Elements<T> {
     }
 }
 
-impl<T: Float> Vector<'_, T> {
+impl<T: VectorType> Vector<'_, T> {
     fn elements(&self) -> Elements<T> {
         Elements { ptr: self.slice.as_device_ptr().0, len: self.len(), stride: self.stride, of: PhantomData }
     }
 }
 
-impl<T: Float> VectorMut<'_, T> {
+impl<T: VectorType> VectorMut<'_, T> {
     fn elements(&self) -> Elements<T> {
         Elements { ptr: self.slice.as_device_ptr().0, len: self.len(), stride: self.stride, of: PhantomData }
     }
@@ -127,7 +127,7 @@ impl<T: Float> VectorMut<'_, T> {
 /// # Errors
 /// [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise as [`gemm`](super::gemm).
 #[track_caller]
-pub fn gemv<'x, 'y, T: Float>(
+pub fn gemv<'x, 'y, T: VectorType>(
     stream: &Stream,
     options: Gemm<Scale<T>>,
     a: Matrix<'_, T>,
@@ -203,9 +203,10 @@ pub fn gemv<'x, 'y, T: Float>(
 ///
 /// # Errors
 /// [`LibraryError::Shape`] for vectors of different lengths; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any error of the library or the driver.
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
+/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn axpy<'x, 'y, T: Float>(
+pub fn axpy<'x, 'y, T: VectorType>(
     stream: &Stream,
     alpha: Scale<T>,
     x: impl Into<Vector<'x, T>>,
@@ -256,7 +257,11 @@ pub fn axpy<'x, 'y, T: Float>(
 /// # Errors
 /// Same as [`axpy`].
 #[track_caller]
-pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorMut<'x, T>>) -> Result<()> {
+pub fn scal<'x, T: VectorType>(
+    stream: &Stream,
+    alpha: Scale<T>,
+    x: impl Into<VectorMut<'x, T>>,
+) -> Result<()> {
     let _site = site();
     let vector = x.into();
     check_devices(stream, "scal", [(vector.slice.device(), "x")])?;
@@ -302,7 +307,7 @@ pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorM
 /// # Errors
 /// Errors of [`axpy`]; [`LibraryError::Shape`] if `result` does not have exactly one element.
 #[track_caller]
-pub fn dot<'x, 'y, 'r, T: Float>(
+pub fn dot<'x, 'y, 'r, T: VectorType>(
     stream: &Stream,
     x: impl Into<Vector<'x, T>>,
     y: impl Into<Vector<'y, T>>,
@@ -341,7 +346,7 @@ pub fn dot<'x, 'y, 'r, T: Float>(
 /// # Errors
 /// Same as [`dot`].
 #[track_caller]
-pub fn nrm2<'x, 'r, T: Float>(
+pub fn nrm2<'x, 'r, T: VectorType>(
     stream: &Stream,
     x: impl Into<Vector<'x, T>>,
     result: impl Into<DeviceSliceMut<'r, T>>,

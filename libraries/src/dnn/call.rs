@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 
 use cudarc::cudnn::sys::cudnnHandle_t;
 
-use super::element::Float;
 use super::options::Handle;
 use super::tensor::Shape;
 use crate::Vendor;
 use crate::element::DataType;
+use crate::element::FloatType;
 use crate::error::{LibraryError, check_devices};
 use crate::handles::HandleGuard;
 use warpsmith_runtime::device::Device;
@@ -49,7 +49,7 @@ pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
 }
 
 /// Fails unless the device, which is not emulated, supports computing in this type.
-pub(super) fn check_type<T: Float>(operation: &'static str, device: &Device) -> Result<()> {
+pub(super) fn check_type<T: FloatType>(operation: &'static str, device: &Device) -> Result<()> {
     let needed = match T::TYPE {
         DataType::Bf16 => (8, 0),
         DataType::F16 => (5, 3),
@@ -101,19 +101,19 @@ enum Bytes<'a> {
 }
 
 impl<'a> Operand<'a> {
-    pub fn read<T: Float>(name: &'static str, slice: &DeviceSlice<'a, T>) -> Self {
+    pub fn read<T: FloatType>(name: &'static str, slice: &DeviceSlice<'a, T>) -> Self {
         let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
         let bytes = slice.cast().map_or(Bytes::None, Bytes::Read);
         Self { name, part: Some(slice.used(Access::Read)), place, bytes }
     }
 
-    pub fn written<T: Float>(name: &'static str, slice: &DeviceSliceMut<'a, T>) -> Self {
+    pub fn written<T: FloatType>(name: &'static str, slice: &DeviceSliceMut<'a, T>) -> Self {
         let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
         Self { name, part: Some(slice.used()), place, bytes: Bytes::None }
     }
 
     /// As [`Self::written`], for [`enqueue`], which may have to copy to it.
-    pub fn target<T: Float>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
+    pub fn target<T: FloatType>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
         let slice = slice.reborrow();
         let operand = Self::written(name, &slice);
         Self { bytes: slice.cast().map_or(Bytes::None, Bytes::Written), ..operand }
@@ -145,7 +145,7 @@ impl Place {
     ///
     /// # Safety
     /// The elements are of this type, and belong to an operand of the work that is running.
-    pub unsafe fn read<'a, T: Float>(self) -> &'a [T] {
+    pub unsafe fn read<'a, T: FloatType>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
         }
@@ -157,7 +157,7 @@ impl Place {
     ///
     /// # Safety
     /// As for [`Self::read`]; in addition the work writes this operand and nothing else uses it.
-    pub unsafe fn write<'a, T: Float>(self) -> &'a mut [T] {
+    pub unsafe fn write<'a, T: FloatType>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
         }
@@ -186,7 +186,7 @@ fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<
 
 /// Enqueues an operation of the legacy API. On a GPU it calls `library` with the handle and the operands' addresses; on
 /// the emulated device it calls `host`. Empty tensors are a no-op. Both access only the operands.
-pub(super) fn enqueue<T: Float, const N: usize>(
+pub(super) fn enqueue<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
     operands: [Operand<'_>; N],
@@ -219,7 +219,7 @@ pub(super) fn enqueue<T: Float, const N: usize>(
 const ALIGNMENT: u64 = 16;
 
 /// As [`enqueue_gpu`], on aligned copies of the unaligned operands. Each copy that is written is copied back.
-fn enqueue_aligned<T: Float, const N: usize>(
+fn enqueue_aligned<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
     operands: [Operand<'_>; N],
@@ -267,7 +267,7 @@ fn enqueue_aligned<T: Float, const N: usize>(
 }
 
 /// Enqueues the operation on a GPU. `library` accesses only the parts.
-pub(super) fn enqueue_gpu<T: Float>(
+pub(super) fn enqueue_gpu<T: FloatType>(
     operation: &'static str,
     stream: &Stream,
     parts: &[BufferUse<'_>],

@@ -2,7 +2,7 @@
 
 use super::call::{self, Operand};
 use super::descriptor::{check, tensor};
-use super::element::{Float, data};
+use super::element::data;
 use super::functions;
 use super::geometry::{Epilogue, Geometry, Operation};
 use super::host;
@@ -10,6 +10,7 @@ use super::options::{self, Options};
 use super::plan::{Outcome, Request};
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
 use crate::element::Factor;
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::{Error, Result};
 use warpsmith_runtime::memory::DeviceSliceMut;
@@ -80,7 +81,7 @@ impl Convolution {
 /// - [`LibraryError::Unsupported`] if cuDNN has no engine for the convolution with these options.
 /// - Any other error of the library or the driver.
 #[track_caller]
-pub fn convolution<T: Float>(
+pub fn convolution<T: FloatType>(
     stream: &Stream,
     convolution: &Convolution,
     x: &Tensor<'_, T>,
@@ -109,7 +110,7 @@ pub fn convolution<T: Float>(
 /// # Errors
 /// Same as [`convolution`].
 #[track_caller]
-pub fn convolution_backward_data<T: Float>(
+pub fn convolution_backward_data<T: FloatType>(
     stream: &Stream,
     convolution: &Convolution,
     w: &Tensor<'_, T>,
@@ -137,7 +138,7 @@ pub fn convolution_backward_data<T: Float>(
 /// # Errors
 /// Same as [`convolution`].
 #[track_caller]
-pub fn convolution_backward_weights<T: Float>(
+pub fn convolution_backward_weights<T: FloatType>(
     stream: &Stream,
     convolution: &Convolution,
     x: &Tensor<'_, T>,
@@ -171,7 +172,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Enqueues the operation with x, w and y or their gradients; it writes `target`, which is one of them.
-    fn enqueue<T: Float>(
+    fn enqueue<T: FloatType>(
         &self,
         operands: [Operand<'_>; 3],
         target: &mut DeviceSliceMut<'_, T>,
@@ -217,7 +218,7 @@ impl Call<'_> {
 }
 
 /// Enqueues `target = beta * target` on a GPU, for an empty sum.
-fn scale_only<T: Float>(
+fn scale_only<T: FloatType>(
     name: &'static str,
     stream: &Stream,
     beta: f64,
@@ -243,7 +244,7 @@ fn scale_only<T: Float>(
 }
 
 /// Returns the error for a geometry for which the library has no plan with these options.
-fn no_plan<T: Float>(
+fn no_plan<T: FloatType>(
     operation: &'static str,
     geometry: &Geometry,
     options: &Options,

@@ -5,7 +5,7 @@ use cudarc::cudnn::sys::{cudnnActivationMode_t, cudnnNanPropagation_t};
 use super::call::{self, Operand};
 use super::convolution::{Convolution, convolution};
 use super::descriptor::{ActivationKind, OldDescriptor, TensorKind, check, tensor};
-use super::element::{Float, data, factors};
+use super::element::{data, factors};
 use super::functions;
 use super::geometry::{Epilogue, Geometry, Operation};
 use super::host;
@@ -13,6 +13,7 @@ use super::options;
 use super::plan::{Outcome, Request};
 use super::tensor::{Shape, Tensor, TensorMut};
 use crate::element::Factor;
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::{Error, Result};
 use warpsmith_runtime::memory::DeviceSlice;
@@ -39,7 +40,7 @@ pub enum Activation {
 /// # Errors
 /// Errors of [`convolution`]; [`LibraryError::Shape`] unless there is one bias per output channel.
 #[track_caller]
-pub fn convolution_fused<T: Float>(
+pub fn convolution_fused<T: FloatType>(
     stream: &Stream,
     options: &Convolution,
     x: &Tensor<'_, T>,
@@ -115,7 +116,12 @@ struct Passes {
 
 impl Passes {
     /// Creates the descriptors for an output of this shape.
-    fn new<T: Float>(name: &'static str, stream: &Stream, y: &Shape, activation: Activation) -> Result<Self> {
+    fn new<T: FloatType>(
+        name: &'static str,
+        stream: &Stream,
+        y: &Shape,
+        activation: Activation,
+    ) -> Result<Self> {
         let _handle = call::acquire(stream)?;
         let of_bias = Shape { dims: [1, y.dims[1], 1, 1, 1], ..*y };
         let relu = match activation {
@@ -135,7 +141,7 @@ impl Passes {
     }
 
     /// Enqueues `y = activation(y + bias)`; y has the shape passed to [`Self::new`].
-    fn enqueue<T: Float>(
+    fn enqueue<T: FloatType>(
         &self,
         name: &'static str,
         stream: &Stream,

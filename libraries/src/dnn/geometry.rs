@@ -1,10 +1,10 @@
 //! [`Geometry`]: all checked parameters of a convolution that determine its plan, and [`Key`], the same as plain words.
 
 use super::convolution::Convolution;
-use super::element::Float;
 use super::options::Options;
 use super::tensor::{Layout, Shape, output_extent};
 use crate::element::DataType;
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
@@ -159,7 +159,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub fn new<T: Float>(
+    pub fn new<T: FloatType>(
         operation: Operation,
         epilogue: Epilogue,
         geometry: &Geometry,

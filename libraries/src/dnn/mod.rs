@@ -9,9 +9,9 @@
 //! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all dimensions but the channels
 //! | yes |
 //!
-//! Tensors are [`Tensor`] and [`TensorMut`] of [`Float`] elements, in either [`Layout`]; all tensors of a call have the
-//! same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. `allow_tf32` is on, as in PyTorch:
-//! GPUs then multiply `f32` inputs rounded to TF32 (10 mantissa bits).
+//! Tensors are [`Tensor`] and [`TensorMut`] of [`FloatType`] elements, in either [`Layout`]; all tensors of a call have
+//! the same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. `allow_tf32` is on, as in
+//! PyTorch: GPUs then multiply `f32` inputs rounded to TF32 (10 mantissa bits).
 //!
 //! The plan of a convolution is chosen once per geometry and cached. It is chosen by the library's heuristics, or by
 //! timing their suggestions ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are per
@@ -57,7 +57,6 @@ mod tensor;
 pub use self::convolution::{
     Convolution, convolution, convolution_backward_data, convolution_backward_weights,
 };
-pub use self::element::Float;
 pub use self::fused::{Activation, convolution_fused};
 pub use self::norm::{
     BatchNorm, BatchNormGradients, BatchStatistics, RunningStatistics, batch_norm_backward,
@@ -68,3 +67,4 @@ pub use self::options::{Options, options, plan_cache, set_options};
 pub use self::pooling::{Pooling, PoolingMode, pooling, pooling_backward};
 pub use self::softmax::{Softmax, softmax, softmax_backward};
 pub use self::tensor::{Axes, Layout, Tensor, TensorMut};
+pub use crate::element::FloatType;

@@ -4,10 +4,11 @@ use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
 
 use super::call::{self, Operand, check_same};
 use super::descriptor::{OldDescriptor, TensorKind, check, tensor};
-use super::element::{Float, data, factors};
+use super::element::{data, factors};
 use super::functions;
 use super::host;
 use super::tensor::{Shape, Tensor, TensorMut};
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
@@ -32,7 +33,7 @@ impl Default for BatchNorm {
 
 /// Running statistics over all batches so far, one value per channel: for inference.
 #[derive(Debug)]
-pub struct RunningStatistics<'a, R: Float> {
+pub struct RunningStatistics<'a, R: FloatType> {
     /// Running mean.
     pub mean: DeviceSliceMut<'a, R>,
     /// Running variance, unbiased (divided by one less than the number of elements).
@@ -41,7 +42,7 @@ pub struct RunningStatistics<'a, R: Float> {
 
 /// Statistics of one batch, one value per channel: for the gradient.
 #[derive(Debug)]
-pub struct BatchStatistics<'a, R: Float> {
+pub struct BatchStatistics<'a, R: FloatType> {
     /// Mean of the batch.
     pub mean: DeviceSliceMut<'a, R>,
     /// Inverse standard deviation: `1 / sqrt(variance + epsilon)`.
@@ -50,7 +51,7 @@ pub struct BatchStatistics<'a, R: Float> {
 
 /// Gradients of a batch normalization.
 #[derive(Debug)]
-pub struct BatchNormGradients<'a, T: Float> {
+pub struct BatchNormGradients<'a, T: FloatType> {
     /// Gradient for the input.
     pub input: TensorMut<'a, T>,
     /// Gradient for the scale of each channel.
@@ -117,9 +118,10 @@ fn descriptors(
 ///
 /// # Errors
 /// [`LibraryError::Shape`], also for a batch with fewer than two elements per channel; [`LibraryError::Missing`];
-/// [`warpsmith_runtime::Error::DifferentDevices`]; any error of the library or the driver.
+/// [`warpsmith_runtime::Error::DifferentDevices`]; any [error of the library](crate::LibraryError::Call), and [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn batch_norm_training<T: Float>(
+pub fn batch_norm_training<T: FloatType>(
     stream: &Stream,
     norm: &BatchNorm,
     x: &Tensor<'_, T>,
@@ -195,7 +197,7 @@ pub fn batch_norm_training<T: Float>(
 /// # Errors
 /// Same as [`batch_norm_training`].
 #[track_caller]
-pub fn batch_norm_inference<T: Float>(
+pub fn batch_norm_inference<T: FloatType>(
     stream: &Stream,
     norm: &BatchNorm,
     x: &Tensor<'_, T>,
@@ -245,7 +247,7 @@ pub fn batch_norm_inference<T: Float>(
 /// # Errors
 /// Errors of [`batch_norm_training`], except that an empty batch is allowed.
 #[track_caller]
-pub fn batch_norm_backward<T: Float>(
+pub fn batch_norm_backward<T: FloatType>(
     stream: &Stream,
     norm: &BatchNorm,
     (x, dy): (&Tensor<'_, T>, &Tensor<'_, T>),

@@ -10,11 +10,12 @@ use cudarc::cudnn::sys::{
 
 use super::call::{self, Place};
 use super::descriptor::{Descriptor, RawHandle, check};
-use super::element::{Float, data};
+use super::element::data;
 use super::functions;
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::graph::{Candidates, Graph, IDS};
 use super::options::{Handle, Options, State};
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use crate::on_device::OnDevice;
 use warpsmith_runtime::driver::DevicePtr;
@@ -113,7 +114,7 @@ const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
     /// Creates a request from the parts and places of x, w, y and, if present, the bias.
-    pub fn new<T: Float>(
+    pub fn new<T: FloatType>(
         name: &'static str,
         stream: &'a Stream,
         (operation, epilogue): (Operation, Epilogue),

@@ -4,11 +4,12 @@ use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
 use super::call::{self, Operand, check_same};
 use super::descriptor::{OldDescriptor, PoolingKind, TensorKind, check, tensor};
-use super::element::{Float, data, factors};
+use super::element::{data, factors};
 use super::functions;
 use super::host;
 use super::options;
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
+use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::seam::site;
@@ -100,7 +101,11 @@ impl Windows {
         check_same(operation, ("the output of this pooling", &self.y), ("the given tensor", y))
     }
 
-    fn descriptors<T: Float>(&self, operation: &'static str, is_deterministic: bool) -> Result<Descriptors> {
+    fn descriptors<T: FloatType>(
+        &self,
+        operation: &'static str,
+        is_deterministic: bool,
+    ) -> Result<Descriptors> {
         let mode = match self.mode {
             PoolingMode::Max if is_deterministic => cudnnPoolingMode_t::CUDNN_POOLING_MAX_DETERMINISTIC,
             PoolingMode::Max => cudnnPoolingMode_t::CUDNN_POOLING_MAX,
@@ -138,10 +143,10 @@ struct Descriptors {
 /// Enqueues `y = pooling(x)`.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any error of the
-/// library or the driver.
+/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any [error of
+/// the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn pooling<T: Float>(
+pub fn pooling<T: FloatType>(
     stream: &Stream,
     pooling: &Pooling,
     x: &Tensor<'_, T>,
@@ -176,7 +181,7 @@ pub fn pooling<T: Float>(
 /// # Errors
 /// Same as [`pooling`].
 #[track_caller]
-pub fn pooling_backward<T: Float>(
+pub fn pooling_backward<T: FloatType>(
     stream: &Stream,
     pooling: &Pooling,
     x: &Tensor<'_, T>,

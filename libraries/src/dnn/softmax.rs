@@ -4,10 +4,11 @@ use cudarc::cudnn::sys::{cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t};
 
 use super::call::{self, Operand, check_same};
 use super::descriptor::{check, tensor};
-use super::element::{Float, data, factors};
+use super::element::{data, factors};
 use super::functions;
 use super::host;
 use super::tensor::{Tensor, TensorMut};
+use crate::element::FloatType;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
@@ -51,10 +52,10 @@ impl Softmax {
 ///
 /// # Errors
 /// [`LibraryError::Shape`](crate::LibraryError::Shape) unless both have the same shape,
-/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; any error
-/// of the library or the driver.
+/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; any [error
+/// of the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn softmax<T: Float>(
+pub fn softmax<T: FloatType>(
     stream: &Stream,
     function: Softmax,
     x: &Tensor<'_, T>,
@@ -87,7 +88,7 @@ pub fn softmax<T: Float>(
 /// # Errors
 /// Same as [`softmax`].
 #[track_caller]
-pub fn softmax_backward<T: Float>(
+pub fn softmax_backward<T: FloatType>(
     stream: &Stream,
     function: Softmax,
     y: &Tensor<'_, T>,

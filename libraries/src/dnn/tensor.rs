@@ -4,7 +4,7 @@ use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 
-use super::element::Float;
+use crate::element::FloatType;
 
 /// Memory layout of a tensor; elements are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -106,21 +106,21 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Tensor<'a, T: Float> {
+pub struct Tensor<'a, T: FloatType> {
     pub(super) slice: DeviceSlice<'a, T>,
     pub(super) shape: Shape,
 }
 
 /// A mutable tensor view.
 #[derive(Debug)]
-pub struct TensorMut<'a, T: Float> {
+pub struct TensorMut<'a, T: FloatType> {
     pub(super) slice: DeviceSliceMut<'a, T>,
     pub(super) shape: Shape,
 }
 
 macro_rules! tensor {
     ($tensor:ident, $slice:ident) => {
-        impl<'a, T: Float> $tensor<'a, T> {
+        impl<'a, T: FloatType> $tensor<'a, T> {
             /// Creates a view with a shape of batch, channels and up to three spatial dimensions. Weights have output
             /// channels, input channels per group, and the window.
             ///
@@ -148,7 +148,7 @@ macro_rules! tensor {
 tensor!(Tensor, DeviceSlice);
 tensor!(TensorMut, DeviceSliceMut);
 
-impl<T: Float> TensorMut<'_, T> {
+impl<T: FloatType> TensorMut<'_, T> {
     /// Borrows the tensor for reading.
     pub fn as_tensor(&self) -> Tensor<'_, T> {
         Tensor { slice: self.slice.as_slice(), shape: self.shape }

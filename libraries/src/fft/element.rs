@@ -1,32 +1,33 @@
-//! [`Real`]: element types of transforms, and their computation types.
+//! [`FftScalar`]: element types of transforms, and their computation types.
 
 use half::f16;
 use rustfft::FftNum;
 
-use crate::element::Element;
+use crate::element::LibraryType;
 
-/// Types of real numbers, and of the parts of complex ones: `f32`, `f64` or `f16`.
-pub trait Real: Element + bytemuck::Pod {
+/// Types of real numbers, and of the parts of complex ones: `f32`, `f64` or `f16`. The
+/// trait is sealed.
+pub trait FftScalar: LibraryType + bytemuck::Pod {
     /// Computation type on the host.
     #[doc(hidden)]
     type Computed: Computed;
 }
 
-impl Real for f32 {
+impl FftScalar for f32 {
     type Computed = f32;
 }
 
-impl Real for f64 {
+impl FftScalar for f64 {
     type Computed = f64;
 }
 
-impl Real for f16 {
+impl FftScalar for f16 {
     type Computed = f32;
 }
 
 /// Computation type on the host.
 #[doc(hidden)]
-pub trait Computed: FftNum + Element {
+pub trait Computed: FftNum + LibraryType {
     /// Returns the host plans that compute in this type.
     fn lines(lines: &super::host::Lines) -> Option<&[super::host::Line<Self>]>;
 }

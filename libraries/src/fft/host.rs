@@ -8,8 +8,8 @@ use rustfft::{Fft, FftNum, FftPlanner};
 
 use super::element::Computed;
 use super::shape::Key;
-use super::{Direction, Kind, Real};
-use crate::element::{DataType, Element};
+use super::{Direction, FftScalar, Kind};
+use crate::element::{DataType, LibraryType};
 use warpsmith_runtime::driver::DevicePtr;
 
 /// A 1-D transform along one dimension, forward and inverse.
@@ -63,7 +63,7 @@ impl HostPlan {
     /// # Safety
     /// Both are memory of the process, with the key's number of elements of this type; nothing else writes them
     /// meanwhile.
-    pub(super) unsafe fn run<T: Real>(
+    pub(super) unsafe fn run<T: FftScalar>(
         &self,
         direction: Direction,
         [input, output]: [DevicePtr; 2],
@@ -109,12 +109,12 @@ impl HostPlan {
 }
 
 /// Converts to the computation type.
-fn up<T: Real>(value: T) -> T::Computed {
+fn up<T: FftScalar>(value: T) -> T::Computed {
     T::Computed::from_f64(value.to_f64())
 }
 
 /// Rounds a result to the nearest number.
-fn down<T: Real>(computed: T::Computed) -> T {
+fn down<T: FftScalar>(computed: T::Computed) -> T {
     T::from_f64(computed.to_f64())
 }
 
@@ -179,7 +179,7 @@ impl<C: Computed> Transform<'_, C> {
 
 /// # Safety
 /// As for [`HostPlan::run`].
-unsafe fn load<T: Real, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R) -> Vec<R> {
+unsafe fn load<T: FftScalar, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R) -> Vec<R> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const T, len) };
     from.iter().map(|x| convert(*x)).collect()
@@ -187,7 +187,7 @@ unsafe fn load<T: Real, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R
 
 /// # Safety
 /// As for [`HostPlan::run`].
-unsafe fn load_complex<T: Real>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
+unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const Complex<T>, len) };
     from.iter().map(|z| Complex::new(up(z.re), up(z.im))).collect()

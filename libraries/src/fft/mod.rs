@@ -41,7 +41,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `shape` | [`Shape`], [`Norm`] and the checks |
-//! | `element` | [`Real`]: the element types |
+//! | `element` | [`FftScalar`]: the element types |
 //! | `plan` | a plan of cuFFT or of the host |
 //! | `vendor` | cuFFT's functions |
 //! | `host` | transforms on the emulated device |
@@ -56,7 +56,7 @@ use std::sync::Arc;
 
 pub use num_complex::Complex;
 
-pub use self::element::Real;
+pub use self::element::FftScalar;
 use self::plan::Plan;
 use self::shape::Key;
 pub use self::shape::{Norm, Shape};
@@ -132,7 +132,7 @@ fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result
 /// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the work area.
 /// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
-pub fn forward<'i, 'o, T: Real>(
+pub fn forward<'i, 'o, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     input: impl Into<DeviceSlice<'i, Complex<T>>>,
@@ -148,7 +148,7 @@ pub fn forward<'i, 'o, T: Real>(
 /// # Errors
 /// Same as [`forward`].
 #[track_caller]
-pub fn inverse<'i, 'o, T: Real>(
+pub fn inverse<'i, 'o, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     input: impl Into<DeviceSlice<'i, Complex<T>>>,
@@ -164,7 +164,7 @@ pub fn inverse<'i, 'o, T: Real>(
 /// # Errors
 /// Same as [`forward`].
 #[track_caller]
-pub fn forward_in_place<'d, T: Real>(
+pub fn forward_in_place<'d, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
@@ -180,7 +180,7 @@ pub fn forward_in_place<'d, T: Real>(
 /// # Errors
 /// Same as [`forward`].
 #[track_caller]
-pub fn inverse_in_place<'d, T: Real>(
+pub fn inverse_in_place<'d, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
@@ -199,7 +199,7 @@ pub fn inverse_in_place<'d, T: Real>(
 /// # Errors
 /// Same as [`forward`].
 #[track_caller]
-pub fn forward_real<'i, 'o, T: Real>(
+pub fn forward_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     input: impl Into<DeviceSlice<'i, T>>,
@@ -221,7 +221,7 @@ pub fn forward_real<'i, 'o, T: Real>(
 /// # Errors
 /// Same as [`forward`].
 #[track_caller]
-pub fn inverse_real<'i, 'o, T: Real>(
+pub fn inverse_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
     shape: impl Into<Shape>,
     spectrum: impl Into<DeviceSliceMut<'i, Complex<T>>>,
@@ -248,7 +248,7 @@ struct Call {
 
 impl Call {
     #[track_caller]
-    fn apart<T: Real, I: DeviceCopy>(
+    fn apart<T: FftScalar, I: DeviceCopy>(
         self,
         stream: &Stream,
         shape: Shape,
@@ -267,7 +267,7 @@ impl Call {
     }
 
     #[track_caller]
-    fn in_place<T: Real>(
+    fn in_place<T: FftScalar>(
         self,
         stream: &Stream,
         shape: Shape,
@@ -281,7 +281,7 @@ impl Call {
     /// Enqueues the call. Input and output have the key's lengths, and `parts` cover them; the output has this number
     /// of real numbers.
     #[track_caller]
-    fn enqueue<T: Real>(
+    fn enqueue<T: FftScalar>(
         self,
         stream: &Stream,
         shape: Shape,

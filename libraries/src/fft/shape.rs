@@ -1,6 +1,6 @@
 //! [`Shape`]: sizes, batch and normalization of a transform, and checks of the data against it.
 
-use super::{Call, Direction, Kind, Real};
+use super::{Call, Direction, FftScalar, Kind};
 use crate::element::DataType;
 use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
@@ -63,7 +63,7 @@ impl Shape {
 
     /// Returns the key of the required plan, and the number of input and output elements. The key is `None` if there is
     /// nothing to do.
-    pub(super) fn key<T: Real>(
+    pub(super) fn key<T: FftScalar>(
         self,
         operation: &'static str,
         kind: Kind,
@@ -93,7 +93,7 @@ impl Shape {
     }
 
     /// Checks the lengths of input and output and returns the plan's key; `None` if there is nothing to do.
-    pub(super) fn check<T: Real>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
+    pub(super) fn check<T: FftScalar>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
         let (key, [wanted_in, wanted_out]) = self.key::<T>(call.operation, call.kind)?;
         for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
             if found != wanted {
@@ -110,7 +110,7 @@ impl Shape {
 }
 
 /// Checks the alignment: cuFFT accesses real numbers in pairs.
-pub(super) fn check_alignment<T: Real>(call: Call, ptr: DevicePtr) -> Result<()> {
+pub(super) fn check_alignment<T: FftScalar>(call: Call, ptr: DevicePtr) -> Result<()> {
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());
     }

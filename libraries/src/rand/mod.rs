@@ -31,8 +31,8 @@ mod vendor;
 
 use std::fmt;
 
-use self::vendor::{Distribution, Number, Raw};
-pub use self::vendor::{Float, Pseudo, Quasi};
+use self::vendor::{Distribution, RandomType, Raw};
+pub use self::vendor::{Pseudo, Quasi, RandomFloat};
 use super::pressure::with_memory;
 use crate::Vendor;
 use crate::error::{LibraryError, check_devices};
@@ -111,7 +111,7 @@ impl Generator {
     /// - [`GraphError::NotCapturable`](warpsmith_runtime::GraphError::NotCapturable) and
     ///   [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
     #[track_caller]
-    pub fn uniform<'o, T: Float>(
+    pub fn uniform<'o, T: RandomFloat>(
         &mut self,
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
@@ -125,7 +125,7 @@ impl Generator {
     /// # Errors
     /// [`LibraryError::Shape`] for a non-finite parameter or a negative deviation; otherwise as [`Self::uniform`].
     #[track_caller]
-    pub fn normal<'o, T: Float>(
+    pub fn normal<'o, T: RandomFloat>(
         &mut self,
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
@@ -143,7 +143,7 @@ impl Generator {
     /// # Errors
     /// Same as [`Self::normal`].
     #[track_caller]
-    pub fn log_normal<'o, T: Float>(
+    pub fn log_normal<'o, T: RandomFloat>(
         &mut self,
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
@@ -178,7 +178,7 @@ impl Generator {
 
     /// Enqueues the numbers, through a temporary buffer where cuRAND does not accept the output.
     #[track_caller]
-    fn fill<T: Number>(
+    fn fill<T: RandomType>(
         &mut self,
         stream: &Stream,
         operation: &'static str,
@@ -215,7 +215,7 @@ impl Generator {
         stream.copy(buffer.slice(..len), output)
     }
 
-    fn enqueue<T: Number>(
+    fn enqueue<T: RandomType>(
         &mut self,
         stream: &Stream,
         operation: &'static str,

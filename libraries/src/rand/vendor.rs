@@ -97,7 +97,7 @@ impl Raw {
     ///
     /// # Safety
     /// There are `len` elements at the address, aligned to 16 bytes, and their use is ordered.
-    pub(super) unsafe fn generate<T: Number>(
+    pub(super) unsafe fn generate<T: RandomType>(
         &mut self,
         distribution: Distribution,
         at: DevicePtr,
@@ -146,22 +146,22 @@ pub(super) enum Distribution {
     Poisson { mean: f64 },
 }
 
-/// Output types: `u32` for Poisson numbers, and [`Float`]s for the others.
-pub trait Number: DeviceCopy {
+/// Output types: `u32` for Poisson numbers, and [`RandomFloat`]s for the others.
+pub trait RandomType: DeviceCopy {
     const IS_DOUBLE: bool = false;
 }
 
-impl Number for u32 {}
-impl Number for f32 {}
-impl Number for f64 {
+impl RandomType for u32 {}
+impl RandomType for f32 {}
+impl RandomType for f64 {
     const IS_DOUBLE: bool = true;
 }
 
-/// Floating-point output types: `f32` or `f64`.
-pub trait Float: Number {}
+/// Floating-point output types of cuRAND: `f32` or `f64`. The trait is sealed.
+pub trait RandomFloat: RandomType {}
 
-impl Float for f32 {}
-impl Float for f64 {}
+impl RandomFloat for f32 {}
+impl RandomFloat for f64 {}
 
 fn check(call: &'static str, status: curandStatus) -> Result<()> {
     let context = match status {

@@ -1,7 +1,7 @@
 //! [`Csr`]: a CSR sparse matrix with checked indices.
 
 use super::plan::Plans;
-use super::{Index, Product, Value};
+use super::{FloatType, Index, Product};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::Result;
@@ -15,7 +15,7 @@ const OPERATION: &str = "sparse::Csr";
 /// A sparse matrix in CSR format: row `i` has the elements `offsets[i]..offsets[i + 1]` of `columns` and `values`. The
 /// columns of a row may be in any order. Duplicate entries are added, but there are at most `rows * columns` entries.
 #[derive(Debug)]
-pub struct Csr<T: Value, I: Index> {
+pub struct Csr<T: FloatType, I: Index> {
     plans: Plans,
     rows: usize,
     columns: usize,
@@ -24,7 +24,7 @@ pub struct Csr<T: Value, I: Index> {
     values: DeviceBuffer<T>,
 }
 
-impl<T: Value, I: Index> Csr<T, I> {
+impl<T: FloatType, I: Index> Csr<T, I> {
     /// Creates a matrix of `[rows, columns]` from host memory.
     ///
     /// # Errors

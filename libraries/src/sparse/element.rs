@@ -1,18 +1,8 @@
-//! [`Value`] and [`Index`]: the value and index types of a sparse matrix.
+//! [`Index`]: the index types of a sparse matrix.
 
 use cudarc::cusparse::sys::cusparseIndexType_t;
-use half::{bf16, f16};
 
-use crate::element::Element;
 use warpsmith_runtime::memory::DeviceCopy;
-
-/// Value types: `f32`, `f64`, `f16` or `bf16`.
-pub trait Value: Element {}
-
-impl Value for f32 {}
-impl Value for f64 {}
-impl Value for f16 {}
-impl Value for bf16 {}
 
 mod sealed {
     pub trait Sealed {}

@@ -1,7 +1,7 @@
 //! Products on the emulated device: sequential, summed in double precision and rounded once.
 
 use super::plan::{Dense, Operands};
-use super::{Index, Value};
+use super::{FloatType, Index};
 use warpsmith_runtime::driver::DevicePtr;
 
 /// A product with all addresses and the lengths of input and output.
@@ -18,7 +18,7 @@ pub(super) struct Work {
 impl Work {
     /// # Safety
     /// All addresses are to live memory of the process, of these types; nothing else writes it meanwhile.
-    pub unsafe fn run<T: Value, I: Index>(&self) {
+    pub unsafe fn run<T: FloatType, I: Index>(&self) {
         let Operands { input, output, dense, product } = self.operands;
         // SAFETY: guaranteed by the caller.
         let (offsets, indices, values, input) = unsafe {

@@ -35,7 +35,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `csr` | [`Csr`] |
-//! | `element` | [`Value`] and [`Index`]: the types |
+//! | `element` | [`Index`]: the index types |
 //! | `plan` | descriptors and workspaces |
 //! | `vendor` | cuSPARSE's functions |
 //! | `host` | implementation for the emulated device |
@@ -47,8 +47,9 @@ mod plan;
 mod vendor;
 
 pub use self::csr::Csr;
-pub use self::element::{Index, Value};
+pub use self::element::Index;
 use self::plan::{Dense, Operands};
+pub use crate::element::FloatType;
 use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
 use warpsmith_runtime::driver::DevicePtr;
@@ -101,7 +102,7 @@ impl Default for Product {
 /// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the workspace.
 /// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
-pub fn spmv<'x, 'y, T: Value, I: Index>(
+pub fn spmv<'x, 'y, T: FloatType, I: Index>(
     stream: &Stream,
     matrix: &Csr<T, I>,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -147,7 +148,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 /// # Errors
 /// Same as [`spmv`].
 #[track_caller]
-pub fn spmm<T: Value, I: Index>(
+pub fn spmm<T: FloatType, I: Index>(
     stream: &Stream,
     matrix: &Csr<T, I>,
     b: DeviceSlice2<'_, T>,
@@ -178,7 +179,7 @@ pub fn spmm<T: Value, I: Index>(
 
 /// Enqueues a product whose lengths have been checked.
 #[track_caller]
-fn enqueue<T: Value, I: Index>(
+fn enqueue<T: FloatType, I: Index>(
     stream: &Stream,
     operation: &'static str,
     matrix: &Csr<T, I>,
@@ -236,7 +237,7 @@ fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<De
 
 /// Enqueues the product itself. Both operands are aligned; on a GPU, the matrix has elements.
 #[track_caller]
-fn multiply<T: Value, I: Index>(
+fn multiply<T: FloatType, I: Index>(
     stream: &Stream,
     operation: &'static str,
     matrix: &Csr<T, I>,
@@ -266,7 +267,7 @@ fn multiply<T: Value, I: Index>(
 
 /// Scales the output of an empty matrix by `beta`, on a GPU.
 #[track_caller]
-fn scale_rows<T: Value>(
+fn scale_rows<T: FloatType>(
     stream: &Stream,
     operation: &'static str,
     output: &mut DeviceSliceMut<'_, T>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::cusparse::sys::{self, cudaDataType, cusparseOperation_t, cusparseSpMMAlg_t, cusparseSpMVAlg_t};
 
 use super::vendor::{Handle, Matrix, Operand, check, pointer};
-use super::{Csr, Index, Product, Value};
+use super::{Csr, FloatType, Index, Product};
 use crate::element::{DataType, Factor, code};
 use crate::lru::Lru;
 use crate::on_device::OnDevice;
@@ -116,7 +116,7 @@ unsafe impl Send for Descriptors {}
 
 /// Enqueues a product on a GPU. The matrix has elements, and the lengths match.
 #[track_caller]
-pub(super) fn run<'a, T: Value, I: Index>(
+pub(super) fn run<'a, T: FloatType, I: Index>(
     stream: &Stream,
     operation: &'static str,
     matrix: &'a Csr<T, I>,
@@ -165,7 +165,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
 
 impl Plan {
     #[track_caller]
-    fn new<T: Value, I: Index>(stream: &Stream, matrix: &Csr<T, I>, operands: Operands) -> Result<Self> {
+    fn new<T: FloatType, I: Index>(stream: &Stream, matrix: &Csr<T, I>, operands: Operands) -> Result<Self> {
         let Operands { input, output, dense, product } = operands;
         let [rows, columns] = matrix.shape_of(product);
         let what = format!(
@@ -230,7 +230,7 @@ impl Plan {
         }
     }
 
-    fn workspace_bytes<T: Value>(&self, handle: &Handle, product: Product) -> Result<usize> {
+    fn workspace_bytes<T: FloatType>(&self, handle: &Handle, product: Product) -> Result<usize> {
         let factors = [product.alpha, product.beta].map(Factor::of::<T>);
         let [alpha, beta] = factors.each_ref().map(Factor::as_ptr);
         let Descriptors { matrix, input, output } = &*self.descriptors;
@@ -269,7 +269,7 @@ impl Plan {
     ///
     /// # Safety
     /// The memory that descriptors and operands name is alive and ordered; `workspace` has the requested bytes.
-    unsafe fn execute<T: Value>(
+    unsafe fn execute<T: FloatType>(
         &self,
         handle: &Handle,
         operands: Operands,

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::cusparse::sys::{self, cusparseHandle_t, cusparseStatus_t};
 
-use super::{Csr, Index, Value};
+use super::{Csr, FloatType, Index};
 use crate::element::code;
 use crate::error::LibraryError;
 use crate::handles::{HandlePool, LibraryHandle};
@@ -58,7 +58,7 @@ impl Drop for Handle {
 pub(super) struct Matrix(pub sys::cusparseSpMatDescr_t);
 
 impl Matrix {
-    pub fn new<T: Value, I: Index>(matrix: &Csr<T, I>) -> Result<Self> {
+    pub fn new<T: FloatType, I: Index>(matrix: &Csr<T, I>) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let number = |length| i64::try_from(length).unwrap_or(i64::MAX);
         // SAFETY: the first pointer is to a local variable; the others are to this number of elements of these types.
@@ -97,7 +97,7 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    pub fn vector<T: Value>(len: usize, at: DevicePtr) -> Result<Self> {
+    pub fn vector<T: FloatType>(len: usize, at: DevicePtr) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         // SAFETY: the first pointer is to a local variable; the other is used when a product is enqueued.
@@ -107,7 +107,7 @@ impl Operand {
         Ok(Self::Vector(descriptor))
     }
 
-    pub fn matrix<T: Value>(rows: usize, columns: usize, stride: usize, at: DevicePtr) -> Result<Self> {
+    pub fn matrix<T: FloatType>(rows: usize, columns: usize, stride: usize, at: DevicePtr) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let [rows, columns, stride] =
             [rows, columns, stride].map(|length| i64::try_from(length).unwrap_or(i64::MAX));

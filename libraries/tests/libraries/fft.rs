@@ -7,18 +7,18 @@ use std::f64::consts::TAU;
 use crate::numbers::{self, assert_refused, buffer, name, random, stream};
 use crate::under_test::device;
 use half::f16;
-use warpsmith_libraries::fft::{self, Complex, Norm, Real, Shape};
+use warpsmith_libraries::fft::{self, Complex, FftScalar, Norm, Shape};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Result, Stream};
 
-trait Number: numbers::Number + Real {}
+trait TestNumber: numbers::TestValue + FftScalar {}
 
-impl<T: numbers::Number + Real> Number for T {}
+impl<T: numbers::TestValue + FftScalar> TestNumber for T {}
 
-fn complexes<T: Number>(len: usize, seed: u64) -> Vec<Complex<T>> {
+fn complexes<T: TestNumber>(len: usize, seed: u64) -> Vec<Complex<T>> {
     random::<T>(2 * len, seed).chunks(2).map(|parts| Complex::new(parts[0], parts[1])).collect()
 }
 
-fn doubles<T: Number>(from: &[Complex<T>]) -> Vec<Complex<f64>> {
+fn doubles<T: TestNumber>(from: &[Complex<T>]) -> Vec<Complex<f64>> {
     from.iter().map(|z| Complex::new(z.re.value(), z.im.value())).collect()
 }
 
@@ -70,14 +70,14 @@ fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
 }
 
 #[track_caller]
-fn check<T: Number>(found: &[f64], expected: &[f64], elements: usize, what: &str) {
+fn check<T: TestNumber>(found: &[f64], expected: &[f64], elements: usize, what: &str) {
     let (error, bound) = (relative_error(found, expected), 16.0 * T::UNIT * (1.0 + (elements as f64).log2()));
     assert!(error <= bound, "{what} of {}: error {error:e}, bound {bound:e}", name::<T>());
 }
 
 /// Checks complex numbers on the device in the same way.
 #[track_caller]
-fn check_complex<T: Number>(
+fn check_complex<T: TestNumber>(
     found: &DeviceBuffer<Complex<T>>,
     expected: &[Complex<f64>],
     elements: usize,
@@ -86,7 +86,7 @@ fn check_complex<T: Number>(
     check::<T>(&flat(&doubles(&found.to_host().unwrap())), &flat(expected), elements, what);
 }
 
-fn every_kind_of_transform<T: Number>(
+fn every_kind_of_transform<T: TestNumber>(
     stream: &Stream,
     sizes: &[usize],
     batch: usize,
@@ -445,7 +445,7 @@ fn half_precision_overflows_before_it_is_divided() -> Result<()> {
 /// Long arrays are divided by a different call than short ones and remainders.
 #[test]
 fn long_transforms_are_divided_element_by_element() -> Result<()> {
-    fn check<T: Number>(stream: &Stream) -> Result<()> {
+    fn check<T: TestNumber>(stream: &Stream) -> Result<()> {
         let (size, batch) = (16, 9001);
         let mut host = complexes::<T>(size * batch, 6);
         host[size * 4000 + 3].im = T::of(f64::INFINITY);

@@ -8,7 +8,7 @@ use warpsmith_libraries::blas::{F8E4M3, F8E5M2};
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Result, Stream};
 
 /// An element type.
-pub trait Number: DeviceCopy + PartialEq + Debug {
+pub trait TestValue: DeviceCopy + PartialEq + Debug {
     /// Unit roundoff: half the distance from 1 to the next number.
     const UNIT: f64;
     /// Unit roundoff of the accumulation type.
@@ -19,7 +19,7 @@ pub trait Number: DeviceCopy + PartialEq + Debug {
 
 macro_rules! number {
     ($($type:ty, $bits:expr, $sum_bits:expr, |$x:ident| $of:expr, |$y:ident| $value:expr;)*) => {
-        $(impl Number for $type {
+        $(impl TestValue for $type {
             const UNIT: f64 = 1.0 / (1u64 << $bits) as f64;
             const SUM_UNIT: f64 = 1.0 / (1u64 << $sum_bits) as f64;
             fn of($x: f64) -> Self { $of }
@@ -48,12 +48,12 @@ pub fn name<T>() -> &'static str {
 }
 
 /// Returns random numbers from -1 to 1.
-pub fn random<T: Number>(len: usize, seed: u64) -> Vec<T> {
+pub fn random<T: TestValue>(len: usize, seed: u64) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of(random.f64() * 2.0 - 1.0)).collect()
 }
 
-pub fn values<T: Number>(from: &[T]) -> Vec<f64> {
+pub fn values<T: TestValue>(from: &[T]) -> Vec<f64> {
     from.iter().map(|value| value.value()).collect()
 }
 

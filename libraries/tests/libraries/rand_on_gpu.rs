@@ -2,7 +2,7 @@
 
 use crate::numbers::{assert_refused, name};
 use crate::under_test::gpu;
-use warpsmith_libraries::rand::{Float, Generator, Pseudo, Quasi};
+use warpsmith_libraries::rand::{Generator, Pseudo, Quasi, RandomFloat};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Result, Stream};
 
 /// Returns mean and variance.
@@ -26,7 +26,7 @@ fn check(numbers: &[f64], mean: f64, variance: f64, fourth: f64, what: &str) {
 
 const LENGTH: usize = 1 << 20;
 
-fn distributions<T: Float + Into<f64>>(device: &Device, kind: Pseudo) -> Result<()> {
+fn distributions<T: RandomFloat + Into<f64>>(device: &Device, kind: Pseudo) -> Result<()> {
     let stream = Stream::new(device)?;
     let mut generator = Generator::pseudo(device, kind, 42, 0)?;
     let mut buffer = DeviceBuffer::<T>::uninit(&stream, LENGTH + 1)?;

@@ -6,13 +6,13 @@
 
 use crate::numbers::{self, assert_refused, buffer, name, random, stream, uninit};
 use half::{bf16, f16};
-use warpsmith_libraries::sparse::{self, Csr, Index, Product, Value};
+use warpsmith_libraries::sparse::{self, Csr, FloatType, Index, Product};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Graph, GraphError, Result, Stream};
 
-trait Number: numbers::Number + Value {}
+trait TestNumber: numbers::TestValue + FloatType {}
 
-impl<T: numbers::Number + Value> Number for T {}
+impl<T: numbers::TestValue + FloatType> TestNumber for T {}
 
 /// A matrix on the host.
 struct Sparse<T> {
@@ -22,7 +22,7 @@ struct Sparse<T> {
     values: Vec<T>,
 }
 
-impl<T: Number> Sparse<T> {
+impl<T: TestNumber> Sparse<T> {
     /// Creates rows of 0 to `2 * mean` elements, limited by the number of columns, with some duplicate entries.
     fn new(shape: [usize; 2], mean: usize, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -63,7 +63,7 @@ impl<T: Number> Sparse<T> {
     }
 }
 
-fn check<T: Number>(found: &[T], expected: &[[f64; 2]], what: &str) {
+fn check<T: TestNumber>(found: &[T], expected: &[[f64; 2]], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let (rounding, summing) = (2.0 * T::UNIT, 2.0 * T::SUM_UNIT);
     for (at, (found, [expected, terms])) in found.iter().zip(expected).enumerate() {
@@ -84,7 +84,7 @@ const PRODUCTS: [Product; 5] = [
     Product { alpha: 2.0, beta: -1.0, transpose: true, deterministic: false },
 ];
 
-fn products_of<T: Number, I: Index + TryFrom<i64>>(stream: &Stream) -> Result<()> {
+fn products_of<T: TestNumber, I: Index + TryFrom<i64>>(stream: &Stream) -> Result<()> {
     let name = format!("{} by {}", name::<T>(), name::<I>());
     for (shape, mean) in [([1, 1], 2), ([7, 300], 5), ([300, 7], 3), ([500, 400], 20)] {
         let host = Sparse::<T>::new(shape, mean, 11);
@@ -281,7 +281,7 @@ fn captured_products_read_their_buffers_at_launch() -> Result<()> {
 
 /// Runs a product whose operands start at element `start` of their buffers, as a vector or with `columns` and gaps in
 /// both. Memory around the output and between its rows must stay unchanged.
-fn unaligned<T: Number>(
+fn unaligned<T: TestNumber>(
     stream: &Stream,
     start: usize,
     columns: Option<usize>,

@@ -148,7 +148,7 @@ impl Counters {
         let Some((counting, observation)) = self.running.take() else { return Ok(CounterReport::default()) };
         if !self.claim.is_own() {
             std::mem::forget((counting, observation));
-            return Err(ProfilerError::Forked);
+            return Err(ProfilerError::Forked.into());
         }
         let held = counting.shut();
         drop(observation);
@@ -169,7 +169,7 @@ fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<(
             Ok(()) => prepared += 1,
             Err(error) => {
                 let may_pass = !is_chosen && matches!(error, CounterError::Unsupported { .. });
-                let error = ProfilerError::Counters { device: device.id().to_string(), error };
+                let error = ProfilerError::Counters { device: device.id().to_string(), error }.into();
                 if !may_pass {
                     return Err(error);
                 }

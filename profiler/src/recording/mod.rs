@@ -144,7 +144,7 @@ impl Recording {
         }
         let is_simulated = driver.activity_is_simulated();
         if *self.simulated.get_or_init(|| is_simulated) != is_simulated {
-            return Err(ProfilerError::MixedClocks);
+            return Err(ProfilerError::MixedClocks.into());
         }
         let devices = driver
             .device_count()

@@ -135,7 +135,10 @@ fn profiler_and_counters_take_turns() {
     profiled();
     for _ in 0..2 {
         let counters = start(&device);
-        assert_eq!(Profiler::start(ProfilerOptions::default()).unwrap_err(), ProfilerError::Recording);
+        assert_eq!(
+            Profiler::start(ProfilerOptions::default()).unwrap_err().downcast_ref(),
+            Some(&ProfilerError::Recording)
+        );
         spin.launch(&stream, one(), (20_000,)).unwrap();
         complete(&counters.stop().unwrap());
         profiled();

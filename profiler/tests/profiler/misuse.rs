@@ -14,7 +14,10 @@ use crate::rig::*;
 fn a_second_profiler_is_refused() {
     only_alone!();
     let first = start();
-    assert_eq!(Profiler::start(ProfilerOptions::default()).unwrap_err(), ProfilerError::Recording);
+    assert_eq!(
+        Profiler::start(ProfilerOptions::default()).unwrap_err().downcast_ref(),
+        Some(&ProfilerError::Recording)
+    );
     first.stop().unwrap();
     start().stop().unwrap();
     drop(start());
@@ -42,7 +45,7 @@ fn clocks_are_not_mixed() {
     let (_, _real, _) = rig();
     let (_, simulated) = simulated();
     let error = Profiler::start(ProfilerOptions::default()).unwrap_err();
-    assert_eq!(error, ProfilerError::MixedClocks);
+    assert_eq!(error.downcast_ref(), Some(&ProfilerError::MixedClocks));
     let trace = ProfilerOptions::default().device(&simulated).start().unwrap().stop().unwrap();
     assert_eq!(trace.definitions.about["clock"], "simulated");
 }
@@ -180,9 +183,11 @@ fn a_forked_process_is_refused() {
     // SAFETY: the child process only tries to start a profiler, drops this one, and exits at once.
     match unsafe { libc::fork() } {
         0 => {
+            let is_forked =
+                |error: &warpsmith_runtime::Error| error.downcast_ref() == Some(&ProfilerError::Forked);
             let is_refused =
-                matches!(Profiler::start(ProfilerOptions::default()), Err(ProfilerError::Forked));
-            let is_foreign = matches!(profiler.finish(), Err(ProfilerError::Forked));
+                Profiler::start(ProfilerOptions::default()).is_err_and(|error| is_forked(&error));
+            let is_foreign = profiler.finish().is_err_and(|error| is_forked(&error));
             // SAFETY: it exits the child process.
             unsafe { libc::_exit(if is_refused && is_foreign { 0 } else { 1 }) }
         }

@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use crate::chrome::ChromeWriter;
 use crate::counters::CounterReport;
 use crate::definitions::{Definitions, Omission};
-use crate::error::{Damage, TraceError};
+use crate::error::{Damage, Result, TraceError};
 use crate::record::Record;
 use crate::sink::Sink;
 use crate::summary::Digest;
@@ -49,11 +49,11 @@ pub fn convert(
     to: impl AsRef<Path>,
     format: FileFormat,
     counters: Option<&CounterReport>,
-) -> Result<Converted, TraceError> {
+) -> Result<Converted> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if from.canonicalize().is_ok_and(|from| to.canonicalize().is_ok_and(|to| from == to)) {
-        let reason = "cannot be converted into itself; give another path to write to".to_owned();
-        return Err(TraceError { path: from.to_path_buf(), reason });
+        let reason = "cannot be converted into itself; give another path to write to";
+        return Err(TraceError::of(Some(from), reason));
     }
     if format == FileFormat::Chrome {
         check_name(to).map_err(|reason| not_written(to, reason))?;
@@ -81,12 +81,12 @@ pub fn convert(
 
 /// Reads a file, and writes it with a writer: as a whole, or record by record from a certain number of records on.
 fn write<W: Sink>(
-    read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
+    read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>,
     to: &Path,
     make: impl Fn(BufWriter<File>) -> W,
     whole: impl FnOnce(W, &Trace) -> io::Result<()>,
     finish: impl FnOnce(W) -> io::Result<()>,
-) -> Result<Converted, TraceError> {
+) -> Result<Converted> {
     let make = || Ok(make(BufWriter::new(File::create(to)?)));
     let mut target = Target { trace: Trace::default(), writer: None, make: &make };
     let damage = read(&mut target);
@@ -139,11 +139,7 @@ impl<W: Sink> Sink for Target<'_, W> {
 }
 
 /// Reads a file and adds counters to its kernels.
-fn read(
-    from: &Path,
-    counters: Option<&CounterReport>,
-    sink: &mut dyn Sink,
-) -> Result<Option<Damage>, TraceError> {
+fn read(from: &Path, counters: Option<&CounterReport>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
     let Some(counters) = counters else { return read_into(from, sink) };
     counters.annotate(sink.definitions());
     let mut annotated = Annotated { sink, has_counters: false };
@@ -151,9 +147,8 @@ fn read(
     if annotated.has_counters {
         return Ok(damage);
     }
-    let reason =
-        "has no kernel of which the report has counters; give the report of the same program".to_owned();
-    Err(TraceError { path: from.to_path_buf(), reason })
+    let reason = "has no kernel of which the report has counters; give the report of the same program";
+    Err(TraceError::of(Some(from), reason))
 }
 
 /// Passes records on, and checks whether any kernel has counters.

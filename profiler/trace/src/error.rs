@@ -2,17 +2,32 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// A trace that could not be written or read.
+pub(crate) use warpsmith_runtime::{Error, Result};
+
+/// A trace that could not be written or read, in a [`warpsmith_runtime::Error`]: its `downcast_ref` returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the trace {} {reason}", path.display())]
+#[error("the trace {}{reason}", path.as_ref().map_or_else(String::new, |path| format!("{} ", path.display())))]
 #[non_exhaustive]
 pub struct TraceError {
-    /// The file.
-    pub path: PathBuf,
+    /// The file; `None` for content in memory.
+    pub path: Option<PathBuf>,
     /// Cause and remedy.
     pub reason: String,
+}
+
+impl TraceError {
+    /// Error of a file, or of content in memory.
+    pub(crate) fn of(path: Option<&Path>, reason: impl Into<String>) -> Error {
+        Self { path: path.map(Path::to_path_buf), reason: reason.into() }.into()
+    }
+}
+
+impl From<TraceError> for Error {
+    fn from(error: TraceError) -> Self {
+        Self::extension(error)
+    }
 }
 
 /// Damage of a file that could be read partially.

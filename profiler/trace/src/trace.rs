@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::chrome::{self, ChromeWriter};
 use crate::definitions::Definitions;
-use crate::error::{Damage, Stop, TraceError};
+use crate::error::{Damage, Error, Result, Stop, TraceError};
 use crate::record::*;
 use crate::sink::Sink;
 
@@ -129,7 +129,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`TraceError`] if the file cannot be written, or if the path ends in `.pftrace`.
-    pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+    pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         check_name(path).map_err(|reason| not_written(path, reason))?;
         self.to_file(path, |file| {
@@ -154,7 +154,7 @@ impl Trace {
         &self,
         path: &Path,
         content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         let written = File::create(path).and_then(|file| {
             let mut file = BufWriter::new(file);
             content(&mut file)?;
@@ -168,7 +168,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`TraceError`] if there is no such file, or if it contains no readable trace.
-    pub fn read(path: impl AsRef<Path>) -> Result<Opened, TraceError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_into(path, &mut trace)?;
         Ok(Opened { trace, damage })
@@ -177,10 +177,10 @@ impl Trace {
     /// Reads a trace like [`Self::read`], from the content of a file.
     ///
     /// # Errors
-    /// The cause, as text.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Opened, String> {
+    /// [`TraceError`] if it contains no readable trace.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Opened> {
         let mut trace = Trace::default();
-        let damage = read_from(bytes, &mut trace)?;
+        let damage = read_from(bytes, &mut trace).map_err(|reason| TraceError::of(None, reason))?;
         Ok(Opened { trace, damage })
     }
 }
@@ -190,9 +190,9 @@ impl Trace {
 ///
 /// # Errors
 /// [`TraceError`] if there is no such file, if it contains no readable trace, or if the sink fails.
-pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>, TraceError> {
+pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
     let path = path.as_ref();
-    let failure = |reason| TraceError { path: path.to_path_buf(), reason };
+    let failure = |reason| TraceError::of(Some(path), reason);
     let file = File::open(path).map_err(|error| {
         failure(match error.kind() {
             ErrorKind::NotFound => "is not there; give the path of a file that holds one".to_owned(),
@@ -209,12 +209,12 @@ pub(crate) fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
-pub(crate) fn unwritable(path: &Path, error: &io::Error) -> TraceError {
+pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Error {
     not_written(path, &format!("{error}; give a path in a folder that can be written to"))
 }
 
-pub(crate) fn not_written(path: &Path, reason: &str) -> TraceError {
-    TraceError { path: path.to_path_buf(), reason: format!("cannot be written: {reason}") }
+pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
+    TraceError::of(Some(path), format!("cannot be written: {reason}"))
 }
 
 /// Refuses an output file name that promises another format: traces are JSON.

@@ -14,7 +14,7 @@ impl Device {
     /// memory. Copies between devices work in any case; they are faster with peer access.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -97,7 +97,7 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
 /// The driver is queried on the first call for a pair of opened devices, and again after a call that failed.
 ///
 /// # Errors
-/// [`Error::DeviceLost`] of either, [`Error::Forked`]; any driver error.
+/// [`Error::DeviceLost`] of either, [`Error::Forked`]; any [driver error](crate::Error::Driver).
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
     // Before taking a lock, which a forked process may never acquire.
     from.0.health.check(from.id())?;

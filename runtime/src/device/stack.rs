@@ -57,7 +57,7 @@ impl Device {
     /// for which 16 KiB are assumed. Other kernels need no limit: their stack size is known.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn stack_limit(&self) -> Result<usize> {
         self.call(|driver, context| self.0.stack.read(driver, context))
     }

@@ -5,14 +5,15 @@
 mod device_id;
 mod extension;
 mod graph;
+mod inspect;
 mod launch;
 mod load;
 mod out_of_memory;
 mod pool_id;
+mod snapshot;
 mod stack;
 mod text;
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use self::device_id::DeviceId;
@@ -23,6 +24,7 @@ pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
 pub use self::load::LoadError;
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
+pub use self::snapshot::SnapshotError;
 pub use self::stack::StackError;
 pub use self::text::Bytes;
 use self::text::{
@@ -31,13 +33,27 @@ use self::text::{
 };
 use crate::driver::DriverError;
 use crate::driver::check::Findings;
-use crate::snapshot::SnapshotError;
 pub use warpsmith_driver::error::code;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, with its cause and remedy.
+/// An error, with its cause and remedy. Crates built on this one return it too; [`Self::downcast_ref`] returns their
+/// error.
+///
+/// # Enqueue errors
+///
+/// A call that enqueues work fails with
+/// - [`Self::OutOfMemory`] if there is no memory for temporary results;
+/// - [`Self::DifferentDevices`] for memory of another device than the stream's;
+/// - [`Self::Graph`] if the stream is being captured and the work cannot become part of a graph;
+/// - [`Self::NoImage`], [`Self::NoImageForDevice`], [`Self::DriverTooOld`] or [`Self::KernelNotInImage`] without GPU
+///   code for the device;
+/// - [`Self::DeviceLost`] after a fault of earlier work, and [`Self::Forked`] in a forked process;
+/// - [`Self::Driver`] if a driver call fails for another reason.
+///
+/// A call that also waits for the work, such as a copy to the host, reports a kernel that failed meanwhile:
+/// [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] of a check.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -555,42 +571,4 @@ pub enum Error {
     /// Elapsed time was requested for events that do not record it.
     #[error("no elapsed time: {0}")]
     NoElapsedTime(&'static str),
-}
-
-/// Prints the `Display` message, so that `main` and `unwrap` show readable text.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Error {
-    /// Returns CUDA's error code if a driver call failed: see [`code`].
-    pub fn driver_code(&self) -> Option<u32> {
-        match self {
-            Self::Driver(error) => error.code(),
-            Self::DeviceRuntimeRejected { source_error, .. } => source_error.driver_code(),
-            _ => None,
-        }
-    }
-
-    /// Returns true if the device is lost: this error, or the error it reports, stopped the context.
-    pub fn is_device_lost(&self) -> bool {
-        matches!(
-            self,
-            Error::KernelPanic { .. }
-                | Error::Deadlock { .. }
-                | Error::KernelFault { .. }
-                | Error::DeviceLost { .. }
-        ) || self.stops_context()
-    }
-
-    /// Returns true if a driver call failed with a code after which the context is unusable.
-    pub(crate) fn stops_context(&self) -> bool {
-        match self {
-            Self::Driver(error) => error.stops_context(),
-            Self::DeviceRuntimeRejected { source_error, .. } => source_error.stops_context(),
-            _ => false,
-        }
-    }
 }

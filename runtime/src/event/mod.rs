@@ -60,7 +60,7 @@ impl Event {
     /// An event for ordering, from the device's pool. It records no timestamp.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         Self::from_pool(device, false)
     }
@@ -68,7 +68,7 @@ impl Event {
     /// An event that records a timestamp, from the device's pool.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn timed(device: &Device) -> Result<Self> {
         Self::from_pool(device, true)
     }
@@ -115,7 +115,7 @@ impl Event {
     /// Records the event after everything enqueued on a stream so far.
     ///
     /// # Errors
-    /// [`Error::EventOfOtherDevice`]; any driver error.
+    /// [`Error::EventOfOtherDevice`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();

@@ -41,7 +41,7 @@ impl SharedEvent {
     /// Creates an event.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported; any driver error.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported; any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
         Ok(Self { device: device.clone(), handle })
@@ -50,7 +50,7 @@ impl SharedEvent {
     /// Opens an event that another process created, and that lives there.
     ///
     /// # Errors
-    /// A handle of no event; any driver error.
+    /// A handle of no event; any [driver error](crate::Error::Driver).
     pub fn from_ipc_handle(device: &Device, handle: &[u8; IPC_EVENT_BYTES]) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_import(context, handle))?;
         Ok(Self { device: device.clone(), handle })
@@ -59,7 +59,7 @@ impl SharedEvent {
     /// Handle that identifies the event to other processes of the same user on this host.
     ///
     /// # Errors
-    /// Any driver error: CUDA exports only events that this process created.
+    /// Any [driver error](crate::Error::Driver): CUDA exports only events that this process created.
     pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
         self.device.call(|driver, context| driver.event_export(context, self.handle))
     }
@@ -67,7 +67,7 @@ impl SharedEvent {
     /// Records the event after everything enqueued on a stream so far.
     ///
     /// # Errors
-    /// A stream of another device, or one that is being captured; any driver error.
+    /// A stream of another device, or one that is being captured; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -101,7 +101,7 @@ impl SharedEvent {
     /// reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; any driver error.
+    /// A fault of a kernel that was running; any [driver error](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }

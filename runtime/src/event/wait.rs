@@ -9,7 +9,7 @@ impl Stream {
     /// Records an event after everything enqueued so far, for ordering: it records no timestamp.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record_event(&self) -> Result<Event> {
         let _site = site();
@@ -19,7 +19,7 @@ impl Stream {
     /// Records an event with a timestamp after everything enqueued so far, for [`Event::elapsed_us`].
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record_timed_event(&self) -> Result<Event> {
         let _site = site();
@@ -34,8 +34,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that
-    /// is being captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; any driver
-    /// error.
+    /// is being captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _site = site();

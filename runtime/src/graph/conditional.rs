@@ -28,7 +28,7 @@ impl Graph {
     /// value of the last launch, and is 0 before the first.
     ///
     /// # Errors
-    /// Any driver error: CUDA supports conditions since 12.4.
+    /// Any [driver error](crate::Error::Driver): CUDA supports conditions since 12.4.
     pub fn add_condition(&mut self, initial: Option<u32>) -> Result<Condition> {
         let graph = self.handle;
         let handle = self.device.call(|driver, context| driver.graph_condition(context, graph, initial))?;
@@ -61,8 +61,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; any driver error, also
-    /// for a body with conditions. After an error the part may exist, and be empty.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; any [driver
+    /// error](crate::Error::Driver), also for a body with conditions. After an error the part may exist, and be empty.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();

@@ -23,7 +23,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn to_dot(&self) -> Result<String> {
         let mut text = String::from("digraph {\n  node [shape=box, fontname=\"monospace\"];\n");
         let mut names = HashMap::new();

@@ -192,7 +192,7 @@ impl GraphExec {
     /// Uploads the executable to the device ahead of its first launch, which makes that launch faster.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`]; any driver error.
+    /// [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -211,7 +211,7 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`GraphError::NotUpdated`] if the graphs differ in more than that. Then the executable is unchanged, and
-    /// [`Graph::instantiate`] creates another. [`Error::DifferentDevices`]; any driver error.
+    /// [`Graph::instantiate`] creates another. [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         if !graph.device().ptr_eq(device) {

@@ -131,7 +131,8 @@ impl Stream {
     /// # Errors
     /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host_async`] copies
     /// at once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any driver error.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_from_host_buffer_async<'t, T: DeviceCopy>(
         &self,
@@ -216,7 +217,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,

@@ -112,7 +112,7 @@ impl Graph {
     /// Creates an empty graph, to which nodes are added.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.graph_create(context))?;
         Ok(Self::of(device, handle, Content::default()))
@@ -175,7 +175,7 @@ impl Graph {
     /// The number of nodes, without those of nested graphs.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn node_count(&self) -> Result<usize> {
         Ok(self.device.call(|driver, context| driver.graph_nodes(context, self.handle))?.len())
     }
@@ -184,7 +184,7 @@ impl Graph {
     /// memory of captured work. Nodes that were added to this graph are not nodes of the copy. Graphs with conditions
     /// cannot be copied.
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn try_clone(&self) -> Result<Self> {
         let handle = self.device.call(|driver, context| driver.graph_clone(context, self.handle))?;
         let mut clone = Self::of(&self.device, handle, self.content.clone());
@@ -197,7 +197,7 @@ impl Graph {
     /// Creates an executable graph. After that, the graph itself is needed only for updates.
     ///
     /// # Errors
-    /// Any driver error, for example for a cooperative kernel whose blocks do not fit.
+    /// Any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks do not fit.
     #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let _site = site();

@@ -248,7 +248,7 @@ impl Graph {
     ///
     /// # Errors
     /// The errors of [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a
-    /// launch without threads; any driver error.
+    /// launch without threads; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
@@ -297,7 +297,8 @@ impl Graph {
     /// Adds a copy between two buffers of the graph's device.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_copy<'s, 't, T: DeviceCopy>(
         &mut self,
@@ -324,7 +325,7 @@ impl Graph {
     /// Adds a memset of every byte of a buffer to `value`.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_memset<'t, T: DeviceCopy>(
         &mut self,
@@ -348,7 +349,7 @@ impl Graph {
     /// [`Stream::host_function`](crate::Stream::host_function) apply to it.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_host_function(
         &mut self,
@@ -365,7 +366,7 @@ impl Graph {
     /// Adds an empty node, on which other nodes can depend.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; any driver error.
+    /// [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
@@ -380,7 +381,8 @@ impl Graph {
     /// are the same in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; any driver error.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();

@@ -26,7 +26,7 @@ impl Function {
     /// without a driver call.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         self.allow_shared(shared_bytes)?;
         let handle = self.handle();
@@ -44,7 +44,7 @@ impl Function {
     /// on the device at once: the largest grid of a cooperative launch.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn max_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u64> {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
@@ -68,7 +68,7 @@ impl Function {
     ///
     /// # Errors
     /// [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if not even the smallest block
-    /// fits; any driver error.
+    /// fits; any [driver error](crate::Error::Driver).
     pub fn potential_block(&self, shared: impl Fn(u32) -> u32) -> Result<PotentialBlock> {
         let limits = Limits::of(self);
         let warp = limits.device.warp_size.max(1);
@@ -91,7 +91,7 @@ impl Function {
     /// Returns the number of blocks in the largest cluster that a launch of this block and shared memory can have.
     ///
     /// # Errors
-    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; any driver error.
+    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; any [driver error](crate::Error::Driver).
     pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         let limit = self.device().properties().max_cluster;
         if limit == 0 {
@@ -111,7 +111,7 @@ impl Function {
     /// clusters.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; any driver error.
+    /// A shape beyond the limits of device or kernel; any [driver error](crate::Error::Driver).
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),

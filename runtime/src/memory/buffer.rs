@@ -85,7 +85,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements and enqueues work on the stream that sets it to zero bytes.
     ///
     /// # Errors
-    /// As [`Self::uninit`]; any driver error.
+    /// As [`Self::uninit`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();

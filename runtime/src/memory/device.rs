@@ -10,7 +10,7 @@ impl Device {
     /// Free and total device memory.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
         Ok(MemoryInfo { free, total })

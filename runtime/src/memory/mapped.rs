@@ -105,7 +105,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// for a [`DeviceBuffer`].
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a device of another driver; any driver error. The memory is then dropped.
+    /// [`Error::DifferentDevices`] for a device of another driver; any [driver error](crate::Error::Driver). The memory
+    /// is then dropped.
     pub fn into_mapped(self, stream: &Stream) -> Result<MappedBuffer<T>> {
         let (own, other) = (self.device(), stream.device());
         if !Arc::ptr_eq(&own.0.driver, &other.0.driver) {
@@ -129,7 +130,8 @@ impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
     /// [`PinnedBuffer`] is faster for short-lived memory.
     ///
     /// # Errors
-    /// Any driver error: some systems cannot register two vectors that share a page. The vector is then dropped.
+    /// Any [driver error](crate::Error::Driver): some systems cannot register two vectors that share a page. The vector
+    /// is then dropped.
     pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
         let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
         // SAFETY: the elements are the vector's own; it is not accessed before it is returned.
@@ -142,7 +144,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// it is dropped, which happens when the last use is done. Pass `()` for memory that outlives every use.
     ///
     /// # Errors
-    /// [`Error::TooManyElements`]; any driver error. The memory is then dropped.
+    /// [`Error::TooManyElements`]; any [driver error](crate::Error::Driver). The memory is then dropped.
     ///
     /// # Safety
     /// `host` points to `len` aligned elements that only the result uses until `memory` is dropped or returned by
@@ -225,8 +227,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// As [`Self::lock`]; any driver error of unregistering the memory. The memory is then dropped when the last use is
-    /// done.
+    /// As [`Self::lock`]; any [driver error](crate::Error::Driver) of unregistering the memory. The memory is then
+    /// dropped when the last use is done.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
         let _site = site();

@@ -44,7 +44,7 @@ impl SharedMemory {
     /// emulated devices there.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`]; any driver error.
+    /// [`Error::DeviceLost`]; any [driver error](crate::Error::Driver).
     pub fn is_supported(device: &Device) -> Result<bool> {
         let granularity = device.call(|driver, context| driver.virtual_granularity(context))?;
         Ok(granularity.is_some() && cfg!(target_os = "linux"))
@@ -53,8 +53,8 @@ impl SharedMemory {
     /// Allocates at least `bytes` of uninitialized memory, rounded up to a whole number of the device's pages.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` where [`Self::is_supported`] is false, or the driver does not export
-    /// the device's memory.
+    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` where [`Self::is_supported`] is false, or the driver does not
+    /// export the device's memory.
     pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
         let page = device.call(|driver, context| driver.virtual_granularity(context))?;
         let rounded = page.and_then(|page| bytes.max(1).checked_next_multiple_of(page));
@@ -67,7 +67,8 @@ impl SharedMemory {
     /// [size](Self::bytes).
     ///
     /// # Errors
-    /// An error if the descriptor is not such memory or has another size, if the driver detects it; any driver error.
+    /// An error if the descriptor is not such memory or has another size, if the driver detects it; any [driver
+    /// error](crate::Error::Driver).
     ///
     /// # Safety
     /// The memory was exported by a `SharedMemory` of size `bytes`, of a driver of the same kind.
@@ -121,7 +122,7 @@ impl SharedMemory {
     /// Exports the memory as a file descriptor, for another process to import.
     ///
     /// # Errors
-    /// Any driver error, for example if the process has too many open files.
+    /// Any [driver error](crate::Error::Driver), for example if the process has too many open files.
     pub fn export(&self) -> Result<ExportedMemory> {
         self.device.call(|driver, context| driver.physical_export(context, self.handle))
     }

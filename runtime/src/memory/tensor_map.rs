@@ -104,7 +104,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     ///
     /// # Errors
     /// [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the elements, and on a device
-    /// below compute capability 9.0; any driver error.
+    /// below compute capability 9.0; any [driver error](crate::Error::Driver).
     pub fn tensor_map<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,

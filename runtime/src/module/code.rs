@@ -136,7 +136,8 @@ impl Code {
     /// kernel is `extern "C"`. The name is kept in memory until the process ends.
     ///
     /// # Errors
-    /// [`LoadError::NoKernel`], with the existing names if the driver reports them; any driver error.
+    /// [`LoadError::NoKernel`], with the existing names if the driver reports them; any [driver
+    /// error](crate::Error::Driver).
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +157,7 @@ impl Code {
     /// declaring it.
     ///
     /// # Errors
-    /// [`LoadError::NoGlobal`]; any driver error.
+    /// [`LoadError::NoGlobal`]; any [driver error](crate::Error::Driver).
     pub fn global(&self, name: &str) -> Result<(DevicePtr, usize)> {
         self.device.check_process()?;
         let no_global = || LoadError::NoGlobal { code: self.name.to_string(), global: name.to_owned() };

@@ -9,13 +9,14 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::data;
 use super::machine::Problem;
 use super::{Snapshot, write};
+use crate::error::{Error, Result, SnapshotError};
 
 /// The first byte of a pickle of protocol 2 or later.
 const PICKLE: u8 = 0x80;
@@ -23,17 +24,6 @@ const PICKLE: u8 = 0x80;
 const GZIP: &[u8] = b"\x1f\x8b";
 /// UTF-8 byte order mark, with which some editors start a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-/// A memory snapshot that could not be written or read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the memory snapshot {} {reason}", path.display())]
-#[non_exhaustive]
-pub struct SnapshotError {
-    /// The file.
-    pub path: PathBuf,
-    /// The cause, and the remedy.
-    pub reason: String,
-}
 
 impl Snapshot {
     /// Returns the snapshot as one JSON document.
@@ -46,7 +36,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`SnapshotError`] if the file cannot be written.
-    pub fn write_json(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+    pub fn write_json(&self, path: impl AsRef<Path>) -> Result<()> {
         to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
     }
 
@@ -54,7 +44,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`SnapshotError`] if the file cannot be written.
-    pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+    pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<()> {
         to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
 
@@ -63,20 +53,26 @@ impl Snapshot {
     /// # Errors
     /// [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged or is not a snapshot. Also if it
     /// unpacks to more than 2 GiB, or to more than 50 times its size (64 MiB are always allowed).
-    pub fn read(path: impl AsRef<Path>) -> Result<Snapshot, SnapshotError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => failure(path, "is not there; give the path of a file that holds one"),
-            _ => failure(path, format!("cannot be read: {error}")),
+            ErrorKind::NotFound => {
+                failure(Some(path), "is not there; give the path of a file that holds one")
+            }
+            _ => failure(Some(path), format!("cannot be read: {error}")),
         })?;
-        Self::from_bytes(&bytes).map_err(|reason| failure(path, reason))
+        Self::of_content(&bytes).map_err(|reason| failure(Some(path), reason))
     }
 
     /// Same as [`Self::read`], for the content of a file.
     ///
     /// # Errors
-    /// The cause.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot, String> {
+    /// [`SnapshotError`], as for [`Self::read`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot> {
+        Self::of_content(bytes).map_err(|reason| failure(None, reason))
+    }
+
+    fn of_content(bytes: &[u8]) -> Result<Snapshot, String> {
         if bytes.starts_with(GZIP) {
             return Self::from_plain(&unpacked(bytes)?, bytes.len());
         }
@@ -155,22 +151,22 @@ fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn to_file(
-    path: &Path,
-    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), SnapshotError> {
+fn to_file(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let written = File::create(path).and_then(|file| {
         let mut file = BufWriter::new(file);
         content(&mut file)?;
         file.flush()
     });
     written.map_err(|error| {
-        failure(path, format!("cannot be written: {error}; give a path in a folder that can be written to"))
+        failure(
+            Some(path),
+            format!("cannot be written: {error}; give a path in a folder that can be written to"),
+        )
     })
 }
 
-fn failure(path: &Path, reason: impl Into<String>) -> SnapshotError {
-    SnapshotError { path: path.to_path_buf(), reason: reason.into() }
+fn failure(path: Option<&Path>, reason: impl Into<String>) -> Error {
+    SnapshotError { path: path.map(Path::to_path_buf), reason: reason.into() }.into()
 }
 
 fn from_json(bytes: &[u8]) -> Result<Snapshot, String> {

@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-pub use self::file::SnapshotError;
+pub use crate::error::SnapshotError;
 
 /// The state of the memory of all devices at one moment, and the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

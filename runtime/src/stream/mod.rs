@@ -96,7 +96,7 @@ impl Stream {
     /// Creating a stream takes the driver about 15 microseconds. [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let core = device.call(|driver, context| StreamCore::create(driver, context, 0))?;
         Ok(Self(Shared::boxed(device.clone(), Ownership::Handles, core)))
@@ -174,7 +174,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let _site = site();
@@ -193,7 +193,8 @@ impl Stream {
     /// of [`Self::host_function`] apply to it.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream; any driver error.
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let _site = site();

@@ -51,7 +51,7 @@ impl Part for Streams {
 }
 
 impl Streams {
-    /// Creates the streams of a device. Fails with any driver error.
+    /// Creates the streams of a device. Fails with any [driver error](crate::Error::Driver).
     pub fn new(driver: &dyn Driver, context: Context, on_end: fn(&Device, &StreamCore)) -> Result<Self> {
         Ok(Self {
             default: OnceLock::new(),
@@ -103,7 +103,7 @@ impl Stream {
     /// destroyed.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     #[inline]
     pub fn from_pool(device: &Device) -> Result<Self> {
         Self::from_pool_with_priority(device, 0)

@@ -205,8 +205,8 @@ impl Stream {
     /// everything. `buffer` is the buffer that needs the order; `None` if the program asked for it.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`] if the needed work may have been enqueued while the capture started; any driver
-    /// error.
+    /// [`GraphError::CaptureUnderway`] if the needed work may have been enqueued while the capture started; any [driver
+    /// error](crate::Error::Driver).
     pub(crate) fn wait_for_running(
         &self,
         other: &Stream,

@@ -44,7 +44,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::DifferentDevices`] if neither buffer is on the stream's device;
-    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; any driver error.
+    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; any [driver
+    /// error](crate::Error::Driver).
     ///
     /// [`Error::LengthMismatch`]: crate::Error::LengthMismatch
     /// [`Error::DifferentDevices`]: crate::Error::DifferentDevices
@@ -96,7 +97,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device; any
-    /// driver error.
+    /// [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn memset<'t, T: DeviceCopy>(
         &self,

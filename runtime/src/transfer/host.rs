@@ -138,8 +138,8 @@ impl Stream {
     /// # Errors
     /// Errors return the memory: [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
-    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any driver error. If something was enqueued
-    /// before the error, the call waits for the stream.
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any [driver error](crate::Error::Driver). If
+    /// something was enqueued before the error, the call waits for the stream.
     #[track_caller]
     pub fn copy_from_host_async<'d, H: HostMemory>(
         &self,

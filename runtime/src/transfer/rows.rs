@@ -146,8 +146,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; any driver
-    /// error.
+    /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_rows<T: DeviceCopy>(
         &self,

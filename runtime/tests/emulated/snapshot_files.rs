@@ -405,7 +405,7 @@ fn damaged_files_never_panic() {
                 Ok(snapshot) => drop((snapshot.reserved(), snapshot.to_json())),
                 Err(error) => {
                     refused += 1;
-                    assert!(!error.contains('\n'), "{error}");
+                    assert!(!error.to_string().contains('\n'), "{error}");
                 }
             }
         }

@@ -130,7 +130,7 @@ fn unknown_lines_streams_and_names_are_read() {
 #[test]
 fn other_lists_are_refused() {
     for text in [r#"[{"ph":"X","name":"a"}]"#, r#"[{}]"#, "[1]", r#"["a"]"#, r#"[[{"a":1}]]"#, "[null]"] {
-        let error = Snapshot::from_bytes(text.as_bytes()).unwrap_err();
+        let error = Snapshot::from_bytes(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("not that of a snapshot"), "{text}: {error}");
     }
 }
@@ -177,7 +177,7 @@ fn pickles_of_python_2_are_read() {
         (4096, SegmentType::Small, true)
     );
     let ordered = b"ccollections\nOrderedDict\np0\n((lp1\n(lp2\nS'segments'\np3\na(lp4\naa(lp5\nS'device_traces'\np6\na(lp7\naatRp8\n.";
-    assert_eq!(Snapshot::from_bytes(ordered).map(|snapshot| snapshot.segments.len()), Ok(0));
+    assert_eq!(Snapshot::from_bytes(ordered).unwrap().segments.len(), 0);
 }
 
 /// No other global name is accepted.
@@ -189,7 +189,7 @@ fn a_pickle_names_containers_alone() {
         b"cbuiltins\nlist\n)R.",
         b"ccollections\nOrderedDict\n.",
     ] {
-        let error = Snapshot::from_bytes(names).unwrap_err();
+        let error = Snapshot::from_bytes(names).unwrap_err().to_string();
         assert!(error.contains("is a pickle, but not that of a snapshot"), "{error}");
     }
 }
@@ -211,7 +211,7 @@ fn compressed_snapshots_are_read() {
     let file = packed(json.as_bytes());
     assert_eq!(Snapshot::from_bytes(&file).unwrap().to_json(), json);
     for length in 2..file.len() - 1 {
-        let error = Snapshot::from_bytes(&file[..length]).unwrap_err();
+        let error = Snapshot::from_bytes(&file[..length]).unwrap_err().to_string();
         assert!(error.contains("is cut off") || error.contains("cannot be unpacked"), "{error}");
     }
 }
@@ -229,7 +229,7 @@ fn compressed_bombs_are_refused() {
         ([head, names].concat(), "more values than a file of its size"),
     ] {
         assert!(file.len() < 256 << 10, "{}", file.len());
-        let error = Snapshot::from_bytes(&file).unwrap_err();
+        let error = Snapshot::from_bytes(&file).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -253,7 +253,7 @@ fn damaged_forms_never_panic() {
             }
             match Snapshot::from_bytes(&bytes) {
                 Ok(snapshot) => drop((snapshot.reserved(), snapshot.to_json())),
-                Err(error) => assert!(!error.contains('\n'), "{error}"),
+                Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
             }
         }
     }

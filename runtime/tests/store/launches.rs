@@ -19,7 +19,7 @@ fn an_invalid_configuration_is_not_kept() {
     ];
     for (subject, configuration) in wrong {
         let error = store.store_tuned(&subject, configuration).unwrap_err();
-        assert!(matches!(error, StoreProblem::Configuration { .. }), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(StoreProblem::Configuration { .. })), "{error}");
     }
     assert!(store.is_empty());
 }

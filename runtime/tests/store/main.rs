@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use warpsmith_runtime::store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey, open};
-use warpsmith_runtime::{Device, DeviceProperties, Error};
+use warpsmith_runtime::{Device, DeviceProperties};
 
 /// Unique directory path that does not exist yet.
 fn fresh(name: &str) -> PathBuf {
@@ -224,8 +224,8 @@ fn goes_on_without(store: &LaunchStore) {
     let device = properties();
     for block in [64, 128] {
         let error = store.store_tuned(&subject(&device, 1000), tuned(block, "auto")).unwrap_err();
-        assert!(matches!(error, StoreProblem::File { .. }), "{error:?}");
-        let text = Error::from(error).to_string();
+        assert!(matches!(error.downcast_ref(), Some(StoreProblem::File { .. })), "{error:?}");
+        let text = error.to_string();
         assert!(text.contains("launches.jsonl") && text.contains("WARPSMITH_CACHE_DIR"), "{text}");
         assert_eq!(store.problem(), Some(text));
         assert_eq!(*store.tuned(&subject(&device, 1000)).unwrap(), tuned(block, "auto"));

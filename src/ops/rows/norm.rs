@@ -2,6 +2,7 @@
 
 use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, SliceMut, SliceMut2, Value};
+use gpu_std::scalar::Float;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream,
@@ -10,7 +11,6 @@ use warpsmith_runtime::{
 use super::launch::{HeldShape, RowKernel, VECTOR, check_len, has_whole_vectors, same_sides, shape_error};
 use super::reduce::{columns_shape, with_workspace};
 use crate::ops::data::fill;
-use crate::ops::number::Real;
 
 /// Layer norm: `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean
 /// and the variance of the row. A missing weight counts as 1, a missing bias as 0.
@@ -26,7 +26,7 @@ use crate::ops::number::Real;
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not have one
-/// element per column, and for a negative or NaN epsilon; runtime errors.
+/// element per column, and for a negative or NaN epsilon; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -39,7 +39,7 @@ use crate::ops::number::Real;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn layer_norm<T: Real>(
+pub fn layer_norm<T: Float>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     weight: Option<DeviceSlice<'_, T>>,
@@ -66,7 +66,7 @@ pub fn layer_norm<T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn rms_norm<T: Real>(
+pub fn rms_norm<T: Float>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     weight: Option<DeviceSlice<'_, T>>,
@@ -99,7 +99,7 @@ pub fn rms_norm<T: Real>(
 /// ```
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
 #[track_caller]
-pub fn layer_norm_backward<T: Real>(
+pub fn layer_norm_backward<T: Float>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
@@ -121,7 +121,7 @@ pub fn layer_norm_backward<T: Real>(
 /// As for [`layer_norm()`].
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
 #[track_caller]
-pub fn rms_norm_backward<T: Real>(
+pub fn rms_norm_backward<T: Float>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
@@ -157,7 +157,7 @@ impl Norm {
     }
 }
 
-fn forward<T: Real>(
+fn forward<T: Float>(
     stream: &Stream,
     norm: Norm,
     x: DeviceSlice2<'_, T>,
@@ -195,7 +195,7 @@ fn forward<T: Real>(
     }
 }
 
-fn backward<T: Real>(
+fn backward<T: Float>(
     stream: &Stream,
     norm: Norm,
     (x, dy, weight): (DeviceSlice2<'_, T>, DeviceSlice2<'_, T>, Option<DeviceSlice<'_, T>>),
@@ -223,7 +223,7 @@ fn backward<T: Real>(
     let weight_place = weight.map_or(place, |array| (array.as_device_ptr(), 0));
     let views = [place, (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch()), weight_place];
     let sides = (x.width(), x.height());
-    let mut statistics = DeviceBuffer::<[T::DeviceSum; 4]>::uninit(stream, x.height())?;
+    let mut statistics = DeviceBuffer::<[T::SumAccumulator; 4]>::uninit(stream, x.height())?;
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
@@ -237,7 +237,7 @@ fn backward<T: Real>(
             Slice2<T>,
             Optional<Slice<T>>,
             SliceMut2<T>,
-            PointerMut<[T::DeviceSum; 4]>,
+            PointerMut<[T::SumAccumulator; 4]>,
             Value<f64>,
             Value<u32>,
             Value<u32>,
@@ -260,7 +260,7 @@ fn backward<T: Real>(
             kernel.launch::<(
                 Slice2<T>,
                 Slice2<T>,
-                Pointer<[T::DeviceSum; 4]>,
+                Pointer<[T::SumAccumulator; 4]>,
                 Optional<SliceMut<T>>,
                 Optional<SliceMut<T>>,
                 PointerMut<u64>,

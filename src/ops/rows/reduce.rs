@@ -2,7 +2,7 @@
 
 use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, SLOTS, workspace_bytes};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Float, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
@@ -12,7 +12,6 @@ use warpsmith_runtime::{
 use super::launch::{RowKernel, Shape, VECTOR, check_len, has_instance, has_whole_vectors, shape_error};
 use crate::op_error::OpError;
 use crate::ops::data::fill;
-use crate::ops::number::{Element, Number, Real};
 use crate::ops::offset_check::check_offsets;
 
 /// Vectors that a thread loads at once in column reductions.
@@ -218,7 +217,7 @@ macro_rules! reductions {
         ///
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty and the
-        /// result is undefined; runtime errors.
+        /// result is undefined; [enqueue errors](crate::Error#enqueue-errors).
         #[doc = $doc]
         #[track_caller]
         pub fn $rows<'o, T: $bound>(
@@ -234,7 +233,7 @@ macro_rules! reductions {
         ///
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are empty and
-        /// the result is undefined; runtime errors.
+        /// the result is undefined; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $columns<'o, T: $bound>(
             stream: &Stream,
@@ -255,7 +254,7 @@ macro_rules! reductions {
         ///
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that decrease
-        /// or exceed the length of `x`, before anything is written; runtime errors.
+        /// or exceed the length of `x`, before anything is written; [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $segments<'x, 's, 'o, T: $bound>(
             stream: &Stream,
@@ -270,7 +269,7 @@ macro_rules! reductions {
 }
 
 reductions! {
-    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::DeviceSum, Some(T::DeviceSum::ZERO), "
+    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator, Some(T::SumAccumulator::ZERO), "
 ```
 # use warpsmith::{ops, prelude::*};
 # let stream = Stream::new(&Device::open(\"cpu\")?)?;
@@ -282,10 +281,10 @@ assert_eq!(rows.to_host()?, [6.0, 15.0]);
 assert_eq!(columns.to_host()?, [5.0, 7.0, 9.0]);
 # Ok::<(), warpsmith::Error>(())
 ```";
-    "mean", "Of no elements NaN.": mean_rows, mean_columns, mean_segments: Real => T::DeviceSum,
+    "mean", "Of no elements NaN.": mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
         Some(f64::NAN.cast()), "";
-    "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::DeviceSum,
-        Some(T::DeviceSum::ONE), "";
+    "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
+        Some(T::SumAccumulator::ONE), "";
     "least element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None, "";
     "greatest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None, "";
     "index of the first least element, of the first NaN if there is one,", "":

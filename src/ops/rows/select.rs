@@ -2,13 +2,13 @@
 
 use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
 use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Float, Number, Scalar};
 use warpsmith_runtime::seam::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream};
+use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream};
 
 use super::launch::{RowKernel, Shape, check_len, same_sides, shape_error};
 use super::reduce::argmax_rows;
-use crate::ops::number::{BitLayout, Number, Real};
+use crate::ops::bit_layout::BitLayout;
 use crate::random::{Generator, Numbers, with_base};
 
 /// Writes the k largest elements of each row of `x` to `values` in descending order, and their columns to `indices`. k
@@ -21,7 +21,7 @@ use crate::random::{Generator, Numbers, with_base};
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the width of `x`, and if the shapes
-/// of the outputs differ or their number of rows is not that of `x`; runtime errors.
+/// of the outputs differ or their number of rows is not that of `x`; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -74,7 +74,7 @@ pub fn top_k<T: Number>(
 }
 
 /// [`top_k()`] on the bit patterns of the elements.
-fn top_k_of<T: Scalar + DeviceCopy>(
+fn top_k_of<T: Scalar>(
     stream: &Stream,
     layout: BitLayout,
     x: DeviceSlice2<'_, T>,
@@ -127,7 +127,8 @@ impl Default for Sampling {
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, for rows of zero or more than 2²²
-/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; runtime errors.
+/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::Generator};
@@ -143,7 +144,7 @@ impl Default for Sampling {
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn sample<'o, T: Real>(
+pub fn sample<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
     logits: DeviceSlice2<'_, T>,

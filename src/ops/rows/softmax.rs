@@ -2,11 +2,11 @@
 
 use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Slice2, SliceMut2, Value};
+use gpu_std::scalar::Float;
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
 
 use super::launch::{HeldShape, RowKernel, same_sides};
-use crate::ops::number::Real;
 
 /// Softmax: `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
@@ -18,7 +18,8 @@ use crate::ops::number::Real;
 /// start and end at multiples of 16 bytes. Longer rows are read twice.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -30,7 +31,7 @@ use crate::ops::number::Real;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSliceMut2<'_, T>) -> Result<()> {
+pub fn softmax<T: Float>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSliceMut2<'_, T>) -> Result<()> {
     let _site = site();
     forward(stream, "softmax", false, x, out)
 }
@@ -40,7 +41,7 @@ pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSlic
 /// # Errors
 /// As for [`softmax()`].
 #[track_caller]
-pub fn log_softmax<T: Real>(
+pub fn log_softmax<T: Float>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     out: DeviceSliceMut2<'_, T>,
@@ -49,7 +50,7 @@ pub fn log_softmax<T: Real>(
     forward(stream, "log_softmax", true, x, out)
 }
 
-fn forward<T: Real>(
+fn forward<T: Float>(
     stream: &Stream,
     operation: &'static str,
     is_log: bool,
@@ -91,7 +92,7 @@ fn forward<T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn softmax_backward<T: Real>(
+pub fn softmax_backward<T: Float>(
     stream: &Stream,
     y: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
@@ -107,7 +108,7 @@ pub fn softmax_backward<T: Real>(
 /// # Errors
 /// As for [`softmax()`].
 #[track_caller]
-pub fn log_softmax_backward<T: Real>(
+pub fn log_softmax_backward<T: Float>(
     stream: &Stream,
     y: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
@@ -117,7 +118,7 @@ pub fn log_softmax_backward<T: Real>(
     backward(stream, "log_softmax_backward", true, y, dy, dx)
 }
 
-fn backward<T: Real>(
+fn backward<T: Float>(
     stream: &Stream,
     operation: &'static str,
     is_log: bool,

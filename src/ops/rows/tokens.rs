@@ -1,6 +1,7 @@
 //! Operations of language models other than GEMM and norms: rotary position embedding, KV cache, SwiGLU.
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
+use gpu_std::scalar::{Element, Float};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut2,
@@ -10,7 +11,6 @@ use warpsmith_runtime::{
 use super::launch::{RowKernel, Shape, VECTOR, address, check_len, same_sides, shape_error};
 use crate::ops::index_check::check_indices;
 use crate::ops::indices::Index;
-use crate::ops::number::{Element, Real};
 
 /// Vectors that a thread moves at once.
 const ITEMS: usize = 4;
@@ -64,7 +64,8 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
 /// [`OpError::Shape`](crate::OpError::Shape) if the widths or depths of the views differ, if there are more new rows
-/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. Runtime errors.
+/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -125,7 +126,8 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 /// rounded once. `gate` and `up` are often parts of one view.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -138,7 +140,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn swiglu<T: Real>(
+pub fn swiglu<T: Float>(
     stream: &Stream,
     gate: DeviceSlice2<'_, T>,
     up: DeviceSlice2<'_, T>,
@@ -189,7 +191,8 @@ pub enum RotaryPairs {
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
 /// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the width of `x` is not a multiple
-/// of the head width, and unless there is one position per row. Nothing is written in these cases. Runtime errors.
+/// of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -206,11 +209,11 @@ pub enum RotaryPairs {
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn rotary<T: Real, I: Index>(
+pub fn rotary<T: Float, I: Index>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     positions: Option<DeviceSlice<'_, I>>,
-    (cos, sin): (DeviceSlice2<'_, T::DeviceSum>, DeviceSlice2<'_, T::DeviceSum>),
+    (cos, sin): (DeviceSlice2<'_, T::SumAccumulator>, DeviceSlice2<'_, T::SumAccumulator>),
     pairs: RotaryPairs,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
@@ -251,8 +254,8 @@ pub fn rotary<T: Real, I: Index>(
         kernel.launch::<(
             Slice2<T>,
             Optional<Slice<I>>,
-            Slice2<T::DeviceSum>,
-            Slice2<T::DeviceSum>,
+            Slice2<T::SumAccumulator>,
+            Slice2<T::SumAccumulator>,
             SliceMut2<T>,
             Value<u32>,
             Value<u32>,

@@ -5,7 +5,7 @@
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
-use gpu_std::scalar::Scalar;
+use gpu_std::scalar::{Element, Float, Number, Scalar};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     Arguments, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
@@ -15,7 +15,6 @@ use super::launch::{RowKernel, Shape, VECTOR, address, check_len};
 use super::reduce::{resident, with_workspace};
 use crate::ops::data::fill;
 use crate::ops::launch::same_length;
-use crate::ops::number::{Element, Number, Real};
 
 /// Number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
 fn parts<T>(stream: &Stream, len: usize) -> usize {
@@ -64,7 +63,7 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
 /// or running sums that leave the range make the result infinite or NaN.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); runtime errors.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -81,7 +80,7 @@ pub fn dot<'x, 'y, T: Number>(
     y: impl Into<DeviceSlice<'y, T>>,
 ) -> Result<T::Sum> {
     let _site = site();
-    value(stream, |out| dot_into(stream, x, y, out)).map(T::sum_from_device)
+    value(stream, |out| dot_into(stream, x, y, out)).map(Scalar::cast)
 }
 
 /// [`dot()`] that leaves the result on the device in `out`, a single element.
@@ -93,19 +92,25 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSlice<'y, T>>,
-    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
 ) -> Result<()> {
     let _site = site();
     let (x, y, out) = (x.into(), y.into(), out.into());
     same_length("dot", ("x", x.len()), ("y", y.len()))?;
     single("dot", &out)?;
     if x.is_empty() {
-        return fill(stream, out, T::DeviceSum::ZERO);
+        return fill(stream, out, T::SumAccumulator::ZERO);
     }
     let place = |array: &DeviceSlice<'_, T>| address(array.as_device_ptr()) % VECTOR;
     let has_vectors = u32::from(place(&x) == place(&y));
-    type Params<T> =
-        (Slice<T>, Slice<T>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>, Value<u32>);
+    type Params<T> = (
+        Slice<T>,
+        Slice<T>,
+        PointerMut<<T as Number>::SumAccumulator>,
+        PointerMut<u64>,
+        Value<u32>,
+        Value<u32>,
+    );
     launch::<T, Params<T>, _>(stream, ("dot", T::NAME), x.len(), |workspace, parts| {
         (x, y, out, workspace, parts, has_vectors)
     })
@@ -125,7 +130,7 @@ pub enum Predicate<T> {
 /// Counts the elements for which a predicate holds.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Predicate}, prelude::*};
@@ -149,7 +154,8 @@ pub fn count_if<'x, T: Element>(
 /// [`count_if()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn count_if_into<'x, 'o, T: Element>(
     stream: &Stream,
@@ -178,7 +184,7 @@ pub fn count_if_into<'x, 'o, T: Element>(
 /// Returns true if any element is nonzero; NaN is nonzero. Returns false for zero elements.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -196,7 +202,7 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
 pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
     let _site = site();
@@ -207,7 +213,7 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Sum of absolute values; 0 for zero elements.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -217,7 +223,7 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
 }
@@ -225,12 +231,13 @@ pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -
 /// [`l1_norm()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn l1_norm_into<'x, 'o, T: Real>(
+pub fn l1_norm_into<'x, 'o, T: Float>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
 ) -> Result<()> {
     let _site = site();
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
@@ -240,9 +247,9 @@ pub fn l1_norm_into<'x, 'o, T: Real>(
 /// squares are not.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
 }
@@ -250,30 +257,31 @@ pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -
 /// [`l2_norm()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn l2_norm_into<'x, 'o, T: Real>(
+pub fn l2_norm_into<'x, 'o, T: Float>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
-    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
 ) -> Result<()> {
     let _site = site();
     vector_norm(stream, "l2_norm", true, x.into(), out.into())
 }
 
-fn vector_norm<T: Real>(
+fn vector_norm<T: Float>(
     stream: &Stream,
     operation: &'static str,
     is_root: bool,
     x: DeviceSlice<'_, T>,
-    out: DeviceSliceMut<'_, T::DeviceSum>,
+    out: DeviceSliceMut<'_, T::SumAccumulator>,
 ) -> Result<()> {
     single(operation, &out)?;
     if x.is_empty() {
-        return fill(stream, out, T::DeviceSum::ZERO);
+        return fill(stream, out, T::SumAccumulator::ZERO);
     }
     type Params<T> =
-        (Slice<T>, Value<u32>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>);
+        (Slice<T>, Value<u32>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);
     launch::<T, Params<T>, _>(stream, ("vector_norm", T::NAME), x.len(), |workspace, parts| {
         (x, u32::from(is_root), out, workspace, parts)
     })
@@ -287,7 +295,7 @@ fn vector_norm<T: Real>(
 /// elements, and in range if the variance is, even if squares and sums are not.
 ///
 /// # Errors
-/// Runtime errors.
+/// The [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -297,7 +305,7 @@ fn vector_norm<T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn variance<'x, T: Real>(
+pub fn variance<'x, T: Float>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     correction: u64,
@@ -309,13 +317,14 @@ pub fn variance<'x, T: Real>(
 /// [`variance()`] that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; runtime errors.
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[track_caller]
-pub fn variance_into<'x, 'o, T: Real>(
+pub fn variance_into<'x, 'o, T: Float>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     correction: u64,
-    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
 ) -> Result<()> {
     let _site = site();
     let (x, out) = (x.into(), out.into());
@@ -324,12 +333,12 @@ pub fn variance_into<'x, 'o, T: Real>(
         return fill(stream, out, f64::NAN.cast());
     }
     type Params<T> =
-        (Slice<T>, Value<u64>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>);
+        (Slice<T>, Value<u64>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);
     launch::<T, Params<T>, _>(stream, ("variance", T::NAME), x.len(), |workspace, parts| {
         (x, correction, out, workspace, parts)
     })
 }
 
-fn rounded<T: Real>(value: T::DeviceSum) -> T {
-    T::sum_from_device(value)
+fn rounded<T: Float>(value: T::SumAccumulator) -> T {
+    value.cast()
 }

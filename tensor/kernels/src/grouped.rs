@@ -7,7 +7,7 @@ use gpu_std::prelude::*;
 use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, Output, SharedTile, TensorMap, Width};
 
 use crate::epilogue::Finish;
-use crate::matmul::Element;
+use crate::matmul::GemmOperand;
 use crate::one_tile::{Plain, TilePlace, product, resident, threads};
 use crate::sequences::Sequences;
 use crate::tile_end::Target;
@@ -70,7 +70,7 @@ pub unsafe fn matmul_grouped<T, B: Major>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
     unsafe { of_groups::<T, B, 128, 256>(a, b, &mut c, offsets, bias, groups, finish) }
@@ -97,7 +97,7 @@ pub unsafe fn matmul_grouped_few<T, B: Major>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     // SAFETY: guaranteed by the caller.
     unsafe { of_groups::<T, B, 64, 128>(a, b, &mut c, offsets, bias, groups, finish) }
@@ -116,7 +116,7 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
     let Groups { count, m, n, k, band: height, pitch } = groups;

@@ -84,14 +84,14 @@ pub struct At {
 }
 
 /// Element types of matrices, with the type of C.
-pub trait Element: Multiply {
+pub trait GemmOperand: Multiply {
     /// Type of C.
     type Output: Output<Self::Sum>;
 }
 
 macro_rules! elements {
     ($($ty:ty => $output:ty),*) => { $(
-        impl Element for $ty {
+        impl GemmOperand for $ty {
             type Output = $output;
         }
     )* };
@@ -121,7 +121,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     sizes: Sizes,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| finish.apply(sums, bias, at);
     // SAFETY: guaranteed by the caller.
@@ -142,7 +142,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     dependent,
     no_panic
 )]
-pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
+pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     c: &TensorMap<T::Output, 3>,
@@ -171,7 +171,7 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
     dependent,
     no_panic
 )]
-pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER: u32>(
+pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     c: &TensorMap<i32, 3>,

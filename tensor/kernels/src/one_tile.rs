@@ -19,7 +19,7 @@ use gpu_std::tensor::{
 };
 
 use crate::epilogue::Finish;
-use crate::matmul::{BOX, Element, GROUP_ROWS, ROW_BYTES, Sizes, release};
+use crate::matmul::{BOX, GROUP_ROWS, GemmOperand, ROW_BYTES, Sizes, release};
 use crate::tile_end::{SUM_TILES, Target, add, leave, store_own};
 use crate::tiles::{Tiles, divide};
 
@@ -134,7 +134,7 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
     shared_by: u32,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+    T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
     let (place, batch) = TilePlace::of_cluster::<T>(&sizes, [ROWS, COLUMNS], shared_by);
@@ -163,7 +163,7 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
     dependent,
     no_panic
 )]
-pub unsafe fn matmul_one_tile_tn<T: Element<Sum = f32>, const ROWS: usize, const COLUMNS: usize>(
+pub unsafe fn matmul_one_tile_tn<T: GemmOperand<Sum = f32>, const ROWS: usize, const COLUMNS: usize>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     mut c: DisjointMut<T::Output>,

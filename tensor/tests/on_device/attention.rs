@@ -3,10 +3,11 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Attention, Element, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention, attention_with_sums,
+    Attention, GemmElement, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention,
+    attention_with_sums,
 };
 
-use crate::number::Number;
+use crate::number::TestNumber;
 use crate::under_test;
 
 /// Problem of one test.
@@ -122,7 +123,7 @@ pub struct Data<T> {
 }
 
 /// Precision of the element types of heads.
-pub trait Precise: HeadElement + Number + Element<Output = Self> {
+pub trait Precise: HeadElement + TestNumber + GemmElement<Output = Self> {
     const PRECISION: f64;
 }
 impl Precise for bf16 {

@@ -2,9 +2,11 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, TensorError, matmul, matmul_fused};
+use warpsmith_tensor::{
+    Activation, Epilogue, F8E4M3, GemmElement, Matrix, TensorError, matmul, matmul_fused,
+};
 
-use crate::number::{Number, Stored, random, random_integers};
+use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
 /// Reference epilogue of a sum.
@@ -20,9 +22,9 @@ fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f6
 }
 
 /// Tests all epilogues of a type. The error bound is `precision` of the result plus `1e-5` of the sum.
-fn fused<T: Number<Sum = f32>>(b_transposed: bool, precision: f64)
+fn fused<T: TestNumber<Sum = f32>>(b_transposed: bool, precision: f64)
 where
-    T::Output: Number<Output = T::Output> + Copy,
+    T::Output: TestNumber<Output = T::Output> + Copy,
 {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k] = [70, 272, 48];
@@ -65,9 +67,9 @@ fn epilogues_are_within_rounding() {
 /// With k = 0 the sums are zero and only the bias remains: in all layouts, with and without rows.
 #[test]
 fn sums_of_nothing_have_a_bias() {
-    fn of<T: Number<Sum = f32>>(b_transposed: bool, a_transposed: bool)
+    fn of<T: TestNumber<Sum = f32>>(b_transposed: bool, a_transposed: bool)
     where
-        T::Output: Number<Output = T::Output>,
+        T::Output: TestNumber<Output = T::Output>,
     {
         let stream = Stream::new(&under_test::device()).unwrap();
         for [m, n] in [[3, 8], [70, 136], [300, 264]] {
@@ -124,7 +126,7 @@ fn a_bias_of_another_length_is_named() {
 }
 
 /// Tests batches in which `a` or `b` may be broadcast. Gaps between the matrices of `c` must be unchanged.
-fn batched<T: Number>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) {
+fn batched<T: TestNumber>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k, planes] = [67, 48, 80, 3];
     let planes_of = |count, rows, columns, is_transposed| -> Vec<Stored<T>> {
@@ -188,6 +190,6 @@ fn batches_of_other_lengths_are_named() {
 
 /// Compiles only for types with `f32` sums.
 const _: fn() = || {
-    fn has_epilogues<T: Element<Sum = f32>>() {}
+    fn has_epilogues<T: GemmElement<Sum = f32>>() {}
     has_epilogues::<F8E4M3>();
 };

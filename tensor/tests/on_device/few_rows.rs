@@ -6,7 +6,7 @@ use warpsmith_tensor::{
     Activation, Element4, Epilogue, Matrix, TensorError, Weights4, matmul, matmul_4bit, matmul_fused,
 };
 
-use crate::number::{Number, Stored, random, random_integers};
+use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
 /// m, n, k: groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and partial steps.
@@ -27,7 +27,7 @@ const SHAPES: [[usize; 3]; 12] = [
 ];
 
 /// Rows of `a` and `b` start at multiples of 16 bytes, those of `c` are unaligned; gaps must be unchanged.
-fn exact<T: Number<Output = T> + Element4>([m, n, k]: [usize; 3], planes: usize) {
+fn exact<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], planes: usize) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (pitch, c_pitch) = (k.next_multiple_of(8) + 8, n + 3);
     // NaN between the rows must not leak into the sums.
@@ -96,14 +96,14 @@ fn few_rows_with_epilogues_are_within_rounding() {
 }
 
 /// Packed int4 weights on the device, and their values, column by column.
-struct Coded<T: Number> {
+struct Coded<T: TestNumber> {
     codes: DeviceBuffer<u8>,
     scales: DeviceBuffer<T>,
     zeros: DeviceBuffer<u8>,
     numbers: Vec<f64>,
 }
 
-impl<T: Number<Output = T> + Element4> Coded<T> {
+impl<T: TestNumber<Output = T> + Element4> Coded<T> {
     fn new(stream: &Stream, [n, k]: [usize; 2], has_zeros: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(7);
         let codes: Vec<u8> = (0..n * k).map(|_| random.u8(..16)).collect();
@@ -126,7 +126,7 @@ impl<T: Number<Output = T> + Element4> Coded<T> {
     }
 }
 
-fn exact_4bit<T: Number<Output = T> + Element4>([m, n, k]: [usize; 3], has_zeros: bool) {
+fn exact_4bit<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], has_zeros: bool) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let a = random_integers::<T>(1, m * k);
     let on_a = DeviceBuffer::from_host(&stream, &a).unwrap();

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, Epilogue, GroupedElement, Matrix, TensorError, matmul_grouped};
 
-use crate::number::{Number, Stored, random_integers};
+use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
 
 /// Row ranges of the groups for these offsets, as the documentation defines them.
@@ -21,7 +21,7 @@ fn groups(offsets: &[u32], m: usize) -> Vec<std::ops::Range<usize>> {
 /// Tests integers, with a bias per group, into rows with gaps.
 fn exact<T>(offsets: &[u32], [m, n, k]: [usize; 3], b_transposed: bool)
 where
-    T: Number<Output = T> + GroupedElement,
+    T: TestNumber<Output = T> + GroupedElement,
 {
     let stream = Stream::new(&under_test::device()).unwrap();
     let count = offsets.len() - 1;

@@ -3,9 +3,9 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice2, Stream};
-use warpsmith_tensor::{Element, F8E4M3, Matrix, TensorError, matmul};
+use warpsmith_tensor::{F8E4M3, GemmElement, Matrix, TensorError, matmul};
 
-use crate::number::{Number, Stored, random, random_integers};
+use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
 /// m, n, k, at the edges of tiles and beyond.
@@ -28,7 +28,7 @@ const SHAPES: [[usize; 3]; 12] = [
 const LAYOUTS: [[bool; 2]; 4] = [[false, true], [false, false], [true, true], [true, false]];
 
 /// Computes `a` (m x k) times `b` (k x n) on the device; each is stored row-major or column-major.
-fn multiply<T: Number>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
+fn multiply<T: TestNumber>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (on_a, on_b) = (a.on(&stream), b.on(&stream));
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; a.rows * b.columns]).unwrap();
@@ -39,7 +39,7 @@ fn multiply<T: Number>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
 }
 
 /// Tests rows and columns whose lengths and strides are multiples of 16 bytes.
-fn exact<T: Number>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
+fn exact<T: TestNumber>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
     for &[a_transposed, b_transposed] in layouts {
         for (seed, &[m, n, k]) in shapes.iter().enumerate() {
             let unit = 16 / size_of::<T>();
@@ -85,7 +85,7 @@ fn any_k_is_exact_where_k_is_not_adjacent() {
     }
 }
 
-fn within_rounding<T: Number>(precision: f64) {
+fn within_rounding<T: TestNumber>(precision: f64) {
     let seed = fastrand::u64(..);
     let [m, n, k] = [200, 272, 528];
     let a = Stored::<T>::new([m, k], false, random(seed, m * k));
@@ -179,7 +179,7 @@ fn sums_of_nothing_are_zero() {
 
 #[test]
 fn wrong_matrices_are_named() {
-    fn refused<T: Element>(
+    fn refused<T: GemmElement>(
         a: [usize; 2],
         b: [usize; 2],
         from: usize,

@@ -8,11 +8,11 @@ mod on_gpu {
         matmul_tf32x3, matmul_with,
     };
 
-    use crate::number::{Number, Stored, random};
+    use crate::number::{Stored, TestNumber, random};
     use crate::under_test;
 
     /// Checks that samples of a GEMM of random numbers are within rounding, and that each repetition is bit-identical.
-    fn is_right<T: Number>(
+    fn is_right<T: TestNumber>(
         [m, n, k]: [usize; 3],
         [a_transposed, b_transposed]: [bool; 2],
         precision: f64,

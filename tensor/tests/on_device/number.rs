@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Element, F8E4M3, Matrix};
+use warpsmith_tensor::{F8E4M3, GemmElement, Matrix};
 
 /// An element type of matrices.
-pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
+pub trait TestNumber: GemmElement<Output: PartialEq + std::fmt::Debug> {
     const POISON: Self::Output;
     /// Maximum error of a sum, relative to the sum of absolute products.
     const SUM_PRECISION: f64;
@@ -21,7 +21,7 @@ pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
 
 macro_rules! numbers {
     ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $greatest:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
-        impl Number for $ty {
+        impl TestNumber for $ty {
             const POISON: $output = $poison;
             const SUM_PRECISION: f64 = $precision;
             const GREATEST: f32 = $greatest;
@@ -55,13 +55,13 @@ numbers! {
 }
 
 /// Returns `len` integers from -2 to 2.
-pub fn random_integers<T: Number>(seed: u64, len: usize) -> Vec<T> {
+pub fn random_integers<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of(random.i32(-2..=2) as f32)).collect()
 }
 
 /// Returns `len` numbers from -1 to 1, made from integers from -127 to 127.
-pub fn random<T: Number>(seed: u64, len: usize) -> Vec<T> {
+pub fn random<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::GREATEST)).collect()
 }
@@ -74,7 +74,7 @@ pub struct Stored<T> {
     pub elements: Vec<T>,
 }
 
-impl<T: Number> Stored<T> {
+impl<T: TestNumber> Stored<T> {
     pub fn new([rows, columns]: [usize; 2], is_transposed: bool, elements: Vec<T>) -> Self {
         assert_eq!(elements.len(), rows * columns);
         Self { rows, columns, is_transposed, elements }

@@ -4,7 +4,7 @@ use half::bf16;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, BlockScales, Epilogue, F8E4M3, Matrix, TensorError, matmul_scaled};
 
-use crate::number::{Number, Stored, random_integers};
+use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
 
 /// Tests integers with scales that are powers of two, so that sums are exact, into rows with gaps.

@@ -4,15 +4,15 @@ use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, Schedule, TensorError, matmul_with};
 
-use crate::number::{Number, Stored, random_integers};
+use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
 
 const LARGE: [u32; 2] = [128, 256];
 
 /// Tests split-K with integers, a scale, a bias and ReLU, into padded rows of `c`.
-fn exact<T: Number<Sum = f32>>(schedule: Schedule, b_transposed: bool, [m, n, k]: [usize; 3])
+fn exact<T: TestNumber<Sum = f32>>(schedule: Schedule, b_transposed: bool, [m, n, k]: [usize; 3])
 where
-    T::Output: Number<Output = T::Output>,
+    T::Output: TestNumber<Output = T::Output>,
 {
     let stream = Stream::new(&under_test::device()).unwrap();
     let a = Stored::<T>::new([m, k], false, random_integers(7, m * k));

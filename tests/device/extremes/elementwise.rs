@@ -4,15 +4,15 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
 use super::fixed::Fixed;
 use super::{assert_near, exponents, greatest, two_to};
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 
 /// Numbers of all magnitudes, zeros, the ends of the range, infinities and NaN.
-pub fn specials<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
+pub fn specials<T: TestNumber>(random: &mut Random, n: usize) -> Vec<T> {
     let [least, normal, most] = exponents::<T>();
     let fixed = [
         0.0,
@@ -36,7 +36,7 @@ pub fn specials<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
 }
 
 /// The number of `T` nearest to a sum, with ties to even.
-fn nearest_sum<T: Element>(a: f64, b: f64) -> T {
+fn nearest_sum<T: TestNumber>(a: f64, b: f64) -> T {
     let about = T::nearest(a + b);
     if !(a + b).is_finite() || about.bits() & !(1 << (8 * size_of::<T>() - 1)) == 0 && a + b == 0.0 {
         return about;
@@ -59,7 +59,7 @@ fn nearest_sum<T: Element>(a: f64, b: f64) -> T {
         .unwrap()
 }
 
-fn fused<T: Element + Real>() {
+fn fused<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let n = 40_000;
     let mut columns: Vec<Vec<T>> = (0..3).map(|_| specials(&mut random, n)).collect();
@@ -118,7 +118,7 @@ fn narrow_products_and_sums_are_rounded_once() {
     assert_eq!(out.to_host().unwrap()[0].to_bits(), 0x3c01);
 }
 
-fn interpolated<T: Element + Real>() {
+fn interpolated<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let n = 4000;
     let (x, y): (Vec<T>, Vec<T>) =
@@ -177,7 +177,7 @@ fn interpolation_ends_at_its_ends() {
 
 type Function<T> = fn(&Stream, DeviceSlice<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), Error>;
 
-fn gates<T: Element + Real>() {
+fn gates<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let mut x: Vec<T> =
         (-12_000..1200).map(|i| T::nearest(f64::from(i) / 10.0 + random.unit() / 20.0)).collect();
@@ -291,7 +291,7 @@ fn integers_wrap_as_documented() {
     integers! { i8 u8 i16 u16 i32 u32 i64 u64 }
 }
 
-fn basic<T: Element + Real>() {
+fn basic<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let n = 20_000;
     let (x, mut y): (Vec<T>, Vec<T>) = (specials(&mut random, n), specials(&mut random, n));

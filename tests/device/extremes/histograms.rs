@@ -10,10 +10,10 @@ use warpsmith::prelude::*;
 
 use super::fixed::Fixed;
 use super::{exponents, greatest, two_to};
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 
 /// The next number below or above.
-fn neighbour<T: Element>(x: T, up: bool) -> T {
+fn neighbour<T: TestNumber>(x: T, up: bool) -> T {
     let (sign, bits) = (1u64 << (8 * size_of::<T>() - 1), x.bits());
     let bits = match (bits & !sign == 0, (bits & sign == 0) == up) {
         (true, _) => {
@@ -47,7 +47,7 @@ fn exact_counts(x: &[f64], [lower, upper]: [f64; 2], is_inclusive: bool, bins: u
     counts
 }
 
-fn even_bins<T: Element + Binned>() {
+fn even_bins<T: TestNumber + Binned>() {
     let (stream, mut random) = (stream(), Random::new());
     let ([least, normal, _], most) = (exponents::<T>(), greatest::<T>());
     let mut ranges = vec![

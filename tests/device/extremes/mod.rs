@@ -9,10 +9,10 @@ mod order;
 mod reductions;
 mod sequences;
 
-use crate::common::Element;
+use crate::common::TestNumber;
 
 /// Exponents of a float type: of the smallest subnormal, the smallest normal, and the largest power of two.
-pub fn exponents<T: Element>() -> [i32; 3] {
+pub fn exponents<T: TestNumber>() -> [i32; 3] {
     match T::NAME {
         "f16" => [-24, -14, 15],
         "bf16" => [-133, -126, 127],
@@ -28,7 +28,7 @@ pub fn two_to(exponent: i32) -> f64 {
 }
 
 /// Largest finite number of a type.
-pub fn greatest<T: Element>() -> f64 {
+pub fn greatest<T: TestNumber>() -> f64 {
     let mantissa = 2.0 - T::EPSILON;
     mantissa * two_to(exponents::<T>()[2])
 }
@@ -36,7 +36,7 @@ pub fn greatest<T: Element>() -> f64 {
 /// Fails unless two numbers agree within `bound` times the latter, plus units of the smallest number of `T`. Infinities
 /// and NaN must match.
 #[track_caller]
-pub fn assert_near<T: Element>(
+pub fn assert_near<T: TestNumber>(
     found: f64,
     expected: f64,
     bound: f64,

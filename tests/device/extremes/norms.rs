@@ -1,14 +1,14 @@
 //! Layer norm, RMS norm, softmax and their gradients for rows whose squares or sums overflow or underflow.
 
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
 use super::{exponents, greatest, two_to};
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 use crate::ops::views::exact_sum;
 
-fn rounding<T: Element>() -> f64 {
+fn rounding<T: TestNumber>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
@@ -23,7 +23,7 @@ fn normalised(row: &[f64], is_rms: bool) -> (Vec<f64>, f64) {
     (row.iter().map(|x| (x - mean) / deviation).collect(), 1.0 / deviation)
 }
 
-fn run<T: Element + Real>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
+fn run<T: TestNumber + Float>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
     let stream = stream();
     let on_device = DeviceBuffer::from_host(&stream, x).unwrap();
     let mut out = DeviceBuffer::uninit(&stream, x.len()).unwrap();
@@ -36,7 +36,7 @@ fn run<T: Element + Real>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
 }
 
 /// Powers of two from the smallest number to the largest.
-fn scales<T: Element>() -> Vec<i32> {
+fn scales<T: TestNumber>() -> Vec<i32> {
     let [least, normal, most] = exponents::<T>();
     // The last four bits still exist at this scale.
     vec![
@@ -55,7 +55,7 @@ fn scales<T: Element>() -> Vec<i32> {
     ]
 }
 
-fn norms<T: Element + Real>() {
+fn norms<T: TestNumber + Float>() {
     let mut random = Random::new();
     for width in WIDTHS {
         for scale in scales::<T>() {
@@ -90,7 +90,7 @@ fn norms_of_any_magnitude_are_close() {
     for_types!(norms: f32, f64, bf16, f16);
 }
 
-fn constants<T: Element + Real>() {
+fn constants<T: TestNumber + Float>() {
     let most = greatest::<T>();
     for width in [1, 2, 3, 7, 100, 1023, 5000, 140_000] {
         for value in
@@ -156,7 +156,7 @@ fn epsilon_counts_below_the_range_of_squares() {
     assert_eq!(run(&[1.0f32, -1.0], false, 1e300), [0.0, -0.0]);
 }
 
-fn gradients<T: Element + Real>() {
+fn gradients<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let [_, normal, most] = exponents::<T>();
     for width in [2, 7, 256, 1000, 5000, 70_000] {

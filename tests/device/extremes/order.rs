@@ -3,10 +3,10 @@
 use warpsmith::ops::{self, Comparison, Order, SortKey};
 use warpsmith::prelude::*;
 
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 
 /// Numbers and NaN of both signs, with several payloads.
-fn numbers<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
+fn numbers<T: TestNumber>(random: &mut Random, n: usize) -> Vec<T> {
     let sign = 1u64 << (8 * size_of::<T>() - 1);
     let infinity = T::nearest(f64::INFINITY).bits();
     let nan = |bits: u64| bytemuck::pod_read_unaligned::<T>(&bits.to_le_bytes()[..size_of::<T>()]);
@@ -25,7 +25,7 @@ fn numbers<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
 }
 
 /// Sort order: numbers by value, −0 before +0, then NaN without the sign bit, then NaN with it.
-fn key<T: Element>(x: T) -> (bool, u64) {
+fn key<T: TestNumber>(x: T) -> (bool, u64) {
     let (sign, bits) = (1u64 << (8 * size_of::<T>() - 1), x.bits());
     let is_nan = x.to_f64().is_nan();
     let falling = |bits: u64| sign - 1 - (bits & (sign - 1));
@@ -37,7 +37,7 @@ fn key<T: Element>(x: T) -> (bool, u64) {
     }
 }
 
-fn sorts<T: Element + SortKey>() {
+fn sorts<T: TestNumber + SortKey>() {
     let (stream, mut random) = (stream(), Random::new());
     let bits = |x: &[T]| x.iter().map(|x| x.bits()).collect::<Vec<_>>();
     for n in [1, 2, 100, 3000, 20_011] {
@@ -103,7 +103,7 @@ fn nan_of_the_device_are_sorted_last() {
     assert!(sorted.to_host().unwrap()[..2].iter().all(|x| x.is_nan()));
 }
 
-fn searches<T: Element>() {
+fn searches<T: TestNumber>() {
     let (stream, mut random) = (stream(), Random::new());
     let nan = f64::NAN;
     let mut sorted: Vec<T> = [f64::NEG_INFINITY, -1.0, -0.0, 0.0, 0.0, 1.0, f64::INFINITY, nan, -nan, nan]
@@ -133,7 +133,7 @@ fn nan_is_found_after_all_numbers() {
     for_types!(searches: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
-fn choices<T: Element + ops::Real>() {
+fn choices<T: TestNumber + ops::Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let x: Vec<T> = numbers(&mut random, 300);
     let on_device = DeviceBuffer::from_host(&stream, &x).unwrap();

@@ -1,26 +1,26 @@
 //! Means, norms and variances of numbers whose sums or squares overflow or underflow.
 
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
 use super::{assert_near, exponents, greatest, two_to};
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 use crate::ops::views::exact_sum;
 
-fn rounding<T: Element>() -> f64 {
+fn rounding<T: TestNumber>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
 /// Powers of two from the smallest number to the largest.
-fn scales<T: Element>() -> impl Iterator<Item = i32> {
+fn scales<T: TestNumber>() -> impl Iterator<Item = i32> {
     let [least, _, most] = exponents::<T>();
     let step = (most - least) / 11;
     (0..11).map(move |i| least + i * step).chain([most - 1])
 }
 
 /// Rows of numbers in ±1, some with many zeros or with one much larger number.
-fn shapes<T: Element>(random: &mut Random) -> Vec<Vec<f64>> {
+fn shapes<T: TestNumber>(random: &mut Random) -> Vec<Vec<f64>> {
     let mut rows = Vec::new();
     for n in [1, 2, 33, 1000, 20_000] {
         let row: Vec<f64> = (0..n).map(|_| T::nearest(random.unit()).to_f64()).collect();
@@ -33,9 +33,9 @@ fn shapes<T: Element>(random: &mut Random) -> Vec<Vec<f64>> {
     rows
 }
 
-fn norms_and_variances<T: Element + Real>()
+fn norms_and_variances<T: TestNumber + Float>()
 where
-    T::Sum: Element,
+    T::Sum: TestNumber,
 {
     let (stream, mut random) = (stream(), Random::new());
     let (most, least) = (greatest::<T>(), two_to(exponents::<T>()[0]));
@@ -93,9 +93,9 @@ fn norms_means_and_variances_are_in_range() {
     for_types!(norms_and_variances: f32, f64, f16, bf16);
 }
 
-fn constants<T: Element + Real>()
+fn constants<T: TestNumber + Float>()
 where
-    T::Sum: Element,
+    T::Sum: TestNumber,
 {
     let stream = stream();
     let most = greatest::<T>();
@@ -175,9 +175,9 @@ fn norms_of_what_is_no_number() {
     assert!((of(&[f32::MAX; 4097])[2] / f32::MAX - 1.0).abs() < 1e-5);
 }
 
-fn means_along<T: Element + Real>()
+fn means_along<T: TestNumber + Float>()
 where
-    T::DeviceSum: Element,
+    T::SumAccumulator: TestNumber,
 {
     let stream = stream();
     let most = T::nearest(greatest::<T>());
@@ -189,9 +189,9 @@ where
             .enumerate()
             .for_each(|(i, x)| *x = if i % 2 == 0 { most } else { T::nearest(-most.to_f64()) });
         let x = DeviceBuffer::from_host(&stream, &x).unwrap();
-        let mut rows = DeviceBuffer::<T::DeviceSum>::uninit(&stream, height).unwrap();
-        let mut columns = DeviceBuffer::<T::DeviceSum>::uninit(&stream, width).unwrap();
-        let mut segments = DeviceBuffer::<T::DeviceSum>::uninit(&stream, 2).unwrap();
+        let mut rows = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, height).unwrap();
+        let mut columns = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, width).unwrap();
+        let mut segments = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, 2).unwrap();
         let offsets = DeviceBuffer::from_host(&stream, &[0, width as u64, (width * height) as u64]).unwrap();
         ops::mean_rows(&stream, x.as_2d(width, height).unwrap(), &mut rows).unwrap();
         ops::mean_columns(&stream, x.as_2d(width, height).unwrap(), &mut columns).unwrap();

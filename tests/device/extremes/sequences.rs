@@ -7,7 +7,7 @@ use warpsmith::random::{self, Generator};
 
 use super::elementwise::specials;
 use super::{greatest, two_to};
-use crate::common::{Element, Random, device, for_types, stream};
+use crate::common::{Random, TestNumber, device, for_types, stream};
 
 macro_rules! integers {
     ($($t:ident)*) => { $({
@@ -41,7 +41,7 @@ fn running_sums_and_extremes_of_integers() {
     integers! { i32 u32 i64 u64 }
 }
 
-fn extremes_of<T: Element + ops::Real>() {
+fn extremes_of<T: TestNumber + ops::Float>() {
     let (stream, mut random) = (stream(), Random::new());
     let mut x: Vec<T> = specials(&mut random, 3000);
     for i in (1..x.len()).rev() {
@@ -78,7 +78,7 @@ fn running_extremes_of_floats() {
     for_types!(extremes_of: f32, f64, f16, bf16);
 }
 
-fn random_numbers<T: Element + ops::Real>() {
+fn random_numbers<T: TestNumber + ops::Float>() {
     let stream = stream();
     let generator = Generator::new(&device());
     let most = greatest::<T>();

@@ -14,7 +14,7 @@ use warpsmith::prelude::*;
 use crate::common::{Random, device, stream};
 
 /// A float type with access to its bits.
-trait Float: KernelType + Rem<Output = Self> + PartialEq + std::fmt::Debug {
+trait RustFloat: KernelType + Rem<Output = Self> + PartialEq + std::fmt::Debug {
     const BITS: u32;
     fn of(bits: u64) -> Self;
     fn near(x: f64) -> Self;
@@ -23,7 +23,7 @@ trait Float: KernelType + Rem<Output = Self> + PartialEq + std::fmt::Debug {
 
 macro_rules! floats {
     ($($t:ty, $bits:ty, $near:expr;)*) => { $(
-        impl Float for $t {
+        impl RustFloat for $t {
             const BITS: u32 = <$bits>::BITS;
             fn of(bits: u64) -> Self {
                 Self::from_bits(bits as $bits)
@@ -46,7 +46,7 @@ floats! {
 }
 
 /// All pairs of special numbers, and random pairs: of any magnitudes, and of similar magnitudes.
-fn pairs<T: Float>(random: &mut Random) -> (Vec<T>, Vec<T>) {
+fn pairs<T: RustFloat>(random: &mut Random) -> (Vec<T>, Vec<T>) {
     let special: Vec<f64> = [
         0.0,
         0.1,

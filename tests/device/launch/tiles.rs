@@ -1,7 +1,7 @@
 //! Shared arrays: block computations with them, raw and safe, and behaviour when threads have returned.
 
 use crate::alone::only_alone;
-use crate::common::{Element, Random, device, stream};
+use crate::common::{Random, TestNumber, device, stream};
 use test_kernels::IMAGE;
 use test_kernels::tiles::{
     Candidate, argmax_tiled, fill_without_returned, heat_raw, heat_tiled, histogram_tiled, matmul_tiled,
@@ -80,7 +80,7 @@ fn transposes_are_right_raw_and_safe() {
     }
 }
 
-fn products<T: Element + Float + DeviceCopy>(stream: &Stream, random: &mut Random)
+fn products<T: TestNumber + Float + DeviceCopy>(stream: &Stream, random: &mut Random)
 where
     matmul_tiled<T>: Instance,
 {

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use warpsmith::gpu_std::Checked;
 use warpsmith::gpu_std::scalar::Scalar;
-use warpsmith::ops::{self, Comparison, Order, Predicate, Real};
+use warpsmith::ops::{self, Comparison, Float, Order, Predicate};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
@@ -60,7 +60,7 @@ fn small<T: Scalar>(k: usize, i: usize) -> T {
 
 /// Runs `work` with two inputs and an output of `len` elements, at every position within 16 bytes.
 #[track_caller]
-fn everywhere<I: Scalar + DeviceCopy + Pod, O: DeviceCopy + Pod>(
+fn everywhere<I: Scalar + Pod, O: DeviceCopy + Pod>(
     what: &str,
     len: usize,
     work: impl Fn(&Stream, [DeviceSlice<'_, I>; 2], DeviceSliceMut<'_, O>) -> Result<(), Error>,
@@ -97,7 +97,7 @@ fn rows_mut<'a, T: DeviceCopy>(out: &'a mut DeviceSliceMut<'_, T>) -> DeviceSlic
 /// Operations that move elements, for all element sizes.
 #[test]
 fn elements_move_from_every_address() {
-    fn of<T: Scalar + ops::Element + DeviceCopy + Pod>() {
+    fn of<T: Scalar>() {
         everywhere::<T, T>("copy", N, |s, [x, _], out| ops::copy(s, x, out));
         everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, out, small::<T>(0, 3)));
         everywhere::<T, T>("concat_rows", N, |s, [x, _], mut out| {
@@ -137,8 +137,8 @@ fn elements_move_from_every_address() {
 fn numbers_are_read_from_every_address() {
     fn of<T: ops::Number + Pod>()
     where
-        T::DeviceSum: Pod,
-        T::DeviceExtreme: Pod,
+        T::SumAccumulator: Pod,
+        T::Accumulator: Pod,
     {
         everywhere::<T, T>("add", N, |s, [x, y], out| ops::add(s, x, y, out));
         everywhere::<T, T>("add of a row", N, |s, [x, y], out| {
@@ -148,17 +148,19 @@ fn numbers_are_read_from_every_address() {
         everywhere::<T, T>("clamp", N, |s, [x, _], out| {
             ops::clamp(s, small::<T>(0, 0).min_propagate(small(0, 1)), small(0, 1), x, out)
         });
-        everywhere::<T, T::DeviceSum>("sum", 1, |s, [x, _], out| ops::sum_into(s, x, out));
-        everywhere::<T, T::DeviceExtreme>("max", 1, |s, [x, _], out| ops::max_into(s, x, out));
+        everywhere::<T, T::SumAccumulator>("sum", 1, |s, [x, _], out| ops::sum_into(s, x, out));
+        everywhere::<T, T::Accumulator>("max", 1, |s, [x, _], out| ops::max_into(s, x, out));
         everywhere::<T, u64>("argmin", 1, |s, [x, _], out| ops::argmin_into(s, x, out));
-        everywhere::<T, T::DeviceSum>("dot", 1, |s, [x, y], out| ops::dot_into(s, x, y, out));
-        everywhere::<T, T::DeviceSum>("sum_rows", SIDES.1, |s, [x, _], out| ops::sum_rows(s, rows(&x), out));
-        everywhere::<T, T::DeviceSum>("sum_columns", SIDES.0, |s, [x, _], out| {
+        everywhere::<T, T::SumAccumulator>("dot", 1, |s, [x, y], out| ops::dot_into(s, x, y, out));
+        everywhere::<T, T::SumAccumulator>("sum_rows", SIDES.1, |s, [x, _], out| {
+            ops::sum_rows(s, rows(&x), out)
+        });
+        everywhere::<T, T::SumAccumulator>("sum_columns", SIDES.0, |s, [x, _], out| {
             ops::sum_columns(s, rows(&x), out)
         });
         everywhere::<T, T>("max_columns", SIDES.0, |s, [x, _], out| ops::max_columns(s, rows(&x), out));
         everywhere::<T, u64>("argmax_rows", SIDES.1, |s, [x, _], out| ops::argmax_rows(s, rows(&x), out));
-        everywhere::<T, T::DeviceSum>("sum_segments", 4, |s, [x, _], out| {
+        everywhere::<T, T::SumAccumulator>("sum_segments", 4, |s, [x, _], out| {
             let offsets = DeviceBuffer::from_host(s, &[1u64, 30, 30, 500, 1036])?;
             ops::sum_segments(s, x, &offsets, out)
         });
@@ -218,7 +220,7 @@ fn keys_are_sorted_from_every_address() {
 /// Rows of floats: the result of a row does not depend on its address, up to the order of additions.
 #[test]
 fn rows_of_floats_begin_at_every_address() {
-    fn of<T: Real + Pod>() {
+    fn of<T: Float + Pod>() {
         everywhere::<T, T>("gelu", N, |s, [x, _], out| ops::gelu(s, x, out));
         everywhere::<T, T>("swiglu", N, |s, [x, y], mut out| {
             ops::swiglu(s, rows(&x), rows(&y), rows_mut(&mut out))
@@ -227,7 +229,7 @@ fn rows_of_floats_begin_at_every_address() {
         everywhere::<T, T>("rms_norm", N, |s, [x, y], mut out| {
             ops::rms_norm(s, rows(&x), Some(y.slice(..SIDES.0)), 0.5, rows_mut(&mut out))
         });
-        everywhere::<T, T::DeviceSum>("l1_norm", 1, |s, [x, _], out| ops::l1_norm_into(s, x, out));
+        everywhere::<T, T::SumAccumulator>("l1_norm", 1, |s, [x, _], out| ops::l1_norm_into(s, x, out));
         // Equal elements have equal shares of the sum, which is a whole number.
         everywhere::<T, T>("softmax", N, |s, [x, _], mut out| {
             let mut equal =

@@ -3,8 +3,7 @@
 
 use half::{bf16, f16};
 use warpsmith::gpu_std::Checked;
-use warpsmith::gpu_std::scalar::Scalar;
-use warpsmith::ops::{self, Integer, Numeric, Operand, Real};
+use warpsmith::ops::{self, Float, Integer, Operand, Scalar};
 use warpsmith::prelude::*;
 
 use crate::common::{self, LENGTHS, Padded, Random, assert_close, for_types, stream};
@@ -15,7 +14,7 @@ fn at<T: DeviceCopy>(stream: &Stream, offset: usize, values: &[T]) -> DeviceBuff
 }
 
 /// Random bits, which give numbers of all magnitudes, together with the ends of the range.
-fn numbers<T: Numeric>(random: &mut Random, n: usize) -> Vec<T> {
+fn numbers<T: Scalar>(random: &mut Random, n: usize) -> Vec<T> {
     let special = [T::ZERO, T::ONE, T::MIN_IDENTITY, T::MAX_IDENTITY];
     let mut number = |_| match random.below(6) {
         0 => special[random.below(4)],
@@ -26,7 +25,7 @@ fn numbers<T: Numeric>(random: &mut Random, n: usize) -> Vec<T> {
 }
 
 /// The bytes of values; every NaN is mapped to the same bits.
-fn bits<T: Numeric>(values: &[T]) -> Vec<u64> {
+fn bits<T: Scalar>(values: &[T]) -> Vec<u64> {
     let bits = |value: &T| {
         #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
         if value != value {
@@ -43,7 +42,7 @@ type OneNumber<T> = fn(&Stream, DeviceSlice<'_, T>, DeviceSliceMut<'_, T>) -> Re
 type TwoNumbers<T> = fn(&Stream, Operand<'_, T>, Operand<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), Error>;
 
 /// Tests a unary operation that is exact in every type.
-fn exact<T: Numeric>(name: &str, operation: OneNumber<T>, reference: impl Fn(T) -> T) {
+fn exact<T: Scalar>(name: &str, operation: OneNumber<T>, reference: impl Fn(T) -> T) {
     let (stream, mut random) = (stream(), Random::new());
     for n in LENGTHS {
         for (from, to) in [(0, 0), (1, 1), (3, 0), (0, 5), (7, 15)] {
@@ -66,7 +65,7 @@ fn exact<T: Numeric>(name: &str, operation: OneNumber<T>, reference: impl Fn(T) 
 }
 
 /// Tests a binary operation that is exact in every type, with all forms of inputs.
-fn exact_2<T: Numeric>(name: &str, operation: TwoNumbers<T>, reference: impl Fn(T, T) -> T) {
+fn exact_2<T: Scalar>(name: &str, operation: TwoNumbers<T>, reference: impl Fn(T, T) -> T) {
     let (stream, mut random) = (stream(), Random::new());
     for n in LENGTHS {
         for (from, to) in [(0, 0), (1, 1), (3, 0), (0, 5)] {
@@ -141,7 +140,7 @@ integer_tests! {
 }
 
 /// Tests a function of floats: within `tolerance` units of the type's epsilon, or `absolute`.
-fn function<T: common::Element + Real>(
+fn function<T: common::TestNumber + Float>(
     name: &str,
     operation: OneNumber<T>,
     (tolerance, absolute): (f64, f64),
@@ -167,7 +166,7 @@ fn function<T: common::Element + Real>(
     }
 }
 
-fn floats_of<T: common::Element + Real>() {
+fn floats_of<T: common::TestNumber + Float>() {
     function::<T>("neg", |s, x, o| ops::neg(s, x, o), (0.0, 0.0), |x| -x);
     function::<T>("abs", |s, x, o| ops::abs(s, x, o), (0.0, 0.0), f64::abs);
     function::<T>("sqrt", |s, x, o| ops::sqrt(s, x, o), (0.0, 0.0), f64::sqrt);
@@ -201,7 +200,7 @@ fn floats_of<T: common::Element + Real>() {
         }
     };
     function::<T>("sign", |s, x, o| ops::sign(s, x, o), (0.0, 0.0), sign);
-    fn clamped<T: common::Element + Real>(
+    fn clamped<T: common::TestNumber + Float>(
         s: &Stream,
         x: DeviceSlice<'_, T>,
         o: DeviceSliceMut<'_, T>,
@@ -217,7 +216,7 @@ fn functions_of_floats_are_close() {
     for_types!(floats_of: f32, f64, f16, bf16);
 }
 
-fn two_floats_of<T: common::Element + Real>() {
+fn two_floats_of<T: common::TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     type Case<T> = (&'static str, TwoNumbers<T>, f64, fn(f64, f64) -> f64);
     let cases: [Case<T>; 6] = [
@@ -267,7 +266,7 @@ fn operations_of_two_floats_are_close() {
     for_types!(two_floats_of: f32, f64, f16, bf16);
 }
 
-fn comparisons_of<T: Numeric>() {
+fn comparisons_of<T: Scalar>() {
     let (stream, mut random) = (stream(), Random::new());
     type Comparison<T> =
         fn(&Stream, Operand<'_, T>, Operand<'_, T>, DeviceSliceMut<'_, Checked<bool>>) -> Result<(), Error>;
@@ -299,7 +298,7 @@ fn comparisons_are_those_of_rust() {
     for_types!(comparisons_of: f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64);
 }
 
-fn choices_of<T: Numeric>() {
+fn choices_of<T: Scalar>() {
     let (stream, mut random) = (stream(), Random::new());
     for n in [0, 1, 31, 33, 1025, 4097] {
         let (x, y) = (numbers::<T>(&mut random, n), numbers::<T>(&mut random, n));
@@ -325,7 +324,7 @@ fn choices_follow_their_condition() {
 
 #[test]
 fn rows_and_columns_are_broadcast() {
-    fn of<T: Numeric>() {
+    fn of<T: Scalar>() {
         let (stream, mut random) = (stream(), Random::new());
         for (rows, width) in
             [(1, 1), (1, 40), (40, 1), (3, 5), (16, 64), (33, 31), (7, 1000), (1000, 7), (64, 48)]

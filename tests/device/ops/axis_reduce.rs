@@ -5,9 +5,9 @@
 use std::fmt::Debug;
 
 use super::views::{PLACES, Rows, exact_sum};
-use crate::common::{Element, Random, assert_close, for_types, stream};
+use crate::common::{Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut, OpError};
 
@@ -36,7 +36,7 @@ const SHAPES: [(usize, usize); 20] = [
 ];
 
 /// Runs an operation twice on poisoned memory, and returns the results, which must be bit-identical.
-fn run<O: Element>(len: usize, operation: impl Fn(&Stream, DeviceSliceMut<'_, O>)) -> Vec<O> {
+fn run<O: TestNumber>(len: usize, operation: impl Fn(&Stream, DeviceSliceMut<'_, O>)) -> Vec<O> {
     let stream = stream();
     let once = || {
         let mut out = DeviceBuffer::from_host(&stream, &vec![O::poison(); len + 2]).unwrap();
@@ -56,7 +56,7 @@ fn run<O: Element>(len: usize, operation: impl Fn(&Stream, DeviceSliceMut<'_, O>
 }
 
 /// Results of all rows and all columns, together with their inputs.
-fn both<T: Element, O: Element>(
+fn both<T: TestNumber, O: TestNumber>(
     x: &Rows<T>,
     rows: impl Fn(&Stream, DeviceSlice2<'_, T>, DeviceSliceMut<'_, O>) -> Result<(), Error>,
     columns: impl Fn(&Stream, DeviceSlice2<'_, T>, DeviceSliceMut<'_, O>) -> Result<(), Error>,
@@ -73,9 +73,9 @@ macro_rules! both {
     };
 }
 
-fn sums<T: Element + Real>()
+fn sums<T: TestNumber + Float>()
 where
-    T::DeviceSum: Element,
+    T::SumAccumulator: TestNumber,
 {
     let (stream, mut random) = (stream(), Random::new());
     for (i, shape) in SHAPES.into_iter().enumerate() {
@@ -137,7 +137,7 @@ fn products_of_floats_are_exact() {
     }
 }
 
-fn extremes<T: Element>() {
+fn extremes<T: TestNumber>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, shape) in SHAPES.into_iter().enumerate() {
         let mut x = Rows::<T>::random(&stream, &mut random, shape, PLACES[i % 3]);

@@ -1,6 +1,6 @@
 //! Compaction of every type compared with host filters: odd lengths, unaligned arrays, none and all selected, NaN.
 
-use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::gpu_std::Checked;
 use warpsmith::ops::{self, Comparison, Config};
@@ -18,7 +18,7 @@ const COMPARISONS: [(Comparison, Predicate); 6] = [
 ];
 
 /// Small numbers, some of them repeated; with NaN if the type has one.
-fn values<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
+fn values<T: TestNumber>(random: &mut Random, n: usize) -> Vec<T> {
     let nan = T::nearest(f64::NAN);
     let is_float = nan.to_f64().is_nan();
     (0..n)
@@ -28,13 +28,13 @@ fn values<T: Element>(random: &mut Random, n: usize) -> Vec<T> {
 
 /// Returns the values that were written, and checks that nothing after them was written.
 #[track_caller]
-fn begin<T: Element>(out: &Padded<T>, count: usize) -> Vec<u64> {
-    let all: Vec<u64> = out.read().into_iter().map(Element::bits).collect();
+fn begin<T: TestNumber>(out: &Padded<T>, count: usize) -> Vec<u64> {
+    let all: Vec<u64> = out.read().into_iter().map(TestNumber::bits).collect();
     assert!(all[count..].iter().all(|&bits| bits == T::poison().bits()), "written beyond {count}");
     all[..count].to_vec()
 }
 
-fn compared<T: Element>() {
+fn compared<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {
@@ -43,7 +43,8 @@ fn compared<T: Element>() {
         let x: Vec<T> = values(&mut random, n);
         let (kept, others): (Vec<T>, Vec<T>) =
             x.iter().copied().partition(|value| holds(value.to_f64(), with.to_f64()));
-        let [kept, others] = [kept, others].map(|of| of.into_iter().map(Element::bits).collect::<Vec<u64>>());
+        let [kept, others] =
+            [kept, others].map(|of| of.into_iter().map(TestNumber::bits).collect::<Vec<u64>>());
         let input = Padded::new(&stream, round % 4, &x);
         let [mut selected, mut rejected] = [0, 1].map(|offset| Padded::<T>::poisoned(&stream, offset, n));
         let mut count = DeviceBuffer::from_host(&stream, &[u64::MAX]).unwrap();
@@ -109,7 +110,7 @@ fn flags_select_and_partition() {
     of!(u8, i16, u32, i64);
 }
 
-fn runs_of<T: Element>() {
+fn runs_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {

@@ -3,16 +3,16 @@
 
 use std::fmt::Debug;
 
-use crate::common::{Element, LENGTHS, OFFSETS, Padded, Random, assert_close, for_types, stream};
+use crate::common::{LENGTHS, OFFSETS, Padded, Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
-use warpsmith::ops::{self, Config, GridRule, Real};
+use warpsmith::ops::{self, Config, Float, GridRule};
 use warpsmith::prelude::*;
 
 type Outcome = Result<(), warpsmith::Error>;
 
 /// Runs `operation` for all lengths, with inputs and output at various alignments. `judge` compares each element with
 /// the expected result of its inputs.
-fn check<T: Element, U: Element, const INPUTS: usize>(
+fn check<T: TestNumber, U: TestNumber, const INPUTS: usize>(
     name: &str,
     scale: f64,
     judge: impl Fn([T; INPUTS], U, &dyn Debug),
@@ -46,7 +46,7 @@ fn check<T: Element, U: Element, const INPUTS: usize>(
 }
 
 /// Compares with a float64 reference, within `tolerance` units of the type's epsilon plus `absolute`.
-fn close<T: Element, U: Element, const INPUTS: usize>(
+fn close<T: TestNumber, U: TestNumber, const INPUTS: usize>(
     tolerance: f64,
     absolute: f64,
     reference: impl Fn([f64; INPUTS]) -> f64,
@@ -57,7 +57,7 @@ fn close<T: Element, U: Element, const INPUTS: usize>(
 }
 
 /// Compares all bits, except NaN payloads, which devices choose differently.
-fn same<T: Element, U: Element, const INPUTS: usize>(
+fn same<T: TestNumber, U: TestNumber, const INPUTS: usize>(
     reference: impl Fn([T; INPUTS]) -> U,
 ) -> impl Fn([T; INPUTS], U, &dyn Debug) {
     move |arguments, found, what| {
@@ -70,7 +70,7 @@ fn same<T: Element, U: Element, const INPUTS: usize>(
 
 #[test]
 fn copy_moves_every_bit() {
-    fn of<T: Element>() {
+    fn of<T: TestNumber>() {
         let every_bit =
             |[x]: [T; 1], found: T, what: &dyn Debug| assert_eq!(found.bits(), x.bits(), "{what:?}");
         check::<T, T, 1>("copy", 1e3, every_bit, |stream, [x], out| ops::copy(stream, x, out));
@@ -80,7 +80,7 @@ fn copy_moves_every_bit() {
 
 #[test]
 fn fill_writes_every_element() {
-    fn of<T: Element>() {
+    fn of<T: TestNumber>() {
         let value = T::random(&mut Random::new(), 1e3);
         check::<T, T, 1>("fill", 1.0, same(|_: [T; 1]| value), |stream, _, out| {
             ops::fill(stream, out, value)
@@ -89,7 +89,7 @@ fn fill_writes_every_element() {
     for_types!(of: f32, f64, f16, bf16, u32, i64);
 }
 
-fn axpy_of<T: Element + Real>() {
+fn axpy_of<T: TestNumber + Float>() {
     let a = T::random(&mut Random::new(), 4.0);
     let stream = stream();
     let mut random = Random::new();
@@ -144,7 +144,7 @@ fn every_configuration_of_axpy_gives_the_same_bits() {
 
 #[test]
 fn add_and_mul_of_floats_round_once() {
-    fn of<T: Element>() {
+    fn of<T: TestNumber>() {
         check::<T, T, 2>("add", 1e3, close(0.0, 0.0, |[x, y]| x + y), |s, [x, y], out| {
             ops::add(s, x, y, out)
         });
@@ -172,7 +172,7 @@ fn add_and_mul_of_integers_wrap() {
 
 #[test]
 fn fma_rounds_once() {
-    fn of<T: Element + Real>() {
+    fn of<T: TestNumber + Float>() {
         check::<T, T, 3>("fma", 30.0, close(1.0, 0.0, |[x, y, z]| x.mul_add(y, z)), |s, [x, y, z], out| {
             ops::fma(s, x, y, z, out)
         });
@@ -182,7 +182,7 @@ fn fma_rounds_once() {
 
 #[test]
 fn activations_follow_their_definitions() {
-    fn of<T: Element + Real>() {
+    fn of<T: TestNumber + Float>() {
         let relu = |[x]: [f64; 1]| if x.is_nan() { x } else { x.max(0.0) };
         check::<T, T, 1>("relu", 10.0, close(0.0, 0.0, relu), |s, [x], out| ops::relu(s, x, out));
         let sigmoid = |[x]: [f64; 1]| 1.0 / (1.0 + (-x).exp());

@@ -5,16 +5,16 @@ use half::{bf16, f16};
 use warpsmith::ops;
 use warpsmith::prelude::*;
 
-use crate::common::{Element, for_types, stream};
+use crate::common::{TestNumber, for_types, stream};
 
 /// Distance of a 16-bit float from the next one away from 0.
-fn spacing<T: Element>(value: T) -> f64 {
+fn spacing<T: TestNumber>(value: T) -> f64 {
     let next: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16 + 1).to_le_bytes());
     let this: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16).to_le_bytes());
     next.to_f64() - this.to_f64()
 }
 
-fn all_of<T: Element + ops::Real>() {
+fn all_of<T: TestNumber + ops::Float>() {
     let stream = stream();
     let all: Vec<T> = (0..=u16::MAX).map(|bits| bytemuck::pod_read_unaligned(&bits.to_le_bytes())).collect();
     let x = DeviceBuffer::from_host(&stream, &all).unwrap();

@@ -1,7 +1,7 @@
 //! Histograms compared with counting on the host: even bins and edges, channels, skewed data, values out of range and
 //! NaN.
 
-use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::kernels::histogram::Binned;
 use warpsmith::ops::{self, Config};
@@ -43,7 +43,7 @@ fn even_bins_of_integers_are_exact() {
     }
 }
 
-fn even_bins_of<T: Element + Binned>() {
+fn even_bins_of<T: TestNumber + Binned>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {
@@ -71,7 +71,7 @@ fn even_bins_of_floats_leave_out_nan() {
     for_types!(even_bins_of: f32, f64, f16, bf16);
 }
 
-fn edges_of<T: Element>() {
+fn edges_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {

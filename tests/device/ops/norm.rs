@@ -2,9 +2,9 @@
 
 use super::softmax::run;
 use super::views::{HELD, PLACES, Rows, exact_sum};
-use crate::common::{Element, Random, assert_close, for_types, stream};
+use crate::common::{Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
 const EPSILON: f64 = 1e-5;
@@ -17,15 +17,15 @@ fn statistics(row: &[f64], is_rms: bool) -> (f64, f64) {
     (mean, 1.0 / (variance + EPSILON).sqrt())
 }
 
-fn exact<T: Element>(row: &[T]) -> Vec<f64> {
+fn exact<T: TestNumber>(row: &[T]) -> Vec<f64> {
     row.iter().map(|value| value.to_f64()).collect()
 }
 
-fn rounding<T: Element>() -> f64 {
+fn rounding<T: TestNumber>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
-fn norms<T: Element + Real>() {
+fn norms<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in HELD.into_iter().enumerate() {
         // Values far from 0, where a variance computed as a difference of two sums would lose digits.
@@ -70,7 +70,7 @@ fn norms_of_other_floats_are_close() {
     for_types!(norms: f64, f16);
 }
 
-fn gradients<T: Element + Real>() {
+fn gradients<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in
         HELD.into_iter().enumerate().filter(|(i, sides)| i % 2 == 0 || sides.0 == 40 || sides.1 > 100_000)

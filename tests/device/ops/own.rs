@@ -45,7 +45,7 @@ fn a_function_of_two_arrays_is_applied() {
 
 #[test]
 fn scalars_are_one_value_for_all() {
-    fn of<T: crate::common::Element>()
+    fn of<T: crate::common::TestNumber>()
     where
         is_above<T>: gpu_std::elementwise::Elementwise<
                 Params = (gpu_std::param::Slice<T>, gpu_std::param::Value<T>, gpu_std::param::SliceMut<u8>),

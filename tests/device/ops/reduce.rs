@@ -1,9 +1,9 @@
 //! Every reduction and type compared with a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
 //! NaN, infinities and ties. Results must be bit-identical in every run.
 
-use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
-use warpsmith::ops::{self, Config, GridRule, Real};
+use warpsmith::ops::{self, Config, Float, GridRule};
 use warpsmith::prelude::*;
 
 /// Launch shapes that a reduction must support.
@@ -16,9 +16,9 @@ const SHAPES: [(u32, GridRule); 6] = [
     (512, GridRule::Blocks(2)),
 ];
 
-fn floats_sum_up<T: Element + Real>()
+fn floats_sum_up<T: TestNumber + Float>()
 where
-    T::Sum: Element,
+    T::Sum: TestNumber,
 {
     let stream = stream();
     let mut random = Random::new();
@@ -99,9 +99,9 @@ fn integer_sums_and_products_wrap() {
 
 #[test]
 fn product_of_floats_is_close() {
-    fn of<T: Element + Real>()
+    fn of<T: TestNumber + Float>()
     where
-        T::Sum: Element,
+        T::Sum: TestNumber,
     {
         let stream = stream();
         let mut random = Random::new();
@@ -120,7 +120,7 @@ fn product_of_floats_is_close() {
     for_types!(of: f32, f64, f16, bf16);
 }
 
-fn extremes_of<T: Element>() {
+fn extremes_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for n in LENGTHS.into_iter().filter(|&n| n > 0) {
@@ -157,9 +157,9 @@ fn extremes_and_their_places_are_exact() {
 
 #[test]
 fn nan_wins_wherever_it_is() {
-    fn of<T: Element + Real>()
+    fn of<T: TestNumber + Float>()
     where
-        T::Sum: Element,
+        T::Sum: TestNumber,
     {
         let stream = stream();
         let mut random = Random::new();

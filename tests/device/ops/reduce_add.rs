@@ -30,7 +30,7 @@ fn rigs() -> Vec<Vec<Stream>> {
 }
 
 /// Sums one buffer of each device on each device. The result must be bit-identical to the host sum in the same order.
-fn sums<T: Number + PartialEq + crate::common::Element>(scale: f64, plus: impl Fn(T, T) -> T) {
+fn sums<T: Number + PartialEq + crate::common::TestNumber>(scale: f64, plus: impl Fn(T, T) -> T) {
     let mut random = Random::new();
     for streams in rigs() {
         for n in LENGTHS {

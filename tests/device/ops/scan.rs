@@ -1,11 +1,11 @@
 //! Every scan and type compared with a reference in float64 or wrapping integers: odd lengths, unaligned arrays, NaN,
 //! infinities and negative zero. Results must be bit-identical in every grid.
 
-use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
 use test_kernels::IMAGE;
 use test_kernels::own::{self, Linear, one_after_the_other, own_running_sum};
-use warpsmith::ops::{self, Config, GridRule, Real};
+use warpsmith::ops::{self, Config, Float, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice, DeviceSliceMut};
 
@@ -15,7 +15,7 @@ const OFFSETS: [(usize, usize); 4] = [(0, 0), (1, 1), (3, 0), (0, 5)];
 /// A scan with an initial value.
 type Scan<T> = fn(&Stream, T, DeviceSlice<'_, T>, DeviceSliceMut<'_, T>) -> Result<(), warpsmith::Error>;
 
-fn scanned<T: Element>(
+fn scanned<T: TestNumber>(
     stream: &Stream,
     (x_offset, out_offset): (usize, usize),
     values: &[T],
@@ -29,7 +29,7 @@ fn scanned<T: Element>(
     out.read()
 }
 
-fn float_sums<T: Element + Real>() {
+fn float_sums<T: TestNumber + Float>() {
     let stream = stream();
     let mut random = Random::new();
     for n in LENGTHS {
@@ -84,7 +84,7 @@ fn running_sums_of_integers_wrap() {
     of!(i32, u32, i64, u64);
 }
 
-fn extremes_of<T: Element>() {
+fn extremes_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (n, offsets) in LENGTHS.into_iter().zip(OFFSETS.into_iter().cycle()) {
@@ -118,7 +118,7 @@ fn running_extremes_are_exact() {
     for_types!(extremes_of: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
-fn special_values<T: Element + Real>() {
+fn special_values<T: TestNumber + Float>() {
     let stream = stream();
     let of = |value: f64| T::nearest(value);
     // A negative zero stays negative, even in a long array.
@@ -197,7 +197,7 @@ fn every_grid_gives_the_same_bits() {
     }
 }
 
-fn sums_by_key_of<T: Element>() {
+fn sums_by_key_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {
@@ -224,7 +224,7 @@ fn sums_by_key_of<T: Element>() {
         let x = Padded::new(&stream, round % 4, &values);
         let what = (n, longest, "seed", random.seed);
         let check = |expected: &[u64], out: Padded<T>| {
-            let found: Vec<u64> = out.read().into_iter().map(Element::bits).collect();
+            let found: Vec<u64> = out.read().into_iter().map(TestNumber::bits).collect();
             assert_eq!(found, expected, "{what:?}");
         };
         let mut out = Padded::poisoned(&stream, round % 4, n);

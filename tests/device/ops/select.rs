@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 
 use super::softmax::run;
 use super::views::{PLACES, Rows};
-use crate::common::{Element, Random, for_types, stream};
+use crate::common::{Random, TestNumber, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Sampling};
 use warpsmith::prelude::*;
 use warpsmith::random::Generator;
 
 /// Descending order, NaN before all numbers.
-fn falling<T: Element>(a: T, b: T) -> Ordering {
+fn falling<T: TestNumber>(a: T, b: T) -> Ordering {
     #[allow(clippy::eq_op)]
     let is_nan = |value: T| value != value;
     match (is_nan(a), is_nan(b)) {
@@ -20,7 +20,7 @@ fn falling<T: Element>(a: T, b: T) -> Ordering {
     }
 }
 
-fn greatest<T: Element>() {
+fn greatest<T: TestNumber>() {
     let (stream, mut random) = (stream(), Random::new());
     let cases = [
         (1, 1, 1),

@@ -3,16 +3,16 @@
 //! different alignment, infinities and NaN.
 
 use super::views::{HELD, PLACES, Rows, exact_sum};
-use crate::common::{Element, Random, assert_close, for_types, stream};
+use crate::common::{Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
-use warpsmith::ops::{self, Real};
+use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
 type Forward<T> = fn(&Stream, DeviceSlice2<'_, T>, DeviceSliceMut2<'_, T>) -> Result<(), Error>;
 
 /// Runs an operation twice on poisoned rows, and returns the results, which must be bit-identical.
-pub fn run<T: Element>(
+pub fn run<T: TestNumber>(
     sides: (usize, usize),
     place: (usize, usize),
     work: impl Fn(&Stream, DeviceSliceMut2<'_, T>),
@@ -30,7 +30,7 @@ pub fn run<T: Element>(
 }
 
 /// Relative error (in units of the type's epsilon) and absolute error of values that are computed in f32 and rounded.
-fn bounds<T: Element>() -> (f64, f64) {
+fn bounds<T: TestNumber>() -> (f64, f64) {
     match size_of::<T>() {
         2 => (1.0, 1e-6),
         4 => (64.0, 1e-44),
@@ -38,12 +38,12 @@ fn bounds<T: Element>() -> (f64, f64) {
     }
 }
 
-fn exponentials<T: Element>(row: &[T]) -> (f64, f64) {
+fn exponentials<T: TestNumber>(row: &[T]) -> (f64, f64) {
     let most = row.iter().map(|value| value.to_f64()).fold(f64::NEG_INFINITY, f64::max);
     (most, exact_sum(row.iter().map(|value| (value.to_f64() - most).exp())))
 }
 
-fn rows_become_distributions<T: Element + Real>() {
+fn rows_become_distributions<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in HELD.into_iter().enumerate() {
         let values = (0..sides.0).map(|_| random.values(sides.1, 10.0)).collect();
@@ -76,7 +76,7 @@ fn softmax_of_other_floats_is_close() {
     for_types!(rows_become_distributions: f64, f16);
 }
 
-fn gradients<T: Element + Real>() {
+fn gradients<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in HELD.into_iter().enumerate().filter(|(i, _)| i % 2 == 1) {
         let y = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Order, SortKey};
 use warpsmith::prelude::*;
 
 /// A key with the total order of the sorts.
-trait Total: Element + SortKey {
+trait Total: TestNumber + SortKey {
     fn order(&self, other: &Self) -> Ordering;
 }
 
@@ -29,7 +29,7 @@ total! {
 }
 
 /// Random bits (including NaN), few distinct keys, keys that differ in a single digit, or special keys.
-fn keys<T: Element>(random: &mut Random, n: usize, kind: usize) -> Vec<T> {
+fn keys<T: TestNumber>(random: &mut Random, n: usize, kind: usize) -> Vec<T> {
     let of_bits = |bits: u64| bytemuck::pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()]);
     let special = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.0];
     (0..n)
@@ -49,7 +49,7 @@ fn in_order<T: Total>(order: Order) -> impl Fn(&T, &T) -> Ordering {
     }
 }
 
-fn bits<T: Element>(values: &[T]) -> Vec<u64> {
+fn bits<T: TestNumber>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.bits()).collect()
 }
 
@@ -77,7 +77,7 @@ fn keys_are_sorted() {
     for_types!(keys_of: f32, f64, i32, u32, i64, u64);
 }
 
-fn pairs_of<K: Total, V: Element>() {
+fn pairs_of<K: Total, V: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in lengths().enumerate() {
@@ -182,7 +182,7 @@ fn merging_unsorted_arrays_stays_within_them() {
     }
 }
 
-fn places_of<T: Element>() {
+fn places_of<T: TestNumber>() {
     let stream = stream();
     let mut random = Random::new();
     for (round, n) in LENGTHS.into_iter().enumerate() {

@@ -5,9 +5,9 @@ use half::bf16;
 use warpsmith::ops::{self, Comparison, Order};
 use warpsmith::prelude::*;
 
-use crate::common::{Element, for_types, stream};
+use crate::common::{TestNumber, for_types, stream};
 
-fn subnormal_numbers_of<T: Element + ops::Real>() {
+fn subnormal_numbers_of<T: TestNumber + ops::Float>() {
     let stream = stream();
     let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();
     let least = least_of::<T>();
@@ -34,7 +34,7 @@ fn subnormal_numbers_of<T: Element + ops::Real>() {
 }
 
 /// Smallest number above 0.
-fn least_of<T: Element>() -> f64 {
+fn least_of<T: TestNumber>() -> f64 {
     bytemuck::pod_read_unaligned::<T>(&1u64.to_le_bytes()[..size_of::<T>()]).to_f64()
 }
 

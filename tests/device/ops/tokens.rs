@@ -2,10 +2,10 @@
 
 use super::softmax::run;
 use super::views::{PLACES, Rows};
-use crate::common::{Element, Random, assert_close, for_types, stream};
+use crate::common::{Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::OpError;
-use warpsmith::ops::{self, Real, RotaryPairs};
+use warpsmith::ops::{self, Float, RotaryPairs, Scalar};
 use warpsmith::prelude::*;
 
 #[test]
@@ -82,7 +82,7 @@ fn new_rows_follow_those_of_the_cache() {
     }
 }
 
-fn gates<T: Element + Real>() {
+fn gates<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
     for (i, sides) in [(1, 1), (3, 33), (40, 64), (2, 1025), (1, 9000)].into_iter().enumerate() {
         let halves = Rows::<T>::random(&stream, &mut random, (sides.0, 2 * sides.1), PLACES[i % 3]);
@@ -109,17 +109,17 @@ fn swiglu_is_close_to_the_exact() {
     for_types!(gates: f32, f64, f16, bf16);
 }
 
-fn rotations<T: Element + Real>()
+fn rotations<T: TestNumber + Float>()
 where
-    T::DeviceSum: Element,
+    T::SumAccumulator: TestNumber,
 {
     let (stream, mut random) = (stream(), Random::new());
     for (i, (rows, heads, half)) in [(1, 1, 1), (5, 2, 3), (33, 4, 32), (2, 40, 64)].into_iter().enumerate() {
         let sides = (rows, 2 * heads * half);
         let x = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
         let positions = rows + 3;
-        let cos = Rows::<T::DeviceSum>::random(&stream, &mut random, (positions, half), (0, 0));
-        let sin = Rows::<T::DeviceSum>::random(&stream, &mut random, (positions, half), (1, 0));
+        let cos = Rows::<T::SumAccumulator>::random(&stream, &mut random, (positions, half), (0, 0));
+        let sin = Rows::<T::SumAccumulator>::random(&stream, &mut random, (positions, half), (1, 0));
         let at: Vec<u32> = (0..rows).map(|_| random.below(positions) as u32).collect();
         let on_device = DeviceBuffer::from_host(&stream, &at).unwrap();
         for (has_positions, pairs) in
@@ -139,7 +139,7 @@ where
                     };
                     let (a, b) = (x.values[row][first].to_f64(), x.values[row][second].to_f64());
                     let (cos, sin) = (cos.values[position][i].to_f64(), sin.values[position][i].to_f64());
-                    let absolute = 4.0 * <T::DeviceSum as Element>::EPSILON;
+                    let absolute = 4.0 * T::SumAccumulator::EPSILON;
                     assert_close(
                         found[first],
                         a * cos - b * sin,

@@ -1,6 +1,6 @@
 //! Row views for tests of row operations: at any offset in a buffer, with gaps that must not be written.
 
-use crate::common::{Element, Random};
+use crate::common::{Random, TestNumber};
 use warpsmith::prelude::*;
 use warpsmith::{DeviceSlice2, DeviceSliceMut2};
 
@@ -46,13 +46,13 @@ pub fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A view of values in a buffer, and the same values on the host.
-pub struct Rows<T: Element> {
+pub struct Rows<T: TestNumber> {
     buffer: DeviceBuffer<T>,
     pub values: Vec<Vec<T>>,
     pub place: (usize, usize),
 }
 
-impl<T: Element> Rows<T> {
+impl<T: TestNumber> Rows<T> {
     pub fn new(stream: &Stream, values: Vec<Vec<T>>, place: (usize, usize)) -> Self {
         let mut host = vec![T::poison(); place.0];
         for row in &values {

@@ -1,10 +1,10 @@
 //! Reductions of whole arrays that are not defined by one operator, compared with float64 references and the host.
 
 use super::views::exact_sum;
-use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
+use crate::common::{LENGTHS, Padded, Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::gpu_std::Checked;
-use warpsmith::ops::{self, Predicate, Real};
+use warpsmith::ops::{self, Float, Predicate};
 use warpsmith::prelude::*;
 
 /// Lengths of the other reductions, and one that needs several blocks.
@@ -12,14 +12,14 @@ fn lengths() -> impl Iterator<Item = usize> {
     LENGTHS.into_iter().chain([30_000])
 }
 
-fn rounding<T: Element>() -> f64 {
+fn rounding<T: TestNumber>() -> f64 {
     if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
 
-fn floats<T: Element + Real>()
+fn floats<T: TestNumber + Float>()
 where
-    T::Sum: Element,
-    T::DeviceSum: Element,
+    T::Sum: TestNumber,
+    T::SumAccumulator: TestNumber,
 {
     let (stream, mut random) = (stream(), Random::new());
     for (i, n) in lengths().enumerate() {

@@ -5,17 +5,17 @@ use warpsmith::gpu_std::random::{Draw, Philox, uniform, uniform_below_one};
 use warpsmith::gpu_std::scalar::Float;
 use warpsmith::kernels::random as kernels;
 use warpsmith::launch::Dim;
-use warpsmith::ops::{Config, GridRule, Real};
+use warpsmith::ops::{Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::{IMAGE, random};
 
 use super::model::{LAYOUTS, generator, increment, lengths, place};
-use crate::common::{Element, Padded, for_types, stream};
+use crate::common::{Padded, TestNumber, for_types, stream};
 
 const SEED: u64 = 0x0123_4567_89AB_CDEF;
 
 /// Checks the uniform numbers of a type in all layouts, lengths and alignments, and their advance of the offset.
-fn uniform_of<T: Element + Real + Float<Accumulator: Draw>>() {
+fn uniform_of<T: TestNumber + Float<Accumulator: Draw>>() {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
     for layout in LAYOUTS {
@@ -118,7 +118,7 @@ fn ranges_are_kept_and_scaled_with_one_rounding() {
 }
 
 /// Compares normal numbers with exact functions.
-fn normal_of<T: Element + Real + Float<Accumulator: Draw + Into<f64>>>(tolerance: impl Fn(f64) -> f64) {
+fn normal_of<T: TestNumber + Float<Accumulator: Draw + Into<f64>>>(tolerance: impl Fn(f64) -> f64) {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
     let (mean, std) = (0.75, 1.5);

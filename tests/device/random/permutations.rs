@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use warpsmith::IMAGE;
 use warpsmith::gpu_std::random::Philox;
 use warpsmith::kernels::random::{permutation, permuted_at, sides};
+use warpsmith::ops::Integer;
 use warpsmith::prelude::*;
-use warpsmith::random::{self, Generator, Integer};
+use warpsmith::random::{self, Generator};
 
-use crate::common::{Element, Padded, device, stream};
+use crate::common::{Padded, TestNumber, device, stream};
 
-fn check<T: Element + Integer>(number: impl Fn(T) -> u64) {
+fn check<T: TestNumber + Integer>(number: impl Fn(T) -> u64) {
     let stream = stream();
     let generator = Generator::new(&device());
     for n in [0, 1, 2, 3, 4, 5, 31, 33, 255, 256, 257, 1000, 4097, (1 << 16) + 1] {

@@ -7,7 +7,6 @@ use half::{bf16, f16};
 use warpsmith::DeviceCopy;
 use warpsmith::gpu_std::random::Draw;
 use warpsmith::gpu_std::scalar::Float;
-use warpsmith::ops::Real;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 
@@ -121,7 +120,7 @@ fn check_near<T: Into<f64> + Copy>(line: &str, found: &[T], expected: &[f64], bo
 }
 
 /// Draws from the distribution of a line of `pytorch.txt`.
-fn drawn_from<T: Real + Float<Accumulator: Draw>>(taken: u64, distribution: &[&str]) -> Vec<T> {
+fn drawn_from<T: Float<Accumulator: Draw>>(taken: u64, distribution: &[&str]) -> Vec<T> {
     let number = |at: usize| distribution[at].parse::<f64>().unwrap();
     drawn::<T>(taken, |stream, generator, out| match distribution[0] {
         "normal" => random::normal(stream, generator, out, number(2), number(3)),

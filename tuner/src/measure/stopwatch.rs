@@ -44,7 +44,7 @@ impl Stopwatch {
     /// Makes a stopwatch for work on `stream`.
     ///
     /// # Errors
-    /// Errors of the runtime.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn new(stream: &Stream) -> Result<Self> {
         let free = stream.device().memory().available()?;
         let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;

@@ -26,7 +26,7 @@ pub struct Code {
 
 impl Code {
     /// # Errors
-    /// Errors of the runtime on loading it.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) on loading it.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })

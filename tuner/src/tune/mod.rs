@@ -138,8 +138,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// Errors of the runtime on a case's buffers; [`Error::Lost`] if a configuration crashes the device. `each` has
-/// received every event before it.
+/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) on a case's buffers; [`Error::Lost`] if a
+/// configuration crashes the device. `each` has received every event before it.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,

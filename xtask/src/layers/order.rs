@@ -22,7 +22,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime",
         &[
-            "ranges", "snapshot", "error", "device", "check", "stream", "event", "memory", "transfer",
+            "ranges", "error", "snapshot", "device", "check", "stream", "event", "memory", "transfer",
             "launch", "module", "graph", "seam", "open",
         ],
     ),

@@ -19,7 +19,7 @@ use self::protocol::{KEY_PREFIX, MOST_KEYS};
 pub use self::server::{ServerOptions, StoreServer};
 use super::values::number;
 use super::{Store, Token, check};
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::keepalive;
 
 /// Pauses between attempts to connect.
@@ -45,14 +45,16 @@ impl TcpStore {
     /// may start before the server.
     ///
     /// # Errors
-    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] if the server has no room or requires a token;
-    /// [`Error::NotAStore`] if something else answers; [`Error::WrongToken`].
+    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room or requires a
+    /// token; [`CollectiveError::NotAStore`] if something else answers; [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
-        let unreachable = |source: io::Error| Error::StoreUnreachable {
-            address: address.to_owned(),
-            seconds: began.elapsed().as_secs_f64(),
-            source,
+        let unreachable = |source: io::Error| {
+            Error::from(CollectiveError::StoreUnreachable {
+                address: address.to_owned(),
+                seconds: began.elapsed().as_secs_f64(),
+                source,
+            })
         };
         let mut store = Self {
             address: address.to_owned(),
@@ -144,14 +146,15 @@ impl TcpStore {
 
     fn error(&self, failure: Failure, keys: &[&str], operation: &'static str) -> Error {
         let address = self.address.clone();
-        match failure {
-            Failure::NotSet => Error::StoreTimeout { key: keys.join("`, `") },
-            Failure::WrongToken => Error::WrongToken { address },
-            Failure::TurnedAway => Error::StoreClosed { address, operation },
-            Failure::Strange(what) => Error::NotAStore { address, what },
-            Failure::Wire(error) if is_end(&error) => Error::StoreClosed { address, operation },
-            Failure::Wire(source) => Error::StoreSilent { address, operation, source },
-        }
+        let error = match failure {
+            Failure::NotSet => CollectiveError::StoreTimeout { key: keys.join("`, `") },
+            Failure::WrongToken => CollectiveError::WrongToken { address },
+            Failure::TurnedAway => CollectiveError::StoreClosed { address, operation },
+            Failure::Strange(what) => CollectiveError::NotAStore { address, what },
+            Failure::Wire(error) if is_end(&error) => CollectiveError::StoreClosed { address, operation },
+            Failure::Wire(source) => CollectiveError::StoreSilent { address, operation, source },
+        };
+        error.into()
     }
 
     /// Makes the server append to a key when this process ends for any reason, or when the returned value is dropped.
@@ -224,10 +227,12 @@ impl Store for TcpStore {
         let sum =
             self.run(&[key], "add", deadline, |connection, keys| connection.add(&keys[0], amount, deadline));
         // Servers close the connection of a client that adds to a non-numeric value.
-        if matches!(sum, Err(Error::StoreClosed { .. })) && self.contains(&[key], deadline)? {
+        let is_closed =
+            |error: &Error| matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { .. }));
+        if sum.as_ref().is_err_and(is_closed) && self.contains(&[key], deadline)? {
             let value = self.get(key, deadline)?;
             if number(&value).is_none() {
-                return Err(Error::NotANumber { key: key.to_owned() });
+                return Err(CollectiveError::NotANumber { key: key.to_owned() }.into());
             }
         }
         sum

@@ -15,7 +15,7 @@ use mio::{Events, Interest, Poll, Waker};
 
 use super::hub::{Client, Hub};
 use super::protocol::TURNED_AWAY;
-use crate::error::{Error, Result};
+use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 use crate::{keepalive, machine};
 
@@ -69,8 +69,8 @@ impl StoreServer {
     /// Listens on an address of this machine; port 0 selects a free port.
     ///
     /// # Errors
-    /// [`Error::Listen`]: the port is in use, the address does not belong to this machine, or it is a wildcard address.
-    /// Wildcards are refused because they would expose the store to unintended networks.
+    /// [`CollectiveError::Listen`]: the port is in use, the address does not belong to this machine, or it is a
+    /// wildcard address. Wildcards are refused because they would expose the store to unintended networks.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }
@@ -78,7 +78,7 @@ impl StoreServer {
     /// Listens on several addresses, of which the first is its own.
     pub(crate) fn start_at(addresses: &[SocketAddr], options: ServerOptions) -> Result<Self> {
         let shown = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let failed = |source| Error::Listen { address: shown(), source };
+        let failed = |source| Error::from(CollectiveError::Listen { address: shown(), source });
         let poll = Poll::new().map_err(failed)?;
         let mut listeners = Vec::new();
         for (number, address) in addresses.iter().enumerate() {

@@ -73,12 +73,12 @@ pub fn generics(w: &mut Writer) {
     let (p, q) = (w.scope.any_int(), w.narrow());
     let (t, u) = (p.name, q.name);
     let (n, k) = (w.within(1, 6), w.within(1, 9));
-    w.need("trait Number: Copy { const STEP: u64; type Wide; fn wide(self) -> Self::Wide; fn hash(self, h: u64) -> u64; fn next(self) -> Self; }");
-    w.need(format!("impl Number for {t} {{ const STEP: u64 = {k}; type Wide = u128; fn wide(self) -> u128 {{ self as u128 }} fn hash(self, h: u64) -> u64 {{ mix(h, self as u64) }} fn next(self) -> Self {{ self.wrapping_mul(5) ^ {k} }} }}"));
-    w.need("impl Number for bool { const STEP: u64 = 2; type Wide = u8; fn wide(self) -> u8 { self as u8 } fn hash(self, h: u64) -> u64 { if self { h.rotate_left(1) } else { !h } } fn next(self) -> Self { !self } }");
-    w.need("impl<A: Number, B: Number> Number for (A, B) { const STEP: u64 = A::STEP * 3 + B::STEP; type Wide = (B::Wide, A::Wide); fn wide(self) -> Self::Wide { (self.1.wide(), self.0.wide()) } fn hash(self, h: u64) -> u64 { self.1.hash(self.0.hash(h)) } fn next(self) -> Self { (self.0.next(), self.1.next()) } }");
-    w.need("impl<A: Number, const N: usize> Number for [A; N] { const STEP: u64 = N as u64 + A::STEP; type Wide = [A::Wide; N]; fn wide(self) -> Self::Wide { self.map(|x| x.wide()) } fn hash(self, h: u64) -> u64 { self.into_iter().fold(h, |h, x| x.hash(h)) } fn next(mut self) -> Self { self.rotate_left(N.min(1)); self.map(|x| x.next()) } }");
-    w.need("fn run<T: Number>(mut x: T, rounds: u64, h: u64) -> u64 { let mut h = h; for _ in 0..rounds { x = x.next(); h = x.hash(h).wrapping_add(T::STEP); } h }");
+    w.need("trait Stepped: Copy { const STEP: u64; type Wide; fn wide(self) -> Self::Wide; fn hash(self, h: u64) -> u64; fn next(self) -> Self; }");
+    w.need(format!("impl Stepped for {t} {{ const STEP: u64 = {k}; type Wide = u128; fn wide(self) -> u128 {{ self as u128 }} fn hash(self, h: u64) -> u64 {{ mix(h, self as u64) }} fn next(self) -> Self {{ self.wrapping_mul(5) ^ {k} }} }}"));
+    w.need("impl Stepped for bool { const STEP: u64 = 2; type Wide = u8; fn wide(self) -> u8 { self as u8 } fn hash(self, h: u64) -> u64 { if self { h.rotate_left(1) } else { !h } } fn next(self) -> Self { !self } }");
+    w.need("impl<A: Stepped, B: Stepped> Stepped for (A, B) { const STEP: u64 = A::STEP * 3 + B::STEP; type Wide = (B::Wide, A::Wide); fn wide(self) -> Self::Wide { (self.1.wide(), self.0.wide()) } fn hash(self, h: u64) -> u64 { self.1.hash(self.0.hash(h)) } fn next(self) -> Self { (self.0.next(), self.1.next()) } }");
+    w.need("impl<A: Stepped, const N: usize> Stepped for [A; N] { const STEP: u64 = N as u64 + A::STEP; type Wide = [A::Wide; N]; fn wide(self) -> Self::Wide { self.map(|x| x.wide()) } fn hash(self, h: u64) -> u64 { self.into_iter().fold(h, |h, x| x.hash(h)) } fn next(mut self) -> Self { self.rotate_left(N.min(1)); self.map(|x| x.next()) } }");
+    w.need("fn run<T: Stepped>(mut x: T, rounds: u64, h: u64) -> u64 { let mut h = h; for _ in 0..rounds { x = x.next(); h = x.hash(h).wrapping_add(T::STEP); } h }");
     let (a, array) = (w.scope.input(p), w.array(p, n));
     w.need(format!("let a: {t} = {a};"));
     w.need(format!("let list: [{t}; {n}] = {array};"));

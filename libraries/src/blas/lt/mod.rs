@@ -19,8 +19,8 @@ use super::host::HostMatrix;
 use super::matrix::{Layout, Matrix, MatrixMut};
 use super::settings::{Math, workspaces};
 use super::types::sealed::Sum;
-use super::types::{Element, Multiply, Scale};
-use crate::element::{DataType, Element as Number};
+use super::types::{GemmType, Multiply, Scale};
+use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
 use crate::lru::PlanCache;
 use crate::vendor::Vendor;
@@ -178,8 +178,8 @@ pub fn matmul<A, B, C>(
 ) -> Result<()>
 where
     A: Multiply<B, C>,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     let _site = site();
     let device = stream.device();
@@ -291,8 +291,8 @@ fn with_aligned_extras<A, B, C>(
 ) -> Result<()>
 where
     A: Multiply<B, C>,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     const APART: usize = EXTRA_ALIGNMENT as usize / size_of::<f32>();
     let scales = [options.scale_a, options.scale_b];
@@ -416,9 +416,9 @@ fn on_host<A, B, C>(
     problem: Problem,
 ) -> impl Fn() + Send + Sync + 'static + use<A, B, C>
 where
-    A: Element,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
+    A: GemmType,
+    B: GemmType<Sum = A::Sum>,
+    C: GemmType<Sum = A::Sum>,
 {
     let Matmul { alpha, beta, bias, activation, scale_a, scale_b, .. } = *options;
     let bias =

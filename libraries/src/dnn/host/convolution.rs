@@ -1,18 +1,19 @@
-//! Convolutions: each output is accumulated in [`Float::Real`] and rounded once.
+//! Convolutions: each output is accumulated in [`FloatType::Real`] and rounded once.
 
 use std::ops::{AddAssign, Mul};
 
 use super::super::call::Place;
-use super::super::element::{Float, round, widen};
+use super::super::element::{round, widen};
 use super::super::fused::Activation;
 use super::super::geometry::{Geometry, Operation};
-use crate::element::Element;
+use crate::element::FloatType;
+use crate::element::LibraryType;
 
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
 /// The places hold x, w and y with the geometry's shapes; nothing else uses the computed one meanwhile.
-pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
+pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
         Operation::BackwardData => x,
@@ -30,7 +31,7 @@ pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [
 ///
 /// # Safety
 /// Same as [`run`].
-pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activation: Activation) {
+pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], activation: Activation) {
     let [x, w, y, bias] = places;
     // SAFETY: guaranteed by the caller.
     let (sums, bias, y) = unsafe {
@@ -48,7 +49,7 @@ pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activ
 }
 
 /// Writes `last(alpha * sum + beta * target, index)`. A value with a factor of 0 is not read.
-fn finish<T: Float>(
+fn finish<T: FloatType>(
     geometry: &Geometry,
     sums: &[T::Real],
     target: &mut [T],
@@ -66,7 +67,11 @@ fn finish<T: Float>(
 
 /// # Safety
 /// As for [`run`]; the two tensors that are not computed are read.
-unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [Place; 3]) -> Vec<T::Real> {
+unsafe fn sums<T: FloatType>(
+    operation: Operation,
+    geometry: &Geometry,
+    [x, w, y]: [Place; 3],
+) -> Vec<T::Real> {
     let zeros = |len| vec![T::Real::from_f64(0.0); len];
     // SAFETY: guaranteed by the caller.
     let read = |place: Place| unsafe { place.read::<T>() };
@@ -125,7 +130,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn forward<T: Float>(&self, x: &[T], w: &[T], sums: &mut [T::Real]) {
+    fn forward<T: FloatType>(&self, x: &[T], w: &[T], sums: &mut [T::Real]) {
         let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
             let mut of_group = vec![T::Real::from_f64(0.0); group.y.len() * row.len()];
@@ -141,7 +146,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    fn backward_data<T: Float>(&self, w: &[T], dy: &[T], sums: &mut [T::Real]) {
+    fn backward_data<T: FloatType>(&self, w: &[T], dy: &[T], sums: &mut [T::Real]) {
         let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
             let of_group = self.packed(dy, group);
@@ -157,7 +162,7 @@ impl<'a> Rows<'a> {
         });
     }
 
-    fn backward_weights<T: Float>(&self, x: &[T], dy: &[T], sums: &mut [T::Real]) {
+    fn backward_weights<T: FloatType>(&self, x: &[T], dy: &[T], sums: &mut [T::Real]) {
         let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
             let of_group = self.packed(dy, group);
@@ -173,7 +178,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the outputs of a group, channel by channel.
-    fn packed<T: Float>(&self, y: &[T], group: &Group) -> Vec<T::Real> {
+    fn packed<T: FloatType>(&self, y: &[T], group: &Group) -> Vec<T::Real> {
         let of_channel = |at_y: &usize| {
             let at_y = *at_y;
             self.outputs.iter().map(move |at| widen(y[at_y + at]))
@@ -223,14 +228,14 @@ impl Group {
 }
 
 /// Gathers the inputs of a tap in the channel that starts at this element.
-fn gather<T: Float>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
+fn gather<T: FloatType>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
     for (value, at) in row.iter_mut().zip(tap) {
         *value = if *at == OUTSIDE { T::Real::from_f64(0.0) } else { widen(x[channel + at]) };
     }
 }
 
 /// Adds `factor * row` to the sums.
-fn add_scaled<R: Float<Real = R> + Mul<Output = R> + AddAssign>(sums: &mut [R], factor: R, row: &[R]) {
+fn add_scaled<R: FloatType<Real = R> + Mul<Output = R> + AddAssign>(sums: &mut [R], factor: R, row: &[R]) {
     sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * *value);
 }
 

@@ -1,15 +1,15 @@
 //! Batch normalization: sums in `f64`, each result rounded once.
 
 use super::super::call::Place;
-use super::super::element::Float;
 use super::super::norm::BatchNorm;
 use super::super::tensor::Shape;
-use crate::element::Element;
+use crate::element::FloatType;
+use crate::element::LibraryType;
 
 /// # Safety
 /// The places hold scale, bias, the batch's mean and inverse deviation, the running mean and variance (or nothing), x
 /// and y. Nothing else uses the third to the sixth, or the last, meanwhile.
-pub unsafe fn training<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
+pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
     let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
     let (scale, bias, x, y) =
@@ -39,7 +39,7 @@ pub unsafe fn training<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place
 
 /// # Safety
 /// The places hold scale, bias, mean, variance, x and y; nothing else uses the last meanwhile.
-pub unsafe fn inference<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
+pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
     let [scale, bias, mean, variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -58,7 +58,7 @@ pub unsafe fn inference<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Plac
 /// # Safety
 /// The places hold scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Nothing else uses
 /// dscale, dbias and dx meanwhile.
-pub unsafe fn backward<T: Float>(shape: &Shape, places: [Place; 8]) {
+pub unsafe fn backward<T: FloatType>(shape: &Shape, places: [Place; 8]) {
     let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;
     // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };

@@ -1,12 +1,12 @@
 //! Pooling: windows are traversed in element order; the first of equal elements is the maximum.
 
 use super::super::call::Place;
-use super::super::element::Float;
 use super::super::pooling::{PoolingMode, Windows};
+use crate::element::FloatType;
 
 /// # Safety
 /// The places hold x and y with the windows' shapes; nothing else uses y meanwhile.
-pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
+pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_window(windows, |at_y, inside| {
@@ -22,7 +22,7 @@ pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
 
 /// # Safety
 /// The places hold x, y, dy and dx with the windows' shapes; nothing else uses dx meanwhile.
-pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
+pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
     // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     let mut sums = vec![0f64; dx.len()];
@@ -46,7 +46,7 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
 
 /// Returns the index of the first maximum; NaN is greater than any number. A window always has an element, because
 /// padding is at most half a window.
-fn greatest<T: Float>(x: &[T], inside: &[usize]) -> usize {
+fn greatest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
     for &at in &inside[1..] {
         let (value, most) = (x[at].to_f64(), x[best].to_f64());

@@ -1,13 +1,13 @@
 //! Softmax: sums in `f64`, each element rounded once.
 
 use super::super::call::Place;
-use super::super::element::Float;
 use super::super::softmax::Softmax;
 use super::super::tensor::Shape;
+use crate::element::FloatType;
 
 /// # Safety
 /// The places hold x and y with this shape; nothing else uses y meanwhile.
-pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
+pub unsafe fn forward<T: FloatType>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_row(shape, |row| {
@@ -26,7 +26,7 @@ pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place
 
 /// # Safety
 /// The places hold y, dy and dx with this shape; nothing else uses dx meanwhile.
-pub unsafe fn backward<T: Float>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
+pub unsafe fn backward<T: FloatType>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
     // SAFETY: guaranteed by the caller.
     let (y, dy, dx) = unsafe { (y.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     each_row(shape, |row| {

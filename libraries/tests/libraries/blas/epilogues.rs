@@ -3,7 +3,7 @@
 use super::*;
 
 /// Applies bias and activation to the expected product.
-fn with_epilogue<T: Number>(
+fn with_epilogue<T: TestValue>(
     (values, sizes): &mut (Vec<f64>, Vec<f64>),
     bias: Option<&[f64]>,
     activation: Activation,
@@ -57,7 +57,7 @@ fn epilogues_add_a_bias_and_activate() {
 }
 
 /// Checks 8-bit floating-point GEMM, with scales at these positions of a buffer or without scales.
-fn check_eight_bits<A: Number + Multiply<B, bf16, Sum = f32>, B: Number + Element<Sum = f32>>(
+fn check_eight_bits<A: TestValue + Multiply<B, bf16, Sum = f32>, B: TestValue + GemmType<Sum = f32>>(
     scale_places: Option<[usize; 2]>,
 ) {
     let stream = stream();

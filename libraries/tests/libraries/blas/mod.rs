@@ -10,13 +10,13 @@ mod products;
 mod streams;
 mod vectors;
 
-use crate::numbers::{Number, assert_refused, buffer, each, is_refused, name, stream, values};
+use crate::numbers::{TestValue, assert_refused, buffer, each, is_refused, name, stream, values};
 use crate::under_test::device;
 use half::{bf16, f16};
 use warpsmith_libraries::LibraryError;
 use warpsmith_libraries::blas::{
-    self, Activation, Element, F8E4M3, F8E5M2, Float, Gemm, Layout, Math, Matmul, Matrix, MatrixMut,
-    Multiply, Scale, Search, Side, Triangle, Trsm, Vector, VectorMut,
+    self, Activation, F8E4M3, F8E5M2, Gemm, GemmType, Layout, Math, Matmul, Matrix, MatrixMut, Multiply,
+    Scale, Search, Side, Triangle, Trsm, Vector, VectorMut, VectorType,
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
@@ -27,7 +27,7 @@ fn numbers(seed: u64, len: usize) -> Vec<f64> {
 }
 
 /// Types that the emulated device and every GPU support, with their scalars.
-trait Plain: Number + Float {
+trait Plain: TestValue + VectorType {
     fn scalar(value: f64) -> Scale<Self>;
 }
 
@@ -63,7 +63,7 @@ impl HostMatrix {
         Self { rows, cols, values: vec![0.0; rows * cols] }
     }
 
-    fn new<T: Number>(seed: u64, rows: usize, cols: usize) -> Self {
+    fn new<T: TestValue>(seed: u64, rows: usize, cols: usize) -> Self {
         let values = numbers(seed, rows * cols).into_iter().map(|x| T::of(x).value()).collect();
         Self { rows, cols, values }
     }
@@ -72,7 +72,7 @@ impl HostMatrix {
         self.values[row * self.cols + col]
     }
 
-    fn at_place<T: Number>(&self, place: Place) -> Vec<T> {
+    fn at_place<T: TestValue>(&self, place: Place) -> Vec<T> {
         let mut memory = vec![T::of(77.0); place.len()];
         for row in 0..self.rows {
             for col in 0..self.cols {
@@ -120,7 +120,7 @@ impl Place {
 
     /// Returns the matrix, after checking that the gaps are unchanged.
     #[track_caller]
-    fn read<T: Number>(&self, memory: &[T]) -> Vec<f64> {
+    fn read<T: TestValue>(&self, memory: &[T]) -> Vec<f64> {
         let indices = || (0..self.rows).flat_map(|row| (0..self.cols).map(move |col| self.index(row, col)));
         let mut inside = vec![false; memory.len()];
         indices().for_each(|index| inside[index] = true);
@@ -149,7 +149,7 @@ fn reference(
 }
 
 #[track_caller]
-fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes): &(Vec<f64>, Vec<f64>)) {
+fn assert_near<T: TestValue>(what: &str, k: usize, found: &[f64], (expected, sizes): &(Vec<f64>, Vec<f64>)) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, ((found, expected), size)) in found.iter().zip(expected).zip(sizes).enumerate() {
         let bound = 2.0 * (k as f64 + 4.0) * T::SUM_UNIT * size + 2.0 * T::UNIT * size;
@@ -161,7 +161,7 @@ fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes)
 }
 
 /// A GEMM on a stream, and the placement of its operands.
-struct Product<A: Number = f32, B: Number = A, C: Number = A> {
+struct Product<A: TestValue = f32, B: TestValue = A, C: TestValue = A> {
     stream: Stream,
     places: [Place; 3],
     /// Initial content of c.
@@ -171,7 +171,7 @@ struct Product<A: Number = f32, B: Number = A, C: Number = A> {
     c: DeviceBuffer<C>,
 }
 
-impl<A: Number, B: Number, C: Number> Product<A, B, C> {
+impl<A: TestValue, B: TestValue, C: TestValue> Product<A, B, C> {
     /// Creates random matrices with these gaps, stored transposed or not.
     fn new(stream: &Stream, [m, n, k]: [usize; 3], gaps: [usize; 3], transposed: [bool; 3]) -> Self {
         let (a, b, c) =
@@ -214,8 +214,11 @@ impl<A: Number, B: Number, C: Number> Product<A, B, C> {
     }
 }
 
-impl<A: Number + Multiply<B, C>, B: Number + Element<Sum = A::Sum>, C: Number + Element<Sum = A::Sum>>
-    Product<A, B, C>
+impl<
+    A: TestValue + Multiply<B, C>,
+    B: TestValue + GemmType<Sum = A::Sum>,
+    C: TestValue + GemmType<Sum = A::Sum>,
+> Product<A, B, C>
 {
     fn gemm_as(&mut self, options: Gemm<Scale<A>>) -> warpsmith_runtime::Result<()> {
         let stream = self.stream.clone();

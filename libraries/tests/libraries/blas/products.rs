@@ -109,7 +109,7 @@ fn inputs_are_not_read_with_alpha_zero() {
 }
 
 /// Creates a batch of strided matrices, and its copy on the device.
-fn batch<T: Number>(
+fn batch<T: TestValue>(
     stream: &Stream,
     seed: u64,
     [count, rows, cols, apart]: [usize; 4],

@@ -6,7 +6,7 @@ use warpsmith_runtime::{Graph, Stream};
 
 use super::support::*;
 use super::{CASES, Tensors, operator};
-use crate::numbers::{Number as _, buffer, random, uninit};
+use crate::numbers::{TestValue as _, buffer, random, uninit};
 use crate::under_test::device;
 
 #[test]

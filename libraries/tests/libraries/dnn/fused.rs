@@ -9,7 +9,7 @@ use super::{CASES, LAYOUTS, Tensors, operator};
 use crate::numbers::{buffer, name, random, stream, uninit};
 
 /// Checks a fused convolution with these factors.
-fn check<T: Number>(
+fn check<T: TestNumber>(
     case: &Case,
     layout: Layout,
     activation: Activation,

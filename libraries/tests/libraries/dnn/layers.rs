@@ -6,7 +6,7 @@ use warpsmith_runtime::{Device, Error};
 
 use super::LAYOUTS;
 use super::support::*;
-use crate::numbers::{Number as _, assert_refused, buffer, each, name, random, stream, uninit};
+use crate::numbers::{TestValue as _, assert_refused, buffer, each, name, random, stream, uninit};
 use crate::under_test::device;
 
 /// Run mode of a layer: whether it is captured, and the first element of the buffers.
@@ -16,7 +16,7 @@ const PLAIN: How = (false, 0);
 const CAPTURED: How = (true, 0);
 
 /// Fails unless results are within n roundings of `1 + |expected|`.
-fn assert_near<T: Number>(found: &[T], expected: &[f64], roundings: f64, what: &str) {
+fn assert_near<T: TestNumber>(found: &[T], expected: &[f64], roundings: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let error = (found.value() - expected).abs();
@@ -35,7 +35,12 @@ const POOLINGS: [PoolingCase; 4] = [
     (&[1, 4, 5, 6, 7], [2, 3, 2], [1, 0, 1], [2, 1, 2]),
 ];
 
-fn pooling_is_right<T: Number>(case: PoolingCase, mode: PoolingMode, layout: Layout, (captured, first): How) {
+fn pooling_is_right<T: TestNumber>(
+    case: PoolingCase,
+    mode: PoolingMode,
+    layout: Layout,
+    (captured, first): How,
+) {
     let (shape, window, padding, stride) = case;
     let axes = |values: [usize; 3]| match shape.len() {
         3 => [values[2]].into(),
@@ -163,7 +168,12 @@ fn poolings_that_do_not_fit_are_refused() {
     }
 }
 
-fn softmax_is_right<T: Number>(shape: &[usize], function: Softmax, layout: Layout, (captured, first): How) {
+fn softmax_is_right<T: TestNumber>(
+    shape: &[usize],
+    function: Softmax,
+    layout: Layout,
+    (captured, first): How,
+) {
     let what = format!("{} {function:?} {shape:?} {layout:?}", name::<T>());
     let five = five(shape);
     let count = shape.iter().product();
@@ -229,9 +239,9 @@ fn softmax_and_its_gradient_are_right() {
     }
 }
 
-fn batch_norm_is_right<T: Number>(shape: &[usize], layout: Layout, (captured, first): How)
+fn batch_norm_is_right<T: TestNumber>(shape: &[usize], layout: Layout, (captured, first): How)
 where
-    T::Real: Number,
+    T::Real: TestNumber,
 {
     let what = format!("{} {shape:?} {layout:?}", name::<T>());
     let (five, count, channels) = (five(shape), shape.iter().product::<usize>(), shape[1]);

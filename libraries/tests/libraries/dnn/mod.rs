@@ -5,7 +5,9 @@ mod fused;
 mod layers;
 mod support;
 
-use crate::numbers::{Number as _, assert_refused, buffer, each, is_refused, name, random, stream, uninit};
+use crate::numbers::{
+    TestValue as _, assert_refused, buffer, each, is_refused, name, random, stream, uninit,
+};
 use crate::under_test::device;
 use half::{bf16, f16};
 use support::*;
@@ -48,7 +50,7 @@ fn operator(case: &Case) -> Convolution {
 }
 
 /// The tensors of a case with random elements.
-struct Tensors<T: Number> {
+struct Tensors<T: TestNumber> {
     case: Case,
     layout: Layout,
     x: Vec<T>,
@@ -56,7 +58,7 @@ struct Tensors<T: Number> {
     y: Vec<T>,
 }
 
-impl<T: Number> Tensors<T> {
+impl<T: TestNumber> Tensors<T> {
     fn new(case: Case, layout: Layout, seed: u64) -> Self {
         let random = |shape: &[usize], salt| random(shape.iter().product(), seed * 3 + salt);
         Self { case, layout, x: random(case.x, 0), w: random(case.w, 1), y: random(&case.y(), 2) }
@@ -110,7 +112,7 @@ impl<T: Number> Tensors<T> {
 }
 
 /// Runs all cases with an element type, and fails with a list of the cases that the library does not support.
-fn convolutions_are_right<T: Number>(layouts: &[Layout], options: Options, bound: Bound) {
+fn convolutions_are_right<T: TestNumber>(layouts: &[Layout], options: Options, bound: Bound) {
     let stream = stream();
     let mut refused = Vec::new();
     for (seed, (case, layout)) in
@@ -141,7 +143,7 @@ fn convolutions_of_every_type_are_right() {
 
 #[test]
 fn tensors_may_begin_at_any_element() {
-    fn check<T: Number>() {
+    fn check<T: TestNumber>() {
         for (layout, first) in LAYOUTS.into_iter().flat_map(|layout| [1, 2, 3].map(|first| (layout, first))) {
             let tensors = Tensors::<T>::new(CASES[0], layout, 11);
             let options = Some(Options { allow_tf32: false, ..Options::default() });

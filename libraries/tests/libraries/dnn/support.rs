@@ -1,7 +1,7 @@
 //! References in `f64` from the definitions, and helpers shared by the tests.
 
 use crate::numbers::{self, buffer};
-use warpsmith_libraries::dnn::{self, Activation, Convolution, Float, Layout, Tensor, TensorMut};
+use warpsmith_libraries::dnn::{self, Activation, Convolution, FloatType, Layout, Tensor, TensorMut};
 use warpsmith_runtime::{DeviceBuffer, Error, Graph, Stream};
 
 /// Enqueues the work on the stream, either directly or by capturing it and launching the graph.
@@ -18,18 +18,18 @@ pub fn enqueue(
 }
 
 /// Element types of tensors.
-pub trait Number: numbers::Number + Float {}
+pub trait TestNumber: numbers::TestValue + FloatType {}
 
-impl<T: numbers::Number + Float> Number for T {}
+impl<T: numbers::TestValue + FloatType> TestNumber for T {}
 
 /// Returns a buffer with the values from element `first` on, with other values before and after them.
-pub fn padded<T: Number>(stream: &Stream, values: &[T], first: usize) -> DeviceBuffer<T> {
+pub fn padded<T: TestNumber>(stream: &Stream, values: &[T], first: usize) -> DeviceBuffer<T> {
     buffer(stream, &[&vec![T::of(0.0); first][..], values, &[T::of(7.0); 3]].concat())
 }
 
 /// Returns the current values of [`padded`] elements, after checking that nothing before and after them was written.
 #[track_caller]
-pub fn inside<T: Number>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
+pub fn inside<T: TestNumber>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
     let mut all = buffer.to_host().unwrap();
     let behind = all.split_off(all.len() - 3);
     let inside = all.split_off(first);
@@ -38,7 +38,7 @@ pub fn inside<T: Number>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
 }
 
 /// A convolution of tensors of a case.
-pub fn convolve<T: Number>(
+pub fn convolve<T: TestNumber>(
     stream: &Stream,
     operator: &Convolution,
     (case, layout): (&Case, Layout),
@@ -50,7 +50,7 @@ pub fn convolve<T: Number>(
 }
 
 /// The same with fused bias and activation.
-pub fn convolve_fused<T: Number>(
+pub fn convolve_fused<T: TestNumber>(
     stream: &Stream,
     operator: &Convolution,
     (case, layout): (&Case, Layout),
@@ -112,7 +112,7 @@ impl Case {
     }
 
     /// Returns the reference sums of y, x and w, each computed from the other tensors.
-    pub fn sums<T: Number>(&self, layout: Layout, x: &[T], w: &[T], y: &[T]) -> [Sums; 3] {
+    pub fn sums<T: TestNumber>(&self, layout: Layout, x: &[T], w: &[T], y: &[T]) -> [Sums; 3] {
         let (shape_x, shape_w, shape_y) = (five(self.x), five(self.w), five(&self.y()));
         let mut sums = [y.len(), x.len(), w.len()].map(|len| vec![(0.0, 0.0, 0.0); len]);
         let channels = shape_w[1];
@@ -156,7 +156,7 @@ pub enum Bound {
 }
 
 /// Fails unless results are within the bound of `last(sum)`. `last` must not amplify differences.
-pub fn assert_close<T: Number>(
+pub fn assert_close<T: TestNumber>(
     found: &[T],
     sums: &Sums,
     bound: Bound,

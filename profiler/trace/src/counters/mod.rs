@@ -11,7 +11,8 @@
 //! (kernel.time, kernel.read, kernel.written) = (Some(1000.0), Some(2.0e6), Some(1.0e6));
 //! report.kernels.push(kernel);
 //! assert_eq!(report.kernels[0].bandwidth(), Some(3.0e12));
-//! assert_eq!(CounterReport::parse(report.json().as_bytes()), Ok(report));
+//! assert_eq!(CounterReport::parse(report.json().as_bytes())?, report);
+//! # Ok::<(), warpsmith_runtime::Error>(())
 //! ```
 
 mod text;
@@ -24,7 +25,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::definitions::{Definitions, KernelCounted};
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
+use crate::trace::not_written;
 
 /// Version of the document's schema.
 const SCHEMA: u32 = 1;
@@ -185,8 +187,12 @@ impl CounterReport {
     /// Parses a document.
     ///
     /// # Errors
-    /// The problem with the document, as text.
-    pub fn parse(document: &[u8]) -> Result<Self, String> {
+    /// [`TraceError`], which names the cause.
+    pub fn parse(document: &[u8]) -> Result<Self> {
+        Self::of_document(document).map_err(|reason| TraceError::of(None, reason))
+    }
+
+    fn of_document(document: &[u8]) -> Result<Self, String> {
         let report: Self = serde_json::from_slice(document)
             .map_err(|error| format!("is no report of hardware counters: {error}"))?;
         if report.schema != SCHEMA {
@@ -202,27 +208,24 @@ impl CounterReport {
     ///
     /// # Errors
     /// [`TraceError`], which names the cause.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |reason| TraceError { path: path.to_path_buf(), reason };
+        let failed = |reason| TraceError::of(Some(path), reason);
         let mut document = Vec::new();
         let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut document));
         read.map_err(|error| failed(format!("cannot be read: {error}")))?;
         if document.len() as u64 > MOST_BYTES {
             return Err(failed("is larger than any report; give another file".to_owned()));
         }
-        Self::parse(&document).map_err(failed)
+        Self::of_document(&document).map_err(failed)
     }
 
     /// Writes the report to a file.
     ///
     /// # Errors
     /// [`TraceError`], which names the cause.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        std::fs::write(path, self.json()).map_err(|error| TraceError {
-            path: path.to_path_buf(),
-            reason: format!("cannot be written: {error}"),
-        })
+        std::fs::write(path, self.json()).map_err(|error| not_written(path, &error.to_string()))
     }
 }

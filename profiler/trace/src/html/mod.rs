@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use self::timeline::Timeline;
-use crate::error::TraceError;
+use crate::error::Result;
 use crate::page::Page;
 use crate::summary::{Digest, Summary};
 use crate::trace::Trace;
@@ -41,8 +41,8 @@ impl Trace {
     /// its heading.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be written.
-    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
+    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let path = path.as_ref();
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
     }
@@ -62,8 +62,8 @@ impl Digest {
     /// Writes a page like [`Trace::write_html`]. The timeline shows the records that were kept.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be written.
-    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
+    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let (path, summary) = (path.as_ref(), self.summary());
         let mut notes = Vec::new();
         if let Some(damage) = self.damage() {

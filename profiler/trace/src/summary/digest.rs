@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Summary, Tally};
 use crate::definitions::Definitions;
-use crate::error::{Damage, TraceError};
+use crate::error::{Damage, Result};
 use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
@@ -47,14 +47,12 @@ impl Digest {
     ///
     /// # Errors
     /// The errors of [`Trace::read`].
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_by(|sink| read_into(path, sink))
     }
 
     /// Reads like [`Self::read`], with a function that reads into a sink.
-    pub(crate) fn read_by(
-        read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
-    ) -> Result<Self, TraceError> {
+    pub(crate) fn read_by(read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>) -> Result<Self> {
         let mut digest = Digest::new(Self::MOST);
         digest.damage = read(&mut digest)?;
         Ok(digest)

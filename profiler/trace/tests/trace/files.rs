@@ -213,7 +213,7 @@ fn bad_files_name_what_is_wrong() {
         (b"\n\x02\x50\x01", "does not begin like JSON"),
         (b"\n\xff\xff\xff\xff\xff\xff\xff\xff", "is no trace"),
     ] {
-        let error = Trace::from_bytes(content).unwrap_err();
+        let error = Trace::from_bytes(content).unwrap_err().to_string();
         assert!(error.contains(words) && !error.contains('\n'), "{words}: {error}");
     }
     let missing = Trace::read("no-such-file").unwrap_err().to_string();

@@ -210,12 +210,13 @@ impl LaunchStore {
         &self,
         subject: &TuningKey<'_>,
         configuration: TunedConfiguration,
-    ) -> Result<(), StoreProblem> {
+    ) -> crate::Result<()> {
         configuration.check()?;
         let subject = TunedSubject::of(subject).ok_or_else(|| StoreProblem::Configuration {
             what: format!("the alignment {} is no power of two", subject.alignment),
         })?;
-        self.0.take(&Record::Tuned { subject, configuration: Cow::Owned(configuration) }, Source::Tuned, true)
+        let configuration = Cow::Owned(configuration);
+        Ok(self.0.take(&Record::Tuned { subject, configuration }, Source::Tuned, true)?)
     }
 }
 

@@ -244,7 +244,7 @@ impl MemoryPool {
     /// Releases the pool's cached memory to the driver. Returns the number of bytes released.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; any driver error.
+    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; any [driver error](crate::Error::Driver).
     pub fn empty_cache(&self) -> Result<u64> {
         self.0.check()?;
         let memory = &self.0.device.part::<CachingAllocator>();
@@ -259,7 +259,7 @@ impl MemoryPool {
     /// stays valid.
     ///
     /// # Errors
-    /// Any driver error of taking the memory back.
+    /// Any [driver error](crate::Error::Driver) of taking the memory back.
     pub fn release(&self) -> Result<()> {
         self.0.release()
     }

@@ -67,7 +67,8 @@ impl Memory<'_> {
     /// address. The memory keeps its stream and its device alive until [`Self::free_raw`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; any driver error.
+    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn allocate_raw(&self, stream: &Stream, bytes: usize) -> Result<DevicePtr> {
         let what = || ("allocating".to_owned(), "the memory".to_owned());
@@ -85,7 +86,7 @@ impl Memory<'_> {
     /// on, or on a recorded one. The null address is accepted.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for an unknown address or one that was freed; any driver error.
+    /// [`Error::NotAllocated`] for an unknown address or one that was freed; any [driver error](crate::Error::Driver).
     ///
     /// # Safety
     /// No more work is enqueued with the memory. Every other stream on which work uses it was passed to

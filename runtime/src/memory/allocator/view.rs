@@ -102,7 +102,7 @@ impl<'a> Memory<'a> {
     /// fraction may allow less.
     ///
     /// # Errors
-    /// Any driver error.
+    /// Any [driver error](crate::Error::Driver).
     pub fn available(&self) -> Result<u64> {
         let free = self.device.memory_info()?.free;
         let statistics = self.statistics();
@@ -132,7 +132,7 @@ impl<'a> Memory<'a> {
     /// of bytes released.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`]; any driver error.
+    /// [`GraphError::CaptureUnderway`]; any [driver error](crate::Error::Driver).
     pub fn empty_cache(&self) -> Result<u64> {
         self.device.check_process()?;
         let allocator = self.allocator();
@@ -223,7 +223,7 @@ impl<'a> Memory<'a> {
     /// Lets another device read and write this device's memory.
     ///
     /// # Errors
-    /// [`Error::NoPeerAccess`] if the devices have no peer access; any driver error.
+    /// [`Error::NoPeerAccess`] if the devices have no peer access; any [driver error](crate::Error::Driver).
     pub fn allow_peer(&self, peer: &Device) -> Result<()> {
         self.device.check_process()?;
         let (driver, context) = self.device.raw();

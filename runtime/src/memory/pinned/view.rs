@@ -47,7 +47,7 @@ impl<'a> PinnedMemory<'a> {
     /// number of bytes released.
     ///
     /// # Errors
-    /// Any driver error; memory that was not released stays cached. A fault of a kernel.
+    /// Any [driver error](crate::Error::Driver); memory that was not released stays cached. A fault of a kernel.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }
