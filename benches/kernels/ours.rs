@@ -97,7 +97,7 @@ fn of_floats<T: Value + Real<DeviceSum = f32, DeviceExtreme = f32>>(
     let range = set * n..(set + 1) * n;
     let x = data.x.slice(range.clone());
     let (sums, words) = (&mut data.sums, &mut data.words);
-    let rows = || x.as_2d(case.columns, case.rows);
+    let rows = || x.as_2d(case.rows, case.columns);
     Some(match case.operation {
         "sum" => ops::sum_into_with(stream, config, x, sums),
         "max" => ops::max_into_with(stream, config, x, &mut data.extreme),
@@ -114,7 +114,7 @@ fn of_floats<T: Value + Real<DeviceSum = f32, DeviceExtreme = f32>>(
                         _ => (case.columns, case.rows),
                     };
                     rows().and_then(|x| {
-                        let out = out.as_2d_mut(sides.0, sides.1)?;
+                        let out = out.as_2d_mut(sides.1, sides.0)?;
                         match case.operation {
                             "softmax" => ops::softmax(stream, x, out),
                             "layer_norm" => ops::layer_norm(stream, x, weight, bias, 1e-5, out),

@@ -97,8 +97,8 @@ elements!(bf16, f16);
 /// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;
 ///
 /// let causal = Attention { is_causal: true, ..Attention::default() };
-/// let one = |buffer, heads| Heads::by_token(DeviceBuffer::as_3d(buffer, 64, heads, 3)?, 1);
-/// let to = HeadsMut::by_token(out.as_3d_mut(64, 2, 3)?, 1)?;
+/// let one = |buffer, heads| Heads::by_token(DeviceBuffer::as_3d(buffer, 3, heads, 64)?, 1);
+/// let to = HeadsMut::by_token(out.as_3d_mut(3, 2, 64)?, 1)?;
 /// attention(&stream, &causal, one(&q, 2)?, one(&k, 1)?, one(&v, 1)?, to)?;
 /// // All scores are equal: each row is the mean of those up to it, 0, 1 / 2 and 1.
 /// let out = out.to_host()?;

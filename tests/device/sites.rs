@@ -78,12 +78,12 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("select_if", || ops::select_if(s, &x, Comparison::Greater, 0.0, &mut out, &mut count));
     counted_here("unique", || ops::unique(s, &x, &mut out, &mut count));
     counted_here("histogram_even", || ops::histogram_even(s, &x, 0.0..3.0, wide.slice_mut(..3)));
-    counted_here("sum_rows", || ops::sum_rows(s, x.as_2d(10, 6)?, out.slice_mut(..6)));
-    counted_here("max_columns", || ops::max_columns(s, x.as_2d(10, 6)?, out.slice_mut(..10)));
-    counted_here("transpose", || ops::transpose(s, x.as_2d(10, 6)?, out.as_2d_mut(6, 10)?));
-    counted_here("softmax", || ops::softmax(s, x.as_2d(10, 6)?, out.as_2d_mut(10, 6)?));
-    counted_here("rms_norm", || ops::rms_norm(s, x.as_2d(10, 6)?, None, 0.1, out.as_2d_mut(10, 6)?));
-    counted_here("swiglu", || ops::swiglu(s, x.as_2d(10, 6)?, y.as_2d(10, 6)?, out.as_2d_mut(10, 6)?));
+    counted_here("sum_rows", || ops::sum_rows(s, x.as_2d(6, 10)?, out.slice_mut(..6)));
+    counted_here("max_columns", || ops::max_columns(s, x.as_2d(6, 10)?, out.slice_mut(..10)));
+    counted_here("transpose", || ops::transpose(s, x.as_2d(6, 10)?, out.as_2d_mut(10, 6)?));
+    counted_here("softmax", || ops::softmax(s, x.as_2d(6, 10)?, out.as_2d_mut(6, 10)?));
+    counted_here("rms_norm", || ops::rms_norm(s, x.as_2d(6, 10)?, None, 0.1, out.as_2d_mut(6, 10)?));
+    counted_here("swiglu", || ops::swiglu(s, x.as_2d(6, 10)?, y.as_2d(6, 10)?, out.as_2d_mut(6, 10)?));
     counted_here("gather", || {
         let indices = ops::Indices::new(s, &indices, N)?;
         ops::gather(s, &x, &indices, out.slice_mut(..6))

@@ -138,7 +138,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 /// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
-/// sparse::spmm(&stream, &a, b.as_2d(2, 3)?, c.as_2d_mut(2, 2)?, Product::default())?;
+/// sparse::spmm(&stream, &a, b.as_2d(3, 2)?, c.as_2d_mut(2, 2)?, Product::default())?;
 /// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
 /// # Ok(())
 /// # }
@@ -159,20 +159,21 @@ pub fn spmm<T: Value, I: Index>(
     check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
     let [rows, inner] = matrix.shape_of(product);
     let fits =
-        b.height() == inner && c.height() == rows && (b.width() == c.width() || inner == 0 || rows == 0);
+        b.rows() == inner && c.rows() == rows && (b.columns() == c.columns() || inner == 0 || rows == 0);
     if !fits {
         let problem = format!(
             "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
              {rows} x n",
-            b.height(),
-            b.width(),
-            c.height(),
-            c.width(),
+            b.rows(),
+            b.columns(),
+            c.rows(),
+            c.columns(),
             if product.transpose { " when transposed" } else { "" },
         );
         return Err(LibraryError::shape(OPERATION, problem));
     }
-    let dense = Dense::Matrix { columns: c.width(), input_stride: b.pitch(), output_stride: c.pitch() };
+    let dense =
+        Dense::Matrix { columns: c.columns(), input_stride: b.row_stride(), output_stride: c.row_stride() };
     enqueue(stream, OPERATION, matrix, b.elements(), &mut c.into_elements(), dense, product)
 }
 

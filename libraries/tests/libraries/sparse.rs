@@ -103,8 +103,8 @@ fn products_of<T: Number, I: Index + TryFrom<i64>>(stream: &Stream) -> Result<()
                 if columns == 0 {
                     sparse::spmv(stream, &matrix, &b, &mut c, product)?;
                 } else {
-                    let output = c.as_2d_mut(columns, rows)?;
-                    sparse::spmm(stream, &matrix, b.as_2d(columns, inner)?, output, product)?;
+                    let output = c.as_2d_mut(rows, columns)?;
+                    sparse::spmm(stream, &matrix, b.as_2d(inner, columns)?, output, product)?;
                 }
                 let what = format!("{name}, {shape:?} by {columns} columns, {product:?}");
                 check(&c.to_host()?, &expected, &what);
@@ -141,8 +141,8 @@ fn what_lies_between_rows_is_neither_read_nor_written() -> Result<()> {
     let expected = host.product(&b, &c, columns, product);
     let b = buffer(&stream, &spread(&b, b_stride));
     let mut c = buffer(&stream, &spread(&c, c_stride));
-    let rows = b.as_2d_pitched(columns, 8, b_stride)?;
-    sparse::spmm(&stream, &matrix, rows, c.as_2d_pitched_mut(columns, 9, c_stride)?, product)?;
+    let rows = b.as_2d_strided(8, columns, b_stride)?;
+    sparse::spmm(&stream, &matrix, rows, c.as_2d_strided_mut(9, columns, c_stride)?, product)?;
     let found = c.to_host()?;
     let (inside, between): (Vec<_>, Vec<_>) =
         found.chunks(c_stride).map(|row| (row[..columns].to_vec(), row[columns..].to_vec())).unzip();
@@ -153,8 +153,8 @@ fn what_lies_between_rows_is_neither_read_nor_written() -> Result<()> {
     for beta in [3.0, 0.0] {
         let before = c.to_host()?;
         let product = Product { beta, ..Product::default() };
-        let rows = b.as_2d_pitched(columns, 8, b_stride)?;
-        sparse::spmm(&stream, &none, rows, c.as_2d_pitched_mut(columns, 9, c_stride)?, product)?;
+        let rows = b.as_2d_strided(8, columns, b_stride)?;
+        sparse::spmm(&stream, &none, rows, c.as_2d_strided_mut(9, columns, c_stride)?, product)?;
         for (at, (found, before)) in c.to_host()?.iter().zip(&before).enumerate() {
             let inside = at % c_stride < columns;
             assert!(if inside { *found == before * beta as f32 } else { found.is_nan() }, "element {at}");
@@ -262,7 +262,7 @@ fn captured_products_read_their_buffers_at_launch() -> Result<()> {
     let mut c = DeviceBuffer::<f32>::zeros(&stream, 600 * columns)?;
     let graph = Graph::capture(&stream, || {
         sparse::spmv(&stream, &matrix, x.slice(..500), &mut y, Product::default())?;
-        let (rows, output) = (x.as_2d(columns, 500)?, c.as_2d_mut(columns, 600)?);
+        let (rows, output) = (x.as_2d(500, columns)?, c.as_2d_mut(600, columns)?);
         sparse::spmm(&stream, &matrix, rows, output, Product::default())
     })?;
     let exec = graph.instantiate()?;
@@ -308,8 +308,8 @@ fn unaligned<T: Number>(
         match columns {
             None => sparse::spmv(stream, &matrix, x, y, product),
             Some(columns) => {
-                let c = y.as_2d_pitched_mut(columns, rows, stride)?;
-                sparse::spmm(stream, &matrix, x.as_2d_pitched(columns, inner, stride)?, c, product)
+                let c = y.as_2d_strided_mut(rows, columns, stride)?;
+                sparse::spmm(stream, &matrix, x.as_2d_strided(inner, columns, stride)?, c, product)
             }
         }
     };
@@ -399,7 +399,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let (wide, mut narrow) = (DeviceBuffer::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 3)?);
     spmv(wide.as_slice(), &mut narrow, both, "deterministic");
     let mut square = DeviceBuffer::zeros(&stream, 4)?;
-    let (rows, output) = (x.as_2d(1, x.len())?, square.as_2d_mut(2, 2)?);
+    let (rows, output) = (x.as_2d(x.len(), 1)?, square.as_2d_mut(2, 2)?);
     assert_refused(sparse::spmm(&stream, &matrix, rows, output, Product::default()), "wants 3 x n and 2 x n");
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);

@@ -242,7 +242,7 @@ fn gated_numbers_are_in_range_where_the_product_is() {
     let (x, y) =
         (DeviceBuffer::from_host(&stream, &gate).unwrap(), DeviceBuffer::from_host(&stream, &up).unwrap());
     let mut out = DeviceBuffer::<f32>::uninit(&stream, 6).unwrap();
-    ops::swiglu(&stream, x.as_2d(6, 1).unwrap(), y.as_2d(6, 1).unwrap(), out.as_2d_mut(6, 1).unwrap())
+    ops::swiglu(&stream, x.as_2d(1, 6).unwrap(), y.as_2d(1, 6).unwrap(), out.as_2d_mut(1, 6).unwrap())
         .unwrap();
     for (i, found) in out.to_host().unwrap().into_iter().enumerate() {
         let (gate, up) = (f64::from(gate[i]), f64::from(up[i]));

@@ -134,10 +134,10 @@ fn samples_of_logits_at_the_ends_of_the_range() {
     let logits = DeviceBuffer::from_host(&stream, &logits).unwrap();
     let mut out = DeviceBuffer::<u64>::uninit(&stream, rows).unwrap();
     let sampling = Sampling { temperature: 3e38, ..Sampling::default() };
-    ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), sampling, &mut out).unwrap();
+    ops::sample(&stream, &generator, logits.as_2d(rows, 2).unwrap(), sampling, &mut out).unwrap();
     let lesser = out.to_host().unwrap().iter().sum::<u64>();
     // The mean is 179 and the standard deviation 12.6.
     assert!((110..250).contains(&lesser), "{lesser}");
-    ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), Sampling::default(), &mut out).unwrap();
+    ops::sample(&stream, &generator, logits.as_2d(rows, 2).unwrap(), Sampling::default(), &mut out).unwrap();
     assert!(out.to_host().unwrap().iter().all(|column| *column == 0));
 }
