@@ -67,7 +67,7 @@ impl Network {
         let generator = Generator::new(stream.device());
         for Layer { inputs, weights, .. } in &layers {
             let std = (2.0 / *inputs as f64).sqrt();
-            random::normal(stream, &generator, parameters.slice_mut(weights.clone()), 0.0, std)?;
+            random::normal(stream, &generator, 0.0, std, parameters.slice_mut(weights.clone()))?;
         }
         Ok(Self { layers, parameters })
     }
@@ -264,12 +264,12 @@ impl Training {
         let mut losses = [0.0f64; 2];
         let far = 1e-2 / square.sqrt() as f32;
         for (loss, by) in losses.iter_mut().zip([far, -2.0 * far]) {
-            ops::axpy(stream, by, &gradient, &mut self.network.parameters)?;
+            ops::axpy(stream, &gradient, by, &mut self.network.parameters)?;
             self.loss(stream)?;
             let all = self.batch.losses.to_host()?;
             *loss = all.iter().map(|loss| f64::from(*loss)).sum::<f64>() / POINTS as f64;
         }
-        ops::axpy(stream, far, &gradient, &mut self.network.parameters)?;
+        ops::axpy(stream, &gradient, far, &mut self.network.parameters)?;
         let (found, expected) = (losses[0] - losses[1], 2.0 * f64::from(far) * square);
         if (found - expected).abs() > 0.02 * expected {
             return Err(format!("the loss changes by {found} along its gradient, not {expected}").into());

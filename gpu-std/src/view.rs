@@ -8,7 +8,7 @@
 //! Shapes and elements have the outermost dimension first, like Rust arrays: a view of `as_2d(rows, columns)` has
 //! elements `[row, column]`, one of `as_3d(planes, rows, columns)` has `[plane, row, column]`. This holds for [`Slice2`]
 //! and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and [`unique_3d`](crate::thread::unique_3d),
-//! [`Shared`](crate::Shared) arrays, and [`Tiles<ROWS, COLUMNS>`](crate::Tiles). *Threads* have x first, as in CUDA:
+//! [`Shared`](crate::Shared) arrays, and [`Tiles<ROWS, COLUMNS>`](crate::disjoint::Tiles). *Threads* have x first, as in CUDA:
 //! `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices, such as
 //! [`index_2d`](crate::thread::index_2d). x is the column, y the row.
 //!

@@ -107,10 +107,7 @@ pub fn uniform<'o, T: Real>(
     uniform_with(stream, None, generator, out)
 }
 
-/// [`uniform()`] with a configuration, which does not change the numbers.
-///
-/// # Errors
-/// As for [`uniform()`]; [`OpError::NoSuchVariant`].
+#[doc(hidden)]
 #[track_caller]
 pub fn uniform_with<'o, T: Real>(
     stream: &Stream,
@@ -136,8 +133,8 @@ pub fn uniform_with<'o, T: Real>(
 pub fn uniform_in<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let Range { start, end } = range;
@@ -177,7 +174,7 @@ pub(super) fn uniform_launch<T: Real>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let generator = Generator::new(stream.device());
 /// let mut x = DeviceBuffer::<f32>::uninit(&stream, 10_000)?;
-/// random::normal(&stream, &generator, &mut x, 5.0, 0.5)?;
+/// random::normal(&stream, &generator, 5.0, 0.5, &mut x)?;
 /// assert!((ops::mean(&stream, &x)? - 5.0).abs() < 0.05);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -185,26 +182,23 @@ pub(super) fn uniform_launch<T: Real>(
 pub fn normal<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     mean: f64,
     std: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    normal_with(stream, None, generator, out, mean, std)
+    normal_with(stream, None, generator, mean, std, out)
 }
 
-/// [`normal()`] with a configuration, which does not change the numbers.
-///
-/// # Errors
-/// As for [`normal()`]; [`OpError::NoSuchVariant`].
+#[doc(hidden)]
 #[track_caller]
 pub fn normal_with<'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     mean: f64,
     std: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let is_finite = |value: f64| T::from_f64(value).cast::<f64>().is_finite();
@@ -242,8 +236,8 @@ pub(super) fn normal_launch<T: Real>(
 pub fn exponential<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     rate: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     if !(rate.is_finite() && rate > 0.0) {
@@ -268,7 +262,7 @@ pub fn exponential<'o, T: Real>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let generator = Generator::new(stream.device());
 /// let mut dice = DeviceBuffer::<u32>::uninit(&stream, 100)?;
-/// random::integers(&stream, &generator, &mut dice, 1..7)?;
+/// random::integers(&stream, &generator, 1..7, &mut dice)?;
 /// assert!(dice.to_host()?.iter().all(|eyes| (1..=6).contains(eyes)));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -276,8 +270,8 @@ pub fn exponential<'o, T: Real>(
 pub fn integers<'o, T: Integer>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let Range { start, end } = range;
@@ -298,8 +292,8 @@ pub fn integers<'o, T: Integer>(
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     p: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let threshold = threshold("bernoulli", p, p)?;

@@ -40,7 +40,8 @@ pub struct Attention<'a> {
 /// sequence; sequence i has its rows from `offsets[i]` to `offsets[i + 1]`. Sequences may be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
-/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged.
+/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because a
+/// view has less than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
     /// Offsets of q, `out` and `sums`: one more than there are sequences, ascending.

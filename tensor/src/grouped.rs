@@ -36,7 +36,8 @@ pub trait GroupedElement: DeviceCopy {
 /// `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix per group,
 /// and `c` is m×n.
 ///
-/// There is one more offset than groups. The offsets are in device memory, and the host does not read them. A group
+/// There is one more offset than groups, of `u32`, because a view has less than 2^31 rows. The offsets are in device
+/// memory, and the host does not read them. A group
 /// ends where the next starts. No row is in two groups, for any offsets. Rows of `c` that are in no group are
 /// unchanged. The bias has n elements per group. `c` needs no alignment. Sums are `f32` and rounded once.
 ///

@@ -54,15 +54,15 @@ fn operations_are_counted_at_the_callers_line() {
     let keys = DeviceBuffer::<u32>::zeros(s, N).unwrap();
 
     counted_here("copy", || ops::copy(s, &x, &mut out));
-    counted_here("fill", || ops::fill(s, &mut out, 1.0));
+    counted_here("fill", || ops::fill(s, 1.0, &mut out));
     counted_here("cast", || ops::cast(s, &x, &mut half));
     counted_here("add", || ops::add(s, &x, &y, &mut out));
     counted_here("exp", || ops::exp(s, &x, &mut out));
     counted_here("gelu", || ops::gelu(s, &x, &mut out));
     counted_here("lt", || ops::lt(s, &x, &y, &mut flags));
-    counted_here("clamp", || ops::clamp(s, 0.0, 1.0, &x, &mut out));
-    counted_here("lerp", || ops::lerp(s, 0.5, &x, &y, &mut out));
-    counted_here("axpy", || ops::axpy(s, 2.0, &x, &mut out));
+    counted_here("clamp", || ops::clamp(s, &x, 0.0, 1.0, &mut out));
+    counted_here("lerp", || ops::lerp(s, &x, &y, 0.5, &mut out));
+    counted_here("axpy", || ops::axpy(s, &x, 2.0, &mut out));
     counted_here("sum", || ops::sum(s, &x).map(drop));
     counted_here("mean", || ops::mean(s, &x).map(drop));
     counted_here("argmax", || ops::argmax(s, &x).map(drop));
@@ -97,7 +97,7 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("uniform", || random::uniform(s, &Generator::new(s.device()), &mut out));
     counted_here("permutation", || random::permutation(s, &Generator::new(s.device()), &mut wide));
     counted_here("default_generator", || {
-        random::normal(s, &random::default_generator(s.device()), &mut out, 0.0, 1.0)
+        random::normal(s, &random::default_generator(s.device()), 0.0, 1.0, &mut out)
     });
 }
 

@@ -195,7 +195,7 @@ pub fn gemv<'x, 'y, T: Float>(
 /// let stream = Device::emulated(0)?.default_stream();
 /// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?;
 /// let mut y = DeviceBuffer::from_host(&stream, &[10f32, 20.0])?;
-/// blas::axpy(&stream, 2.0, &x, &mut y)?;
+/// blas::axpy(&stream, &x, 2.0, &mut y)?;
 /// assert_eq!(y.to_host()?, [12.0, 24.0]);
 /// # Ok(())
 /// # }
@@ -207,8 +207,8 @@ pub fn gemv<'x, 'y, T: Float>(
 #[track_caller]
 pub fn axpy<'x, 'y, T: Float>(
     stream: &Stream,
-    alpha: Scale<T>,
     x: impl Into<Vector<'x, T>>,
+    alpha: Scale<T>,
     y: impl Into<VectorMut<'y, T>>,
 ) -> Result<()> {
     let _site = site();

@@ -26,7 +26,7 @@
 //! let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 100.0])?;
 //! let mut y = DeviceBuffer::uninit(&stream, 2)?;
-//! sparse::spmv(&stream, &a, &x, &mut y, Product::default())?;
+//! sparse::spmv(&stream, Product::default(), &a, &x, &mut y)?;
 //! assert_eq!(y.to_host()?, [105.0, 200.0]);
 //! # Ok(())
 //! # }
@@ -103,10 +103,10 @@ impl Default for Product {
 #[track_caller]
 pub fn spmv<'x, 'y, T: Value, I: Index>(
     stream: &Stream,
+    product: Product,
     matrix: &Csr<T, I>,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSliceMut<'y, T>>,
-    product: Product,
 ) -> Result<()> {
     let _site = site();
     const OPERATION: &str = "sparse::spmv";
@@ -138,7 +138,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 /// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
-/// sparse::spmm(&stream, &a, b.as_2d(3, 2)?, c.as_2d_mut(2, 2)?, Product::default())?;
+/// sparse::spmm(&stream, Product::default(), &a, b.as_2d(3, 2)?, c.as_2d_mut(2, 2)?)?;
 /// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
 /// # Ok(())
 /// # }
@@ -149,10 +149,10 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 #[track_caller]
 pub fn spmm<T: Value, I: Index>(
     stream: &Stream,
+    product: Product,
     matrix: &Csr<T, I>,
     b: DeviceSlice2<'_, T>,
     c: DeviceSliceMut2<'_, T>,
-    product: Product,
 ) -> Result<()> {
     let _site = site();
     const OPERATION: &str = "sparse::spmm";

@@ -217,7 +217,7 @@ fn backward<T: Real>(
     norm.check(x.columns(), &lengths)?;
     if x.is_empty() {
         // Sums over zero rows.
-        return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, out, T::ZERO));
+        return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, T::ZERO, out));
     }
     let place = (x.as_device_ptr(), x.row_stride());
     let weight_place = weight.map_or(place, |array| (array.as_device_ptr(), 0));

@@ -118,7 +118,7 @@ fn along<T: Number, O: Element>(
         return Ok(());
     }
     if elements == 0 {
-        return fill(stream, out, of_nothing.ok_or(OpError::Empty { operation })?);
+        return fill(stream, of_nothing.ok_or(OpError::Empty { operation })?, out);
     }
     let properties = stream.device().properties();
     match axis {
@@ -147,7 +147,7 @@ fn along<T: Number, O: Element>(
 }
 
 /// Launches the kernel of an operation on rows or segments, given the elements, sizes and offsets.
-fn rows<T: Number, O: Element>(
+pub(super) fn rows<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
     (x, sides, offsets): (DeviceSlice<'_, T>, [u64; 3], Option<DeviceSlice<'_, u64>>),

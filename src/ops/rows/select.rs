@@ -137,7 +137,7 @@ impl Default for Sampling {
 /// let logits = DeviceBuffer::from_host(&stream, &[0.0f32, 20.0, 0.0, 1.0, 1.1, 1.2])?;
 /// let mut tokens = DeviceBuffer::uninit(&stream, 2)?;
 /// let sampling = ops::Sampling { top_k: Some(2), ..Default::default() };
-/// ops::sample(&stream, &generator, logits.as_2d(2, 3)?, sampling, &mut tokens)?;
+/// ops::sample(&stream, &generator, sampling, logits.as_2d(2, 3)?, &mut tokens)?;
 /// let tokens = tokens.to_host()?;
 /// assert!(tokens[0] == 1 && [1, 2].contains(&tokens[1]));
 /// # Ok::<(), warpsmith::Error>(())
@@ -146,8 +146,8 @@ impl Default for Sampling {
 pub fn sample<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
-    logits: DeviceSlice2<'_, T>,
     sampling: Sampling,
+    logits: DeviceSlice2<'_, T>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
     let _site = site();

@@ -99,7 +99,7 @@ fn rows_mut<'a, T: DeviceCopy>(out: &'a mut DeviceSliceMut<'_, T>) -> DeviceSlic
 fn elements_move_from_every_address() {
     fn of<T: Scalar + ops::Element + DeviceCopy + Pod>() {
         everywhere::<T, T>("copy", N, |s, [x, _], out| ops::copy(s, x, out));
-        everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, out, small::<T>(0, 3)));
+        everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, small::<T>(0, 3), out));
         everywhere::<T, T>("copy_2d", N, |s, [x, _], mut out| {
             ops::copy_2d(s, rows(&x).part(.., 1..), rows_mut(&mut out).into_part(.., ..SIDES.0 - 1))
         });
@@ -145,7 +145,7 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, u8>("lt", N, |s, [x, y], out| ops::lt(s, x, y, out.cast::<Checked<bool>>()?));
         everywhere::<T, T>("clamp", N, |s, [x, _], out| {
-            ops::clamp(s, small::<T>(0, 0).min_propagate(small(0, 1)), small(0, 1), x, out)
+            ops::clamp(s, x, small::<T>(0, 0).min_propagate(small(0, 1)), small(0, 1), out)
         });
         everywhere::<T, T::DeviceSum>("sum", 1, |s, [x, _], out| ops::sum_into(s, x, out));
         everywhere::<T, T::DeviceExtreme>("max", 1, |s, [x, _], out| ops::max_into(s, x, out));
@@ -166,7 +166,7 @@ fn numbers_are_read_from_every_address() {
             ops::top_k(s, rows(&x), out.as_2d_mut(SIDES.1, 5)?, indices.as_2d_mut(SIDES.1, 5)?)
         });
         everywhere::<T, T>("inclusive_sum", N, |s, [x, _], out| ops::inclusive_sum(s, x, out));
-        everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, small(0, 0), x, out));
+        everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, x, small(0, 0), out));
         everywhere::<T, T>("inclusive_sum_by_key", N, |s, [x, _], out| {
             let keys = Vec::from_iter((0..N as u32).map(|i| i / 7));
             let keys = At::new(s, x.as_device_ptr().0 as usize / 4 % 4, &keys);

@@ -151,7 +151,7 @@ impl Everything {
         let with_bias = Matmul { bias, activation: Activation::Relu, ..Matmul::default() };
         blas::matmul(stream, &with_bias, x_matrix, y_matrix, square(matmul)?)?;
         blas::gemv(stream, options, x_matrix, y.slice(..SIZE), gemv.slice_mut(..SIZE))?;
-        blas::axpy(stream, 2.0, &*x, axpy)?;
+        blas::axpy(stream, &*x, 2.0, axpy)?;
         blas::scal(stream, 2.0, scal)?;
         blas::dot(stream, &*x, &*y, numbers.slice_mut(..1))?;
         blas::nrm2(stream, &*x, numbers.slice_mut(1..2))?;
