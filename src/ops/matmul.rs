@@ -179,14 +179,14 @@ mod library {
 
     fn matrix<T: DeviceCopy>(matrix: Matrix<'_, T>) -> Result<blas::Matrix<'_, T>> {
         let stored = if matrix.is_transposed() { matrix.transposed() } else { matrix };
-        let layout = Layout::new(stored.rows(), stored.columns()).with_stride(stored.row_stride());
+        let layout = Layout::new(stored.rows(), stored.columns()).with_row_stride(stored.row_stride());
         let layout = layout.with_batch(stored.planes(), stored.plane_stride());
         let layout = if matrix.is_transposed() { layout.transposed() } else { layout };
         blas::Matrix::with_layout(matrix.elements(), layout)
     }
 
     fn matrix_mut<T: DeviceCopy>(matrix: MatrixMut<'_, T>) -> Result<blas::MatrixMut<'_, T>> {
-        let layout = Layout::new(matrix.rows(), matrix.columns()).with_stride(matrix.row_stride());
+        let layout = Layout::new(matrix.rows(), matrix.columns()).with_row_stride(matrix.row_stride());
         let layout = layout.with_batch(matrix.planes(), matrix.plane_stride());
         blas::MatrixMut::with_layout(matrix.into_elements(), layout)
     }

@@ -186,8 +186,16 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
+        self.reborrow().into_2d(rows, columns)
+    }
+
+    /// As [`Self::as_2d_mut`], with this slice's full lifetime.
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn into_2d(self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
-        self.as_2d_strided_mut(rows, columns, columns)
+        self.into_2d_strided(rows, columns, columns)
     }
 
     /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
@@ -296,8 +304,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
-        check_len(&[rows, columns], self.len())?;
-        self.as_2d_strided_mut(rows, columns, columns)
+        self.as_mut_slice().into_2d(rows, columns)
     }
 
     /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
