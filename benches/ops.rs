@@ -53,7 +53,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
             group.finish();
         };
         measure("copy", 2, &mut || ops::copy(stream, &x, &mut y));
-        measure("axpy", 3, &mut || ops::axpy(stream, 1e-6, &x, &mut y));
+        measure("axpy", 3, &mut || ops::axpy(stream, &x, 1e-6, &mut y));
         measure("reduce_sum", 1, &mut || ops::sum_into(stream, &x, &mut total));
         measure("copy_unaligned", 2, &mut || ops::copy(stream, x.slice(1..), y.slice_mut(..n - 1)));
         measure("own_relu", 2, &mut || ops::map::<own_relu>(stream, &IMAGE, (&x, &mut y)));

@@ -57,8 +57,8 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     let kernel = module.kernel::<heat_tiled>()?;
     group.bench_function("safe", |bencher| {
         bencher.iter(|| {
-            let to = out.as_2d_mut(width, height).expect("all elements");
-            let from = image.as_2d(width, height).expect("all elements");
+            let to = out.as_2d_mut(height, width).expect("all elements");
+            let from = image.as_2d(height, width).expect("all elements");
             kernel.launch(stream, launch, (0.1f32, from, to)).expect("a launch");
         });
     });
@@ -78,8 +78,8 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     let kernel = module.kernel::<transpose_tiled>()?;
     group.bench_function("safe", |bencher| {
         bencher.iter(|| {
-            let to = out.as_2d_mut(height, width).expect("all elements");
-            let from = image.as_2d(width, height).expect("all elements");
+            let to = out.as_2d_mut(width, height).expect("all elements");
+            let from = image.as_2d(height, width).expect("all elements");
             kernel.launch(stream, launch, (from, to)).expect("a launch");
         });
     });

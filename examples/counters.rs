@@ -80,7 +80,7 @@ fn launch(device: &Device, elements: usize) -> Result<()> {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, elements)?;
     for _ in 0..LAUNCHES {
         ops::copy(&stream, &x, &mut y)?;
-        ops::axpy(&stream, 2.0, &x, &mut y)?;
+        ops::axpy(&stream, &x, 2.0, &mut y)?;
         let sum = ops::sum(&stream, &y)?;
         // If memory was not restored between replays, the kernel would have added twice.
         if (f64::from(sum) / (3.0 * elements as f64) - 1.0).abs() > 1e-4 {

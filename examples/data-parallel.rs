@@ -99,16 +99,16 @@ fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
     // The communicator has its own stream, so its operations overlap with the computation of gradients.
     let compute = Stream::new(ranks.device())?;
     let mut training = Training::with_part(&compute, first..first + part)?;
-    let _work = ranks.broadcast(&mut training.network.parameters, 0)?;
+    let _work = ranks.broadcast(0, &mut training.network.parameters)?;
     let mut losses = Vec::new();
     for step in 1..=STEPS {
         training.step_reduced(&compute, |gradient| {
-            ranks.all_reduce_in_place(gradient, ReduceOp::Avg).map(drop)
+            ranks.all_reduce_in_place(ReduceOp::Avg, gradient).map(drop)
         })?;
         if step % EVERY == 0 {
             let loss = ops::mean(&compute, &training.batch.losses)?;
             let mut mean = DeviceBuffer::from_host(&compute, &[loss])?;
-            let work = ranks.all_reduce_in_place(&mut mean, ReduceOp::Avg)?;
+            let work = ranks.all_reduce_in_place(ReduceOp::Avg, &mut mean)?;
             work.wait(MEETING)?;
             losses.extend(mean.to_host()?);
         }

@@ -75,7 +75,7 @@ fn compute(
         stream.memset(output.reborrow(), 0)?;
     }
     for _ in 0..launches {
-        ops::axpy(stream, 0.5, input, output.reborrow())?;
+        ops::axpy(stream, input, 0.5, output.reborrow())?;
     }
     Ok(())
 }

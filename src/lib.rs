@@ -9,7 +9,7 @@
 //!
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
 //! let mut y = DeviceBuffer::from_host(&stream, &[10.0f32, 20.0, 30.0])?;
-//! ops::axpy(&stream, 2.0, &x, &mut y)?;
+//! ops::axpy(&stream, &x, 2.0, &mut y)?;
 //!
 //! assert_eq!(y.to_host()?, [12.0, 24.0, 36.0]);
 //! assert_eq!(y.sum()?, 72.0);

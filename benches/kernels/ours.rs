@@ -47,7 +47,7 @@ impl Operand for f32 {
             (Ours::Own, _) => None,
             (Ours::Operation(config), "histogram") => {
                 let counts = data.words.slice_mut(..256);
-                Some(ops::histogram_even_with(stream, config, 1, x, -1.0..1.0, counts))
+                Some(ops::histogram_even_with(stream, config, x, 1, -1.0..1.0, counts))
             }
             (Ours::Operation(config), _) => of_floats(stream, config, case, data, set),
         }
@@ -97,7 +97,7 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     let range = set * n..(set + 1) * n;
     let x = data.x.slice(range.clone());
     let (sums, words) = (&mut data.sums, &mut data.words);
-    let rows = || x.as_2d(case.columns, case.rows);
+    let rows = || x.as_2d(case.rows, case.columns);
     Some(match case.operation {
         "sum" => ops::sum_into_with(stream, config, x, sums),
         "max" => ops::max_into_with(stream, config, x, &mut data.extreme),
@@ -114,7 +114,7 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
                         _ => (case.columns, case.rows),
                     };
                     rows().and_then(|x| {
-                        let out = out.as_2d_mut(sides.0, sides.1)?;
+                        let out = out.as_2d_mut(sides.1, sides.0)?;
                         match case.operation {
                             "softmax" => ops::softmax(stream, x, out),
                             "layer_norm" => ops::layer_norm(stream, x, weight, bias, 1e-5, out),
@@ -125,12 +125,12 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
                 }
                 "copy" => ops::copy_with(stream, config, x, out),
                 "copy_unaligned" => ops::copy_with(stream, config, x.slice(1..), out.slice_mut(..n - 1)),
-                "fill" => ops::fill_with(stream, config, out, T::FILL),
+                "fill" => ops::fill_with(stream, config, T::FILL, out),
                 "relu" => ops::relu_with(stream, config, x, out),
                 "gelu" => ops::gelu_with(stream, config, x, out),
                 "exp" => ops::exp_with(stream, config, x, out),
                 "add" => ops::add_with(stream, config, x, data.y.slice(range), out),
-                "axpy" => ops::axpy_with(stream, config, T::from_f64(1.5), x, out),
+                "axpy" => ops::axpy_with(stream, config, x, T::from_f64(1.5), out),
                 "scan" => ops::inclusive_sum_with(stream, config, x, out),
                 "select_if" => {
                     let count = words.slice_mut(..1);

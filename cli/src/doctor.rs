@@ -110,7 +110,7 @@ fn try_kernels(device: &str) -> Result<bool, warpsmith::Error> {
     let expected: Vec<f32> = x.iter().map(|x| 2.0 * x + 1.0).collect();
     let x = DeviceBuffer::from_host(&stream, &x)?;
     let mut y = DeviceBuffer::from_host(&stream, &[1.0f32; 1001])?;
-    ops::axpy(&stream, 2.0, &x, &mut y)?;
+    ops::axpy(&stream, &x, 2.0, &mut y)?;
     let sum = ops::sum(&stream, &y)?;
     Ok(y.to_host()? == expected && sum == expected.iter().sum::<f32>())
 }

@@ -117,7 +117,7 @@ fn sums(devices: &[Device]) -> warpsmith::Result<bool> {
     let sum = |mut ranks: Communicator| {
         let (rank, world) = (ranks.rank() as u32, ranks.world_size() as u32);
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[rank + 1; 1000])?;
-        ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)?.wait(TIMEOUT)?;
+        ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?.wait(TIMEOUT)?;
         let is_right = x.to_host()? == [world * (world + 1) / 2; 1000];
         ranks.finish().map(|()| is_right)
     };

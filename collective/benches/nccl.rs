@@ -186,7 +186,7 @@ impl Rig<'_> {
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 256)?;
         let raw = self.host_us(|rig| rig.raw.all_reduce(&mut x, &stream))?;
         let non_blocking = self.host_us(|rig| rig.raw_non_blocking.all_reduce(&mut x, &stream))?;
-        let ours = self.host_us(|rig| drop(rig.ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)))?;
+        let ours = self.host_us(|rig| drop(rig.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
         if rank == 0 {
             println!(
                 "host, us a call: raw {raw:.2}, raw and not blocking {non_blocking:.2}, communicator {ours:.2}, more by {:.2}",
@@ -202,7 +202,7 @@ impl Rig<'_> {
             let calls = if bytes < 8 << 20 { 100 } else { 10 };
             let raw = self.device_us(calls, |rig| rig.raw.all_reduce(&mut x, &stream))?;
             let ours =
-                self.device_us(calls, |rig| drop(rig.ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)))?;
+                self.device_us(calls, |rig| drop(rig.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
             let bus = |us: f64| bytes as f64 / us / 1e3 * 2.0 * (world - 1) as f64 / world as f64;
             if rank == 0 {
                 let (raw_bus, bus) = (bus(raw), bus(ours));

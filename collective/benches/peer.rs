@@ -24,11 +24,11 @@ const SIZES: [usize; 9] =
 /// An operation on these elements.
 type Operation = fn(&mut Communicator, DeviceSliceMut<'_, bf16>) -> warpsmith_runtime::Result<Work>;
 
-const ALL_REDUCE: Operation = |ranks, x| ranks.all_reduce_in_place(x, ReduceOp::Sum);
+const ALL_REDUCE: Operation = |ranks, x| ranks.all_reduce_in_place(ReduceOp::Sum, x);
 const OTHERS: [Operation; 3] = [
     |ranks, x| ranks.all_gather_in_place(x),
-    |ranks, x| ranks.reduce_scatter_in_place(x, ReduceOp::Sum),
-    |ranks, x| ranks.broadcast(x, 0),
+    |ranks, x| ranks.reduce_scatter_in_place(ReduceOp::Sum, x),
+    |ranks, x| ranks.broadcast(0, x),
 ];
 
 /// Returns the time per operation, in microseconds.
@@ -67,7 +67,7 @@ fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
     for bytes in SIZES {
         let ones = vec![bf16::ONE; bytes / 2];
         let mut x = DeviceBuffer::from_host(&stream, &ones)?;
-        ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)?.wait(Duration::from_secs(60))?;
+        ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?.wait(Duration::from_secs(60))?;
         let expected = bf16::from_f32(world as f32);
         assert!(x.to_host()?.into_iter().all(|found| found == expected), "wrong sums of {bytes} bytes");
         x.copy_from_host(&vec![bf16::ZERO; bytes / 2])?;

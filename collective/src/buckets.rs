@@ -151,7 +151,7 @@ impl<T: Reducible> Buckets<T> {
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
             // A failure of this work fails the communicator, and the next call reports it.
-            drop(ranks.all_reduce_in_place(&mut bucket.elements, ReduceOp::Avg)?);
+            drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut bucket.elements)?);
             self.next += 1;
         }
         if self.next == self.buckets.len() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use test_kernels::IMAGE;
 use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
-use warpsmith::library::blas::{self, Activation, Gemm, Matmul, Matrix, MatrixMut};
+use warpsmith::library::blas::{self, Activation, Gemm, Matmul, Matrix};
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
@@ -67,7 +67,7 @@ impl Network {
         let generator = Generator::new(stream.device());
         for Layer { inputs, weights, .. } in &layers {
             let std = (2.0 / *inputs as f64).sqrt();
-            random::normal(stream, &generator, parameters.slice_mut(weights.clone()), 0.0, std)?;
+            random::normal(stream, &generator, 0.0, std, parameters.slice_mut(weights.clone()))?;
         }
         Ok(Self { layers, parameters })
     }
@@ -90,9 +90,9 @@ impl Network {
             blas::matmul(
                 stream,
                 &Matmul { bias: Some(bias), activation, ..Matmul::default() },
-                Matrix::new(input, rows, *inputs)?,
-                Matrix::new(self.parameters.slice(weights.clone()), *inputs, *outputs)?,
-                MatrixMut::new(output, rows, *outputs)?,
+                input.as_2d(rows, *inputs)?,
+                self.parameters.slice(weights.clone()).as_2d(*inputs, *outputs)?,
+                output.as_2d_mut(rows, *outputs)?,
             )?;
         }
         Ok(())
@@ -213,18 +213,18 @@ impl Training {
         for (i, layer) in self.network.layers.iter().enumerate().rev() {
             let Layer { inputs, outputs, weights, bias } = layer;
             let (before, after) = deltas.split_at_mut(i);
-            let delta = Matrix::new(&after[0], rows, *outputs)?;
+            let delta = Matrix::from(after[0].as_2d(rows, *outputs)?);
             let input = if i == 0 { &*points } else { &activations[i - 1] };
-            let by_weights = MatrixMut::new(self.gradient.slice_mut(weights.clone()), *inputs, *outputs)?;
-            let input = Matrix::new(input, rows, *inputs)?;
+            let by_weights = self.gradient.slice_mut(weights.clone()).into_2d(*inputs, *outputs)?;
+            let input = Matrix::from(input.as_2d(rows, *inputs)?);
             blas::gemm(stream, Gemm::default(), input.transposed(), delta, by_weights)?;
             let by_bias = self.gradient.slice_mut(bias.clone());
             blas::gemv(stream, Gemm::default(), delta.transposed(), &*ones, by_bias)?;
             reduce(self.gradient.slice_mut(weights.start..bias.end))?;
             if let Some(before) = before.last_mut() {
-                let weights = Matrix::new(self.network.parameters.slice(weights.clone()), *inputs, *outputs)?;
-                let by_input = MatrixMut::new(&mut *before, rows, *inputs)?;
-                blas::gemm(stream, Gemm::default(), delta, weights.transposed(), by_input)?;
+                let weights = self.network.parameters.slice(weights.clone()).as_2d(*inputs, *outputs)?;
+                let weights = Matrix::from(weights).transposed();
+                blas::gemm(stream, Gemm::default(), delta, weights, before.as_2d_mut(rows, *inputs)?)?;
                 let arguments = (&activations[i - 1], before);
                 self.kernels.relu_backward.launch(stream, Launch::auto(rows * inputs), arguments)?;
             }
@@ -264,12 +264,12 @@ impl Training {
         let mut losses = [0.0f64; 2];
         let far = 1e-2 / square.sqrt() as f32;
         for (loss, by) in losses.iter_mut().zip([far, -2.0 * far]) {
-            ops::axpy(stream, by, &gradient, &mut self.network.parameters)?;
+            ops::axpy(stream, &gradient, by, &mut self.network.parameters)?;
             self.loss(stream)?;
             let all = self.batch.losses.to_host()?;
             *loss = all.iter().map(|loss| f64::from(*loss)).sum::<f64>() / POINTS as f64;
         }
-        ops::axpy(stream, far, &gradient, &mut self.network.parameters)?;
+        ops::axpy(stream, &gradient, far, &mut self.network.parameters)?;
         let (found, expected) = (losses[0] - losses[1], 2.0 * f64::from(far) * square);
         if (found - expected).abs() > 0.02 * expected {
             return Err(format!("the loss changes by {found} along its gradient, not {expected}").into());

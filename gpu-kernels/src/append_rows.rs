@@ -12,9 +12,8 @@ use crate::teams::{Same, for_parts, lanes, map_rows, with_lanes};
 /// # Safety
 ///
 /// The launch is as the `teams` module defines, with blocks of at most 256 threads, without clusters. With more than
-/// one of `parts`, the thread group is a block. `cache` and `new` have the same width and as many planes as there are
-/// lengths. The plane stride of `cache` is `rows` rows. With `has_vectors` = 1, all rows of both start at the same
-/// address modulo 16 bytes.
+/// one of `parts`, the thread group is a block. `cache` and `new` have the same columns and as many planes as there are
+/// lengths. With `has_vectors` = 1, all rows of both start at the same address modulo 16 bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),
@@ -24,13 +23,12 @@ pub unsafe fn append_rows<T: Scalar, I: Scalar>(
     new: Slice3<T>,
     lengths: &[I],
     mut cache: DisjointMut3<T>,
-    rows: u32,
     team: u32,
     parts: u32,
     has_vectors: u32,
 ) {
-    let (tokens, capacity) = (new.height(), cache.height() as u64);
-    let (of_row, of_plane) = (cache.pitch(), cache.pitch() * rows as usize);
+    let (tokens, capacity) = (new.rows(), cache.rows() as u64);
+    let (of_row, of_plane) = (cache.row_stride(), cache.plane_stride());
     let target = cache.as_mut_ptr();
     for_parts(team, parts, lengths.len() * tokens, |row, part| {
         let Some(sequence) = row.checked_div(tokens) else { return };

@@ -425,7 +425,7 @@ unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     shape: (u32, u32),
     finish: impl Fn(R::Partial, usize) -> O,
 ) {
-    let (sides, pitch) = ([x.width(), x.height()], x.pitch());
+    let (sides, pitch) = ([x.columns(), x.rows()], x.row_stride());
     // SAFETY: rows and the vector at a column lie in the view.
     let fetch = |row: usize, column: usize| unsafe { load::<T, N>(x.as_ptr().add(row * pitch + column)) };
     let fold =
@@ -489,7 +489,7 @@ macro_rules! reductions {
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),
             launch_bounds(256, 2),
-            bytes = x.bytes() + x.width() * size_of::<$out>()
+            bytes = x.bytes() + x.columns() * size_of::<$out>()
         )]
         pub unsafe fn $columns<T: $bound, const VECTOR: usize>(
             x: Slice2<T>,

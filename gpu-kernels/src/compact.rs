@@ -487,12 +487,12 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
 
 /// `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`, with `len` after the last start.
 #[kernel]
-pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u32>) {
+pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);
     for i in thread::grid_stride(runs) {
         let next = if i.get() + 1 < runs { starts.get(i.get() + 1).copied() } else { Some(len) };
         if let (Some(start), Some(next), Some(length)) = (starts.get(i.get()), next, lengths.get_mut(i)) {
-            *length = next.wrapping_sub(*start);
+            *length = next.wrapping_sub(*start).into();
         }
     }
 }

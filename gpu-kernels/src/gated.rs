@@ -39,11 +39,13 @@ pub unsafe fn swiglu<T: Float>(
     parts: u32,
     has_vectors: u32,
 ) {
-    let (width, out_pitch) = (gate.width(), out.pitch());
+    let (width, out_pitch) = (gate.columns(), out.row_stride());
     let out = out.as_mut_ptr();
-    for_parts(team, parts, gate.height(), |row, part| {
-        let sources =
-            [gate.as_ptr().wrapping_add(row * gate.pitch()), up.as_ptr().wrapping_add(row * up.pitch())];
+    for_parts(team, parts, gate.rows(), |row, part| {
+        let sources = [
+            gate.as_ptr().wrapping_add(row * gate.row_stride()),
+            up.as_ptr().wrapping_add(row * up.row_stride()),
+        ];
         let target = out.wrapping_add(row * out_pitch);
         // SAFETY: the rows lie in their views, and each part of a row has one writer; the caller guarantees the rest.
         with_lanes!(lanes::<T>(16), N => unsafe {
@@ -78,22 +80,23 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
     team: u32,
     parts: u32,
 ) {
-    let (pairs, out_pitch) = (x.width() / 2, out.pitch());
+    let (pairs, out_pitch) = (x.columns() / 2, out.row_stride());
     // A division by zero would panic.
-    let half = (cos.width() as u32).max(1);
+    let half = (cos.columns() as u32).max(1);
     let out = out.as_mut_ptr();
-    for_parts(team, parts, x.height(), |row, (rank, size)| {
+    for_parts(team, parts, x.rows(), |row, (rank, size)| {
         let position = match positions {
             // SAFETY: there is one position per row.
             Some(positions) => unsafe { *positions.get_unchecked(row) }.cast::<u64>(),
             None => row as u64,
         };
-        if position >= cos.height() as u64 {
+        if position >= cos.rows() as u64 {
             return;
         }
         let [cos, sin] =
-            [cos, sin].map(|table| table.as_ptr().wrapping_add(position as usize * table.pitch()));
-        let (source, target) = (x.as_ptr().wrapping_add(row * x.pitch()), out.wrapping_add(row * out_pitch));
+            [cos, sin].map(|table| table.as_ptr().wrapping_add(position as usize * table.row_stride()));
+        let (source, target) =
+            (x.as_ptr().wrapping_add(row * x.row_stride()), out.wrapping_add(row * out_pitch));
         let mut pair = rank;
         while pair < pairs {
             let (head, i) = (pair as u32 / half, pair as u32 % half);

@@ -209,13 +209,13 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     team: u32,
     in_vectors: u32,
 ) {
-    let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
-    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
-    Team::for_rows(team, x.height(), |row, team| {
-        let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
+    let (out, out_pitch) = (out.as_mut_ptr(), out.row_stride());
+    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.columns() as u32 };
+    Team::for_rows(team, x.rows(), |row, team| {
+        let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
-        let is_done = with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+        let is_done = with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, [weight, bias], (part, streams), team, &norm)
         });
         if !is_done {
@@ -363,17 +363,17 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
     team: u32,
     in_vectors: u32,
 ) {
-    let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
-    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
-    Team::for_rows(team, x.height(), |row, team| {
+    let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.row_stride());
+    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.columns() as u32 };
+    Team::for_rows(team, x.rows(), |row, team| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
-            || x.as_ptr().wrapping_add(row.get() * x.pitch()),
-            || dy.as_ptr().wrapping_add(row.get() * dy.pitch()),
+            || x.as_ptr().wrapping_add(row.get() * x.row_stride()),
+            || dy.as_ptr().wrapping_add(row.get() * dy.row_stride()),
         );
         let statistics = || statistics.wrapping_add(row.get());
         // SAFETY: as in `norm`.
-        let is_done = with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+        let is_done = with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
             backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), team, &norm)
         });
         if !is_done {
@@ -413,7 +413,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
     let dbias = dbias.map_or(core::ptr::null_mut(), |mut out| out.as_mut_ptr());
     with_lanes!(crate::teams::lanes::<T>(VECTOR), N => {
         let fetch = |row: usize, column: usize| {
-            let (x_place, dy_place) = (row * x.pitch() + column, row * dy.pitch() + column);
+            let (x_place, dy_place) = (row * x.row_stride() + column, row * dy.row_stride() + column);
             // SAFETY: the vectors lie in the views, and are aligned.
             unsafe { (load::<T, N>(x.as_ptr().add(x_place)), load::<T, N>(dy.as_ptr().add(dy_place))) }
         };
@@ -442,7 +442,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
         let none = [T::Accumulator::ZERO; 2];
         // SAFETY: by this function's contract.
         unsafe {
-            columns_with::<_, _, N>([x.width(), x.height()], workspace, (lanes, parts), none, fetch, fold, add, write)
+            columns_with::<_, _, N>([x.columns(), x.rows()], workspace, (lanes, parts), none, fetch, fold, add, write)
         }
     })
 }

@@ -148,14 +148,14 @@ pub unsafe fn top_k<T: Bits>(
     let keys = shared_array![u64; MAX_K];
     let places = shared_array![u32; MAX_K];
     let count = shared_array![u32; 1];
-    let (width, k) = (x.width(), values.width());
-    let (values_pitch, indices_pitch) = (values.pitch(), indices.pitch());
+    let (width, k) = (x.columns(), values.columns());
+    let (values_pitch, indices_pitch) = (values.row_stride(), indices.row_stride());
     let (values, indices) = (values.as_mut_ptr(), indices.as_mut_ptr());
     let own = thread::thread_idx_x() as usize;
     let slots = k.next_power_of_two();
     let mut row = thread::block_idx_x() as usize;
-    while row < x.height() {
-        let source = x.as_ptr().wrapping_add(row * x.pitch());
+    while row < x.rows() {
+        let source = x.as_ptr().wrapping_add(row * x.row_stride());
         // SAFETY: callers pass columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
         let least = select(width, key_bits, k as u64, |i| (key(i), 1));
@@ -285,10 +285,10 @@ pub unsafe fn sample<T: Ordered + Float>(
         [seed, first, ..] => (*seed, first.wrapping_add(offset)),
         _ => (seed, offset),
     };
-    let (width, own) = (logits.width(), thread::thread_idx_x() as usize);
+    let (width, own) = (logits.columns(), thread::thread_idx_x() as usize);
     let mut row = thread::block_idx_x() as usize;
-    while row < logits.height() {
-        let source = logits.as_ptr().wrapping_add(row * logits.pitch());
+    while row < logits.rows() {
+        let source = logits.as_ptr().wrapping_add(row * logits.row_stride());
         // SAFETY: callers pass columns of the row.
         let at = |i: usize| unsafe { source.add(i).read() };
         let mut most = T::MAX_IDENTITY;

@@ -142,12 +142,12 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     team: u32,
     in_vectors: u32,
 ) {
-    let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
-    Team::for_rows(team, x.height(), |row, team| {
-        let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
+    let (out, out_pitch) = (out.as_mut_ptr(), out.row_stride());
+    Team::for_rows(team, x.rows(), |row, team| {
+        let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
-        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, (part, streams), team, is_log != 0)
         });
     });
@@ -246,15 +246,15 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
     team: u32,
     in_vectors: u32,
 ) {
-    let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
-    Team::for_rows(team, y.height(), |row, team| {
+    let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.row_stride());
+    Team::for_rows(team, y.rows(), |row, team| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
-            || y.as_ptr().wrapping_add(row.get() * y.pitch()),
-            || dy.as_ptr().wrapping_add(row.get() * dy.pitch()),
+            || y.as_ptr().wrapping_add(row.get() * y.row_stride()),
+            || dy.as_ptr().wrapping_add(row.get() * dy.row_stride()),
         );
         // SAFETY: as in `softmax`.
-        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, y.width())), T: V, N, part, streams => unsafe {
+        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, y.columns())), T: V, N, part, streams => unsafe {
             backward::<T, V, N>(&sources, target, (part, streams), team, is_log != 0)
         });
     });

@@ -4,148 +4,159 @@
 /// range exactly if it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
-/// Width, height and row pitch of a view, in elements: element `[row, column]` is at offset `row * pitch + column`.
+/// Rows, columns and row stride of a view, in elements: element `[row, column]` is at offset
+/// `row * row_stride + column`.
 ///
-/// The width is at most the pitch, and all are at most [`MAX_SIDE`].
+/// The columns are at most the row stride, and all are at most [`MAX_SIDE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents2 {
-    width: u32,
-    height: u32,
-    pitch: u32,
+    rows: u32,
+    columns: u32,
+    row_stride: u32,
 }
 
 impl Extents2 {
     /// Extents without elements.
-    pub const EMPTY: Self = Self { width: 0, height: 0, pitch: 0 };
+    pub const EMPTY: Self = Self { rows: 0, columns: 0, row_stride: 0 };
 
-    /// Makes extents; `None` if a side exceeds [`MAX_SIDE`] or the pitch is below the width.
-    pub const fn new(width: usize, height: usize, pitch: usize) -> Option<Self> {
-        if width > pitch || pitch > MAX_SIDE || height > MAX_SIDE {
+    /// Makes extents; `None` if a side exceeds [`MAX_SIDE`] or the row stride is below the columns.
+    pub const fn new(rows: usize, columns: usize, row_stride: usize) -> Option<Self> {
+        if columns > row_stride || row_stride > MAX_SIDE || rows > MAX_SIDE {
             return None;
         }
-        Some(Self { width: width as u32, height: height as u32, pitch: pitch as u32 })
-    }
-
-    /// Number of elements per row.
-    #[inline(always)]
-    pub const fn width(self) -> u32 {
-        self.width
+        Some(Self { rows: rows as u32, columns: columns as u32, row_stride: row_stride as u32 })
     }
 
     /// Number of rows.
-    #[inline(always)]
-    pub const fn height(self) -> u32 {
-        self.height
-    }
-
-    /// Distance between the starts of adjacent rows, in elements.
-    #[inline(always)]
-    pub const fn pitch(self) -> u32 {
-        self.pitch
-    }
-
-    /// Returns true if there are no elements.
-    #[inline(always)]
-    pub const fn is_empty(self) -> bool {
-        self.width == 0 || self.height == 0
-    }
-
-    /// Number of elements from the first to the last, including the padding between rows.
-    pub const fn span(self) -> usize {
-        if self.is_empty() { 0 } else { self.offset([self.height - 1, self.width - 1]) + 1 }
-    }
-
-    /// Returns the offset of element `[row, column]`, in elements.
-    #[inline(always)]
-    pub const fn offset(self, [row, column]: [u32; 2]) -> usize {
-        row as usize * self.pitch as usize + column as usize
-    }
-}
-
-/// Width, height, depth, row pitch (in elements) and plane pitch (in rows) of a view: element `[plane, row, column]` is
-/// at offset `(plane * rows + row) * pitch + column`.
-///
-/// The width is at most the pitch, the height at most the rows, all are at most [`MAX_SIDE`], and `depth * rows` is
-/// below 2^32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct Extents3 {
-    width: u32,
-    height: u32,
-    depth: u32,
-    pitch: u32,
-    rows: u32,
-}
-
-impl Extents3 {
-    /// Extents without elements.
-    pub const EMPTY: Self = Self { width: 0, height: 0, depth: 0, pitch: 0, rows: 0 };
-
-    /// Makes extents; `None` if they violate the conditions of this type.
-    pub const fn new([width, height, depth]: [usize; 3], pitch: usize, rows: usize) -> Option<Self> {
-        if width > pitch || pitch > MAX_SIDE || height > rows || rows > MAX_SIDE || depth > MAX_SIDE {
-            return None;
-        }
-        if depth as u64 * rows as u64 > u32::MAX as u64 {
-            return None;
-        }
-        let (width, height, depth) = (width as u32, height as u32, depth as u32);
-        Some(Self { width, height, depth, pitch: pitch as u32, rows: rows as u32 })
-    }
-
-    /// Number of elements per row.
-    #[inline(always)]
-    pub const fn width(self) -> u32 {
-        self.width
-    }
-
-    /// Number of rows per plane.
-    #[inline(always)]
-    pub const fn height(self) -> u32 {
-        self.height
-    }
-
-    /// Number of planes.
-    #[inline(always)]
-    pub const fn depth(self) -> u32 {
-        self.depth
-    }
-
-    /// Distance between the starts of adjacent rows, in elements.
-    #[inline(always)]
-    pub const fn pitch(self) -> u32 {
-        self.pitch
-    }
-
-    /// Distance between the starts of adjacent planes, in rows.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
+    /// Number of elements per row.
+    #[inline(always)]
+    pub const fn columns(self) -> u32 {
+        self.columns
+    }
+
+    /// Distance between the starts of adjacent rows, in elements.
+    #[inline(always)]
+    pub const fn row_stride(self) -> u32 {
+        self.row_stride
+    }
+
     /// Returns true if there are no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
-        self.width == 0 || self.height == 0 || self.depth == 0
+        self.columns == 0 || self.rows == 0
+    }
+
+    /// Number of elements from the first to the last, including the padding between rows.
+    pub const fn span(self) -> usize {
+        if self.is_empty() { 0 } else { self.offset([self.rows - 1, self.columns - 1]) + 1 }
+    }
+
+    /// Returns the offset of element `[row, column]`, in elements.
+    #[inline(always)]
+    pub const fn offset(self, [row, column]: [u32; 2]) -> usize {
+        row as usize * self.row_stride as usize + column as usize
+    }
+}
+
+/// Planes, rows, columns, plane stride and row stride of a view, in elements: element `[plane, row, column]` is at
+/// offset `plane * plane_stride + row * row_stride + column`.
+///
+/// The columns are at most the row stride. The plane stride is a multiple of the row stride, of at least the rows. All
+/// sides, and the plane stride in rows, are at most [`MAX_SIDE`]; times the planes the latter is below 2^32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Extents3 {
+    planes: u32,
+    rows: u32,
+    columns: u32,
+    /// The plane stride in rows, which keeps the offset of a row in 32 bits.
+    plane_rows: u32,
+    row_stride: u32,
+}
+
+impl Extents3 {
+    /// Extents without elements.
+    pub const EMPTY: Self = Self { planes: 0, rows: 0, columns: 0, plane_rows: 0, row_stride: 0 };
+
+    /// Makes extents; `None` if they violate the conditions of this type.
+    pub const fn new(
+        [planes, rows, columns]: [usize; 3],
+        [plane_stride, row_stride]: [usize; 2],
+    ) -> Option<Self> {
+        // Rows without elements may have a stride of 0, and then planes have too.
+        let plane_rows = match plane_stride.checked_div(row_stride) {
+            Some(plane_rows) if plane_rows * row_stride == plane_stride => plane_rows,
+            None if plane_stride == 0 => rows,
+            _ => return None,
+        };
+        if columns > row_stride || row_stride > MAX_SIDE || rows > plane_rows || plane_rows > MAX_SIDE {
+            return None;
+        }
+        if planes > MAX_SIDE || planes as u64 * plane_rows as u64 > u32::MAX as u64 {
+            return None;
+        }
+        let (planes, rows, columns) = (planes as u32, rows as u32, columns as u32);
+        Some(Self { planes, rows, columns, plane_rows: plane_rows as u32, row_stride: row_stride as u32 })
+    }
+
+    /// Number of planes.
+    #[inline(always)]
+    pub const fn planes(self) -> u32 {
+        self.planes
+    }
+
+    /// Number of rows per plane.
+    #[inline(always)]
+    pub const fn rows(self) -> u32 {
+        self.rows
+    }
+
+    /// Number of elements per row.
+    #[inline(always)]
+    pub const fn columns(self) -> u32 {
+        self.columns
+    }
+
+    /// Distance between the starts of adjacent planes, in elements.
+    #[inline(always)]
+    pub const fn plane_stride(self) -> u64 {
+        self.plane_rows as u64 * self.row_stride as u64
+    }
+
+    /// Distance between the starts of adjacent rows, in elements.
+    #[inline(always)]
+    pub const fn row_stride(self) -> u32 {
+        self.row_stride
+    }
+
+    /// Returns true if there are no elements.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.columns == 0 || self.rows == 0 || self.planes == 0
     }
 
     /// Number of elements from the first to the last, including the padding between rows and planes.
     pub const fn span(self) -> usize {
-        if self.is_empty() { 0 } else { self.offset([self.depth - 1, self.height - 1, self.width - 1]) + 1 }
+        if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
 
     /// Returns the extents of a plane.
     #[inline(always)]
     pub const fn plane(self) -> Extents2 {
-        Extents2 { width: self.width, height: self.height, pitch: self.pitch }
+        Extents2 { rows: self.rows, columns: self.columns, row_stride: self.row_stride }
     }
 
     /// Returns the offset of element `[plane, row, column]`, in elements.
     #[inline(always)]
     pub const fn offset(self, [plane, row, column]: [u32; 3]) -> usize {
-        let row = plane.wrapping_mul(self.rows).wrapping_add(row);
-        row as usize * self.pitch as usize + column as usize
+        let row = plane.wrapping_mul(self.plane_rows).wrapping_add(row);
+        row as usize * self.row_stride as usize + column as usize
     }
 }
 
@@ -227,25 +238,29 @@ mod tests {
 
     #[test]
     fn extents_have_places_and_a_span() {
-        let plane = Extents2::new(5, 3, 8).unwrap();
-        assert_eq!((plane.width(), plane.height(), plane.pitch()), (5, 3, 8));
+        let plane = Extents2::new(3, 5, 8).unwrap();
+        assert_eq!((plane.rows(), plane.columns(), plane.row_stride()), (3, 5, 8));
         assert_eq!((plane.offset([2, 4]), plane.span()), (20, 21));
-        assert_eq!(Extents2::new(0, 3, 8).unwrap().span(), 0);
-        let volume = Extents3::new([5, 3, 2], 8, 4).unwrap();
+        assert_eq!(Extents2::new(3, 0, 8).unwrap().span(), 0);
+        let volume = Extents3::new([2, 3, 5], [32, 8]).unwrap();
+        assert_eq!((volume.planes(), volume.plane_stride(), volume.plane()), (2, 32, plane));
         assert_eq!((volume.offset([1, 2, 4]), volume.span()), (52, 53));
-        assert_eq!(Extents3::new([5, 0, 2], 8, 4).unwrap().span(), 0);
+        assert_eq!(Extents3::new([2, 0, 5], [32, 8]).unwrap().span(), 0);
+        assert_eq!(Extents3::new([2, 3, 0], [0, 0]).unwrap().plane_stride(), 0);
         let large = Extents2::new(MAX_SIDE, MAX_SIDE, MAX_SIDE).unwrap();
         assert_eq!(large.span(), MAX_SIDE * MAX_SIDE);
     }
 
     #[test]
     fn impossible_extents_are_refused() {
-        assert_eq!(Extents2::new(9, 3, 8), None);
+        assert_eq!(Extents2::new(3, 9, 8), None);
         assert_eq!(Extents2::new(1, 1, MAX_SIDE + 1), None);
-        assert_eq!(Extents2::new(1, MAX_SIDE + 1, 1), None);
-        assert_eq!(Extents3::new([1, 5, 1], 1, 4), None);
-        assert_eq!(Extents3::new([1, 1, 3], 1, MAX_SIDE), None);
-        assert!(Extents3::new([1, 1, 2], 1, MAX_SIDE).is_some());
+        assert_eq!(Extents2::new(MAX_SIDE + 1, 1, 1), None);
+        assert_eq!(Extents3::new([1, 5, 1], [4, 1]), None);
+        assert_eq!(Extents3::new([1, 3, 1], [7, 2]), None);
+        assert_eq!(Extents3::new([1, 3, 0], [4, 0]), None);
+        assert_eq!(Extents3::new([3, 1, 1], [MAX_SIDE, 1]), None);
+        assert!(Extents3::new([2, 1, 1], [MAX_SIDE, 1]).is_some());
     }
 
     #[test]

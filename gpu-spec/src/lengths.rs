@@ -40,18 +40,16 @@ impl Length {
 /// Text such as `x has 100 elements`, `the launch is for 64 x 32 threads`.
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [width, height, depth] = self.sides;
-        match self.name {
-            Some(name) => write!(f, "`{name}` has {width}")?,
-            None => write!(f, "the launch is for {width}")?,
+        match (self.name, self.sides) {
+            (Some(name), [columns, 1, 1]) => write!(f, "`{name}` has {columns} elements"),
+            (Some(name), [columns, rows, 1]) => write!(f, "`{name}` has {rows} x {columns} elements"),
+            (Some(name), [columns, rows, planes]) => {
+                write!(f, "`{name}` has {planes} x {rows} x {columns} elements")
+            }
+            (None, [x, 1, 1]) => write!(f, "the launch is for {x} threads"),
+            (None, [x, y, 1]) => write!(f, "the launch is for {x} x {y} threads"),
+            (None, [x, y, z]) => write!(f, "the launch is for {x} x {y} x {z} threads"),
         }
-        if height != 1 || depth != 1 {
-            write!(f, " x {height}")?;
-        }
-        if depth != 1 {
-            write!(f, " x {depth}")?;
-        }
-        f.write_str(if self.name.is_some() { " elements" } else { " threads" })
     }
 }
 
@@ -125,6 +123,6 @@ mod tests {
         );
         let length = length("g", [2, 1, 3]);
         let text = WrongLength::Planes { length, planes: 19 }.to_string();
-        assert_eq!(text, "`g` has 2 x 1 x 3 elements, which are not 19 planes of equal length");
+        assert_eq!(text, "`g` has 3 x 1 x 2 elements, which are not 19 planes of equal length");
     }
 }

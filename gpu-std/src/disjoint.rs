@@ -139,7 +139,7 @@ pub fn unique_index() -> UniqueIndex {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// Launch shapes in which no two threads have the same claim to the view.
@@ -204,15 +204,15 @@ views! {
     [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
-    [WIDTH: usize, HEIGHT: usize] DisjointMut2, Tiles<WIDTH, HEIGHT> => Plane,
-        if is_tile(WIDTH, HEIGHT), "a tile has 1 to 4096 columns and rows";
-    [WIDTH: usize, HEIGHT: usize] DisjointMut2, TransposedTiles<WIDTH, HEIGHT> => Plane,
-        if is_tile(WIDTH, HEIGHT), "a tile has 1 to 4096 columns and rows";
+    [ROWS: usize, COLUMNS: usize] DisjointMut2, Tiles<ROWS, COLUMNS> => Plane,
+        if is_tile(ROWS, COLUMNS), "a tile has 1 to 4096 rows and columns";
+    [ROWS: usize, COLUMNS: usize] DisjointMut2, TransposedTiles<ROWS, COLUMNS> => Plane,
+        if is_tile(ROWS, COLUMNS), "a tile has 1 to 4096 rows and columns";
     [] DisjointMut3, Elements => Volume;
 }
 
-const fn is_tile(width: usize, height: usize) -> bool {
-    width > 0 && height > 0 && width <= 1 << 12 && height <= 1 << 12
+const fn is_tile(rows: usize, columns: usize) -> bool {
+    rows > 0 && columns > 0 && rows <= 1 << 12 && columns <= 1 << 12
 }
 
 impl<V: MutableView> sealed::View for Option<V> {}

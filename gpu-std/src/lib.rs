@@ -245,9 +245,9 @@ pub use shape::Shape;
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a mutable view that gives each thread its own elements | a buffer, borrowed mutably |
 /// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a buffer, borrowed |
-/// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
-/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that gives each thread its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
-/// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
+/// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(rows, columns)?`, `as_3d` |
+/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that gives each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
+/// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | an optional slice or view | `Some` of the corresponding argument, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | none: it is not a parameter of the launch |
 /// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, in dynamic shared memory | [`SharedLen(length)`](SharedLen) |

@@ -8,16 +8,16 @@ use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 /// `#[kernel(bytes = …)]`, which runs on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    width: usize,
-    height: usize,
-    depth: usize,
+    planes: usize,
+    rows: usize,
+    columns: usize,
     element: usize,
 }
 
 impl Shape {
     /// Number of elements, excluding the padding between the rows of a view.
     pub fn len(self) -> usize {
-        self.width * self.height * self.depth
+        self.planes * self.rows * self.columns
     }
 
     /// Returns true if there are no elements.
@@ -30,19 +30,19 @@ impl Shape {
         self.len() * self.element
     }
 
-    /// Number of elements per row; for a slice, its length.
-    pub fn width(self) -> usize {
-        self.width
+    /// Number of planes; 1 for a slice or a 2-D view.
+    pub fn planes(self) -> usize {
+        self.planes
     }
 
     /// Number of rows per plane; 1 for a slice.
-    pub fn height(self) -> usize {
-        self.height
+    pub fn rows(self) -> usize {
+        self.rows
     }
 
-    /// Number of planes; 1 for a slice or a 2-D view.
-    pub fn depth(self) -> usize {
-        self.depth
+    /// Number of elements per row; for a slice, its length.
+    pub fn columns(self) -> usize {
+        self.columns
     }
 }
 
@@ -62,20 +62,20 @@ pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
     // SAFETY: the caller's promise.
-    let [width, height, depth] = unsafe {
+    let [planes, rows, columns] = unsafe {
         match kind {
             ParamKind::Slice2 | ParamKind::SliceMut2 => {
                 let extents: Extents2 = read_argument(args, index + 1);
-                [extents.width(), extents.height(), 1].map(|side| side as usize)
+                [1, extents.rows(), extents.columns()].map(|side| side as usize)
             }
             ParamKind::Slice3 | ParamKind::SliceMut3 => {
                 let extents: Extents3 = read_argument(args, index + 1);
-                [extents.width(), extents.height(), extents.depth()].map(|side| side as usize)
+                [extents.planes(), extents.rows(), extents.columns()].map(|side| side as usize)
             }
-            _ => [read_argument::<usize>(args, index + 1), 1, 1],
+            _ => [1, 1, read_argument::<usize>(args, index + 1)],
         }
     };
-    Shape { width, height, depth, element }
+    Shape { planes, rows, columns, element }
 }
 
 /// Reads the shape of an optional parameter, as [`read_shape`] does.
@@ -112,8 +112,8 @@ pub unsafe fn length<T>(
     // SAFETY: as above.
     let shape = unsafe { read_shape::<T>(args, index, kind) };
     let mut length =
-        Length { name: Some(name), sides: [shape.width, shape.height, shape.depth].map(|side| side as u64) };
-    if !shape.width.is_multiple_of(planes) {
+        Length { name: Some(name), sides: [shape.columns, shape.rows, shape.planes].map(|side| side as u64) };
+    if !shape.columns.is_multiple_of(planes) {
         return Err(WrongLength::Planes { length, planes });
     }
     length.sides[0] /= planes as u64;

@@ -1,17 +1,16 @@
 //! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
-//! Width, height, depth and pitch are launch parameters and part of the view, so they are equal in all threads. An
-//! index of any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index
+//! The sides and strides are launch parameters and part of the view, so they are equal in all threads. An index of any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index
 //! may wrap and is then out of range.
 //!
 //! # Order of indices and sizes
 //!
-//! *Elements* are indexed like Rust arrays: `[row, column]`, and `[plane, row, column]` in three dimensions. This holds
-//! for [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
-//! [`unique_3d`](crate::thread::unique_3d), [`Shared`](crate::Shared) arrays, and the tiles of a
-//! [`DisjointMut2`](crate::DisjointMut2). *Sizes* have the width first, as in CUDA: `as_2d(width, height)`,
-//! `Launch::cover((width, height))`, `block(x, y)`, `Tiles<WIDTH, HEIGHT>`. A thread's own indices, such as
-//! [`index_2d`](crate::thread::index_2d), have x first, as in CUDA: x is the column, y the row.
+//! Shapes and elements have the outermost dimension first, like Rust arrays: a view of `as_2d(rows, columns)` has
+//! elements `[row, column]`, one of `as_3d(planes, rows, columns)` has `[plane, row, column]`. This holds for [`Slice2`]
+//! and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and [`unique_3d`](crate::thread::unique_3d),
+//! [`Shared`](crate::Shared) arrays, and [`Tiles<ROWS, COLUMNS>`](crate::disjoint::Tiles). *Threads* have x first, as in CUDA:
+//! `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices, such as
+//! [`index_2d`](crate::thread::index_2d). x is the column, y the row.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -72,8 +71,8 @@ coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, is
 
 /// Read-only 2-D view, as a kernel parameter. Copies copy the view, not the elements.
 ///
-/// A launch passes `buffer.as_2d(width, height)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all
-/// threads read and change. For a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(width, height)?` of a buffer of
+/// A launch passes `buffer.as_2d(rows, columns)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all
+/// threads read and change. For a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(rows, columns)?` of a buffer of
 /// `T`.
 ///
 /// ```
@@ -124,29 +123,29 @@ impl<'a, T> Slice2<'a, T> {
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of elements per row.
-    #[inline(always)]
-    pub fn width(self) -> usize {
-        self.extents.width() as usize
-    }
-
     /// Number of rows.
     #[inline(always)]
-    pub fn height(self) -> usize {
-        self.extents.height() as usize
+    pub fn rows(self) -> usize {
+        self.extents.rows() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements: at least the width.
+    /// Number of elements per row.
     #[inline(always)]
-    pub fn pitch(self) -> usize {
-        self.extents.pitch() as usize
+    pub fn columns(self) -> usize {
+        self.extents.columns() as usize
+    }
+
+    /// Distance between the starts of adjacent rows, in elements: at least the columns.
+    #[inline(always)]
+    pub fn row_stride(self) -> usize {
+        self.extents.row_stride() as usize
     }
 
     /// Returns the element at `[row, column]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn get<I: Coordinate>(self, [row, column]: [I; 2]) -> Option<&'a T> {
         // Both comparisons are evaluated, so that only one branch remains.
-        if !(column.is_below(self.extents.width()) & row.is_below(self.extents.height())) {
+        if !(column.is_below(self.extents.columns()) & row.is_below(self.extents.rows())) {
             return None;
         }
         // SAFETY: both are in range, so the element is within the span.
@@ -157,7 +156,7 @@ impl<'a, T> Slice2<'a, T> {
     ///
     /// # Safety
     ///
-    /// `row` is below the height, `column` below the width.
+    /// `row` and `column` are in range.
     #[inline(always)]
     pub unsafe fn get_unchecked(self, [row, column]: [usize; 2]) -> &'a T {
         // SAFETY: the caller's promise.
@@ -167,19 +166,19 @@ impl<'a, T> Slice2<'a, T> {
     /// Returns row `row`, or `None` if it is out of range.
     #[inline(always)]
     pub fn row(self, row: impl Coordinate) -> Option<&'a [T]> {
-        if !row.is_below(self.extents.height()) {
+        if !row.is_below(self.extents.rows()) {
             return None;
         }
         // SAFETY: the row is within the span; a row without elements has its own address or that of the first row.
         Some(unsafe {
             core::slice::from_raw_parts(
                 self.data.wrapping_add(self.extents.offset([row.get(), 0])),
-                self.width(),
+                self.columns(),
             )
         })
     }
 
-    /// Returns a pointer to the first element, valid for `(height - 1) * pitch + width` elements.
+    /// Returns a pointer to the first element, valid for `(rows - 1) * row_stride + columns` elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data
@@ -199,8 +198,8 @@ impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
             Some(element) => element,
             None => panic!(
                 "element [{row}, {column}] is outside a view of {} rows of {}",
-                self.height(),
-                self.width()
+                self.rows(),
+                self.columns()
             ),
         }
     }
@@ -221,13 +220,13 @@ impl<T> Index<Unique2d> for Slice2<'_, T> {
 
 impl<T> fmt::Debug for Slice2<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice2({} x {}, pitch {})", self.width(), self.height(), self.pitch())
+        write!(f, "Slice2({} x {}, row stride {})", self.rows(), self.columns(), self.row_stride())
     }
 }
 
 /// Read-only 3-D view, as a kernel parameter.
 ///
-/// A launch passes `buffer.as_3d(width, height, depth)?`.
+/// A launch passes `buffer.as_3d(planes, rows, columns)?`.
 pub struct Slice3<'a, T> {
     data: *const T,
     pub(crate) extents: Extents3,
@@ -261,31 +260,43 @@ impl<'a, T> Slice3<'a, T> {
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of elements per row.
+    /// Number of planes.
     #[inline(always)]
-    pub fn width(self) -> usize {
-        self.extents.width() as usize
+    pub fn planes(self) -> usize {
+        self.extents.planes() as usize
     }
 
     /// Number of rows per plane.
     #[inline(always)]
-    pub fn height(self) -> usize {
-        self.extents.height() as usize
+    pub fn rows(self) -> usize {
+        self.extents.rows() as usize
     }
 
-    /// Number of planes.
+    /// Number of elements per row.
     #[inline(always)]
-    pub fn depth(self) -> usize {
-        self.extents.depth() as usize
+    pub fn columns(self) -> usize {
+        self.extents.columns() as usize
+    }
+
+    /// Distance between the starts of adjacent planes, in elements.
+    #[inline(always)]
+    pub fn plane_stride(self) -> usize {
+        self.extents.plane_stride() as usize
+    }
+
+    /// Distance between the starts of adjacent rows, in elements: at least the columns.
+    #[inline(always)]
+    pub fn row_stride(self) -> usize {
+        self.extents.row_stride() as usize
     }
 
     /// Returns the element at `[plane, row, column]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn get<I: Coordinate>(self, [plane, row, column]: [I; 3]) -> Option<&'a T> {
         let Self { extents, .. } = self;
-        let is_inside = column.is_below(extents.width())
-            & row.is_below(extents.height())
-            & plane.is_below(extents.depth());
+        let is_inside = column.is_below(extents.columns())
+            & row.is_below(extents.rows())
+            & plane.is_below(extents.planes());
         if !is_inside {
             return None;
         }
@@ -296,14 +307,14 @@ impl<'a, T> Slice3<'a, T> {
     /// Returns the row at `[plane, row]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn row<I: Coordinate>(self, [plane, row]: [I; 2]) -> Option<&'a [T]> {
-        if !(row.is_below(self.extents.height()) & plane.is_below(self.extents.depth())) {
+        if !(row.is_below(self.extents.rows()) & plane.is_below(self.extents.planes())) {
             return None;
         }
         // SAFETY: as for a row of `Slice2`.
         Some(unsafe {
             core::slice::from_raw_parts(
                 self.data.wrapping_add(self.extents.offset([plane.get(), row.get(), 0])),
-                self.width(),
+                self.columns(),
             )
         })
     }
@@ -311,7 +322,7 @@ impl<'a, T> Slice3<'a, T> {
     /// Returns plane `plane`, or `None` if it is out of range.
     #[inline(always)]
     pub fn plane(self, plane: impl Coordinate) -> Option<Slice2<'a, T>> {
-        if !plane.is_below(self.extents.depth()) {
+        if !plane.is_below(self.extents.planes()) {
             return None;
         }
         // SAFETY: the plane is within the span.
@@ -341,9 +352,9 @@ impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
             Some(element) => element,
             None => panic!(
                 "element [{plane}, {row}, {column}] is outside a view of {} planes of {} rows of {}",
-                self.depth(),
-                self.height(),
-                self.width()
+                self.planes(),
+                self.rows(),
+                self.columns()
             ),
         }
     }
@@ -364,6 +375,6 @@ impl<T> Index<Unique3d> for Slice3<'_, T> {
 
 impl<T> fmt::Debug for Slice3<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice3({} x {} x {})", self.width(), self.height(), self.depth())
+        write!(f, "Slice3({} x {} x {})", self.planes(), self.rows(), self.columns())
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cudarc::cublas::sys;
 use half::bf16;
-use warpsmith_libraries::blas::{self, Gemm, Math, Matmul, Matrix, MatrixMut, VectorType};
+use warpsmith_libraries::blas::{self, Gemm, Math, Matmul, VectorType};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
 /// m, n, k: square, transformer layers, skinny and flat, and odd sizes.
@@ -82,8 +82,7 @@ fn products<T: VectorType>(
     };
     let (a, b) = (upload(1, m * k)?, upload(2, k * n)?);
     let mut c = DeviceBuffer::<T>::zeros(stream, m * n)?;
-    let (a, b) = (Matrix::new(&a, m, k)?, Matrix::new(&b, k, n)?);
-    let mut c = MatrixMut::new(&mut c, m, n)?;
+    let (a, b, mut c) = (a.as_2d(m, k)?, b.as_2d(k, n)?, c.as_2d_mut(m, n)?);
     let options = Gemm { math: Some(math), ..Gemm::default() };
     let mut run = |count: usize| -> Result<f64> {
         let start = stream.record_timed_event()?;
@@ -116,12 +115,11 @@ fn host_cost(stream: &Stream) -> Result<()> {
     let workspace = DeviceBuffer::<u8>::uninit(stream, blas::workspaces(stream.device()).cublas)?;
     let pointers = (a.as_device_ptr().0 as *const c_void, c.as_device_ptr().0 as *mut c_void);
     let handle = raw_handle(stream, &workspace)?;
-    let matrix = Matrix::new(&a, SIZE, SIZE)?;
-    let mut ours =
-        || blas::gemm(stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, SIZE, SIZE)?);
+    let matrix = a.as_2d(SIZE, SIZE)?;
+    let mut ours = || blas::gemm(stream, Gemm::default(), matrix, matrix, c.as_2d_mut(SIZE, SIZE)?);
     let mut d = DeviceBuffer::<f32>::zeros(stream, SIZE * SIZE)?;
     let options = Matmul::default();
-    let mut planned = || blas::matmul(stream, &options, matrix, matrix, MatrixMut::new(&mut d, SIZE, SIZE)?);
+    let mut planned = || blas::matmul(stream, &options, matrix, matrix, d.as_2d_mut(SIZE, SIZE)?);
     let raw = || {
         let (size, one, zero) = (SIZE as i64, 1f32, 0f32);
         let operation = sys::cublasOperation_t::CUBLAS_OP_N;

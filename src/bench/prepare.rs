@@ -158,7 +158,7 @@ impl Setting<'_> {
                 2,
                 |s, c, i, o| {
                     let inputs = (i[0].as_slice(), i[1].as_slice());
-                    ops::lerp_with(s, Some(c), T::from_f64(0.25), inputs, o.into())
+                    ops::lerp_with(s, Some(c), inputs, T::from_f64(0.25), o.into())
                 },
                 |[x, y, _]| 0.25f64.mul_add(y - x, x),
                 FUNCTION,
@@ -189,7 +189,7 @@ impl Setting<'_> {
             }
             "fill" => self.map::<T>(
                 0,
-                |s, c, _, o| ops::fill_with(s, c, o, T::from_f64(FILLED)),
+                |s, c, _, o| ops::fill_with(s, c, T::from_f64(FILLED), o),
                 |_| FILLED,
                 Tolerance::EXACT,
             ),
@@ -227,7 +227,7 @@ impl Setting<'_> {
                 1,
                 |s, c, i, o| {
                     let limits = (T::from_f64(0.0), T::from_f64(1.0));
-                    ops::clamp_with(s, Some(c), limits, i[0].as_slice(), o.into())
+                    ops::clamp_with(s, Some(c), i[0].as_slice(), limits, o.into())
                 },
                 |[x, ..]| x.clamp(0.0, 1.0),
                 Tolerance::EXACT,
@@ -329,7 +329,7 @@ impl Setting<'_> {
     fn axpy<T: Float>(&self) -> Prepared {
         let y: Vec<T> = generate(Values::Spread, self.0.seed.wrapping_add(1), self.0.n);
         let inputs = vec![generate(Values::Spread, self.0.seed, self.0.n)];
-        let launch: Launch<T, T> = |s, c, i, o| ops::axpy_with(s, c, T::from_f64(FACTOR), &i[0], o);
+        let launch: Launch<T, T> = |s, c, i, o| ops::axpy_with(s, c, &i[0], T::from_f64(FACTOR), o);
         let expected = Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y.clone()]);
         self.arrays(inputs, y, launch, expected, ROUNDED)
     }

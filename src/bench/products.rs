@@ -139,9 +139,9 @@ impl Product {
             initial: vec![poison::<T>(); m * side],
             choose: Box::new(|configuration: &Configuration| Ok(schedule(configuration)?)),
             launch: Box::new(move |stream: &Stream, schedule: &Schedule, inputs: &[DeviceBuffer<T>], c| {
-                let (a, b) = (inputs[0].as_2d(side, m)?, inputs[1].as_2d(side, side)?);
+                let (a, b) = (inputs[0].as_2d(m, side)?, inputs[1].as_2d(side, side)?);
                 let (epilogue, b) = (Epilogue::default(), Matrix::from(b).transposed());
-                Ok(matmul_with(stream, *schedule, &epilogue, a, b, c.as_2d_mut(side, m)?)?)
+                Ok(matmul_with(stream, *schedule, &epilogue, a, b, c.as_2d_mut(m, side)?)?)
             }),
             expected: Expected::All(expected),
             tolerance: SUMS,

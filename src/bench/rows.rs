@@ -100,7 +100,7 @@ impl RowOperation {
                 let inputs = vec![data(Values::Whole, 0)];
                 let expected = of_rows(&inputs, &|row| vec![row[0].iter().sum()]);
                 case::<T, T::SumAccumulator>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
-                    ops::sum_rows(s, i[0].as_2d(columns, rows)?, o)
+                    ops::sum_rows(s, i[0].as_2d(rows, columns)?, o)
                 })
             }
             Kind::SumColumns => {
@@ -110,7 +110,7 @@ impl RowOperation {
                     expected.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.cast::<f64>());
                 }
                 case::<T, T::SumAccumulator>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
-                    ops::sum_columns(s, i[0].as_2d(columns, rows)?, o)
+                    ops::sum_columns(s, i[0].as_2d(rows, columns)?, o)
                 })
             }
             Kind::ArgmaxRows => {
@@ -120,7 +120,7 @@ impl RowOperation {
                     vec![(0..columns).fold(0, better) as f64]
                 });
                 case::<T, u64>(setup, inputs, expected, Tolerance::EXACT, move |s, i, o| {
-                    ops::argmax_rows(s, i[0].as_2d(columns, rows)?, o)
+                    ops::argmax_rows(s, i[0].as_2d(rows, columns)?, o)
                 })
             }
             Kind::Softmax => {
@@ -131,7 +131,7 @@ impl RowOperation {
                     row[0].iter().map(|value| (value - most).exp() / sum).collect()
                 });
                 case::<T, T>(setup, inputs, expected, ROWS, move |s, i, o| {
-                    ops::softmax(s, i[0].as_2d(columns, rows)?, o.as_2d_mut(columns, rows)?)
+                    ops::softmax(s, i[0].as_2d(rows, columns)?, o.as_2d_mut(rows, columns)?)
                 })
             }
             Kind::SoftmaxBackward => {
@@ -143,8 +143,8 @@ impl RowOperation {
                 // The sum has as many terms, up to 16 each, in a tree over chains of 32.
                 let tolerance = Tolerance { relative: 4.0, absolute: 4.0 * 16.0 * columns as f64 };
                 case::<T, T>(setup, inputs, expected, tolerance, move |s, i, o| {
-                    let (y, dy) = (i[0].as_2d(columns, rows)?, i[1].as_2d(columns, rows)?);
-                    ops::softmax_backward(s, y, dy, o.as_2d_mut(columns, rows)?)
+                    let (y, dy) = (i[0].as_2d(rows, columns)?, i[1].as_2d(rows, columns)?);
+                    ops::softmax_backward(s, y, dy, o.as_2d_mut(rows, columns)?)
                 })
             }
             Kind::LayerNorm | Kind::RmsNorm => {
@@ -169,8 +169,8 @@ impl RowOperation {
                 });
                 inputs.extend([weight, bias]);
                 case::<T, T>(setup, inputs, expected, ROWS, move |s, i, o| {
-                    let (x, weight, bias) = (i[0].as_2d(columns, rows)?, i[1].as_slice(), i[2].as_slice());
-                    let out = o.as_2d_mut(columns, rows)?;
+                    let (x, weight, bias) = (i[0].as_2d(rows, columns)?, i[1].as_slice(), i[2].as_slice());
+                    let out = o.as_2d_mut(rows, columns)?;
                     match is_rms {
                         true => ops::rms_norm(s, x, Some(weight), EPSILON, out),
                         false => ops::layer_norm(s, x, Some(weight), Some(bias), EPSILON, out),
@@ -183,8 +183,8 @@ impl RowOperation {
                     of[0].iter().zip(&of[1]).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect()
                 });
                 case::<T, T>(setup, inputs, expected, ROWS, move |s, i, o| {
-                    let (gate, up) = (i[0].as_2d(columns, rows)?, i[1].as_2d(columns, rows)?);
-                    ops::swiglu(s, gate, up, o.as_2d_mut(columns, rows)?)
+                    let (gate, up) = (i[0].as_2d(rows, columns)?, i[1].as_2d(rows, columns)?);
+                    ops::swiglu(s, gate, up, o.as_2d_mut(rows, columns)?)
                 })
             }
         }

@@ -194,28 +194,28 @@ fn select_as<T: Element, S: Scalar>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[-5i32, 5, 50])?;
 /// let mut out = DeviceBuffer::uninit(&stream, 3)?;
-/// ops::clamp(&stream, 0, 9, &x, &mut out)?;
+/// ops::clamp(&stream, &x, 0, 9, &mut out)?;
 /// assert_eq!(out.to_host()?, [0, 5, 9]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn clamp<'x, 'o, T: Scalar>(
     stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
     low: T,
     high: T,
-    x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    clamp_with(stream, None, (low, high), x.into(), out.into())
+    clamp_with(stream, None, x.into(), (low, high), out.into())
 }
 
 /// [`clamp()`] with an optional configuration.
 pub(crate) fn clamp_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
-    (low, high): (T, T),
     x: DeviceSlice<'_, T>,
+    (low, high): (T, T),
     out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     same_length("clamp", ("x", x.len()), ("the output", out.len()))?;
@@ -238,28 +238,28 @@ pub(crate) fn clamp_with<T: Scalar>(
 /// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 10.0])?;
 /// let y = DeviceBuffer::from_host(&stream, &[1.0f32, 20.0])?;
 /// let mut out = DeviceBuffer::uninit(&stream, 2)?;
-/// ops::lerp(&stream, 0.25, &x, &y, &mut out)?;
+/// ops::lerp(&stream, &x, &y, 0.25, &mut out)?;
 /// assert_eq!(out.to_host()?, [0.25, 12.5]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn lerp<'x, 'y, 'o, T: Float>(
     stream: &Stream,
-    weight: T,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSlice<'y, T>>,
+    weight: T,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    lerp_with(stream, None, weight, (x.into(), y.into()), out.into())
+    lerp_with(stream, None, (x.into(), y.into()), weight, out.into())
 }
 
 /// [`lerp()`] with an optional configuration.
 pub(crate) fn lerp_with<T: Float>(
     stream: &Stream,
     config: Option<Config>,
-    weight: T,
     (x, y): (DeviceSlice<'_, T>, DeviceSlice<'_, T>),
+    weight: T,
     out: DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     for (name, input) in [("x", x), ("y", y)] {
@@ -418,10 +418,7 @@ macro_rules! own_kernels {
             $with(stream, None, x, y, out)
         }
 
-        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
-        ///
-        /// # Errors
-        /// As for the form without a configuration; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        #[doc(hidden)]
         #[track_caller]
         pub fn $with<'x, 'y, 'o, T: Scalar>(
             stream: &Stream,

@@ -348,11 +348,7 @@ pub fn select_if<'x, 's, 'c, T: Number>(
     select_if_with(stream, None, x, comparison, with, selected, count)
 }
 
-/// [`select_if()`] with a configuration.
-///
-/// # Errors
-/// As for [`select_if()`]; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block size that is not a multiple
-/// of the warp size.
+#[doc(hidden)]
 #[track_caller]
 pub fn select_if_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -472,11 +468,7 @@ pub fn unique<'x, 's, 'c, T: Number>(
     unique_with(stream, None, x, selected, count)
 }
 
-/// [`unique()`] with a configuration.
-///
-/// # Errors
-/// As for [`unique()`]; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block size that is not a multiple of
-/// the warp size.
+#[doc(hidden)]
 #[track_caller]
 pub fn unique_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
@@ -517,14 +509,14 @@ pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     values: impl Into<DeviceSliceMut<'v, T>>,
-    lengths: impl Into<DeviceSliceMut<'l, u32>>,
+    lengths: impl Into<DeviceSliceMut<'l, u64>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
     let (x, mut values, lengths, mut count) = (x.into(), values.into(), lengths.into(), count.into());
     same_length("run_lengths", ("x", x.len()), ("lengths", lengths.len()))?;
     let Ok(len) = u32::try_from(x.len()) else {
-        let problem = format!("lengths have 32 bits, and x has {} elements; pass less than 2^32", x.len());
+        let problem = format!("x has {} elements; pass less than 2^32", x.len());
         return Err(OpError::Unsupported { operation: "run_lengths", problem }.into());
     };
     let to = Outputs { selected: values.reborrow(), rejected: None, count: count.reborrow() };

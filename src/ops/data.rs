@@ -36,10 +36,7 @@ pub fn copy<'s, 'd, T: DeviceCopy>(
     copy_with(stream, None, src, dst)
 }
 
-/// [`copy()`] with a configuration.
-///
-/// # Errors
-/// As for [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[doc(hidden)]
 #[track_caller]
 pub fn copy_with<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
@@ -81,30 +78,27 @@ fn copy_as<T: Scalar>(
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let mut buffer = DeviceBuffer::<f64>::uninit(&stream, 3)?;
-/// ops::fill(&stream, &mut buffer, 2.5)?;
+/// ops::fill(&stream, 2.5, &mut buffer)?;
 /// assert_eq!(buffer.to_host()?, [2.5, 2.5, 2.5]);
 ///
 /// let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 2)?;
-/// ops::fill(&stream, &mut flags, true.into())?;
+/// ops::fill(&stream, true.into(), &mut flags)?;
 /// assert_eq!(flags.to_host()?[1].get(), Some(true));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
-pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
+pub fn fill<'d, T: Element>(stream: &Stream, value: T, dst: impl Into<DeviceSliceMut<'d, T>>) -> Result<()> {
     let _site = site();
-    fill_with(stream, None, dst, value)
+    fill_with(stream, None, value, dst)
 }
 
-/// [`fill()`] with a configuration.
-///
-/// # Errors
-/// As for [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[doc(hidden)]
 #[track_caller]
 pub fn fill_with<'d, T: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    dst: impl Into<DeviceSliceMut<'d, T>>,
     value: T,
+    dst: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
     let _site = site();
     let dst = dst.into().cast::<T::Scalar>()?;
@@ -150,10 +144,7 @@ pub fn cast<'s, 'd, T: Element, U: Element>(
     cast_with(stream, None, src, dst)
 }
 
-/// [`cast()`] with a configuration.
-///
-/// # Errors
-/// As for [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[doc(hidden)]
 #[track_caller]
 pub fn cast_with<'s, 'd, T: Element, U: Element>(
     stream: &Stream,

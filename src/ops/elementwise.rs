@@ -9,7 +9,7 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Defines the two forms of each operation, with the parameters of its kernel.
+/// Defines each operation and its form for a given configuration, which the tuner times, with the parameters of its kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };
@@ -24,24 +24,21 @@ macro_rules! operations {
         #[track_caller]
         pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,
-            $($scalar: T,)?
             $($input: impl Into<DeviceSlice<'i, T>>,)+
+            $($scalar: T,)?
             $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, $($scalar,)? $($input,)+ $out)
+            $with(stream, None, $($input,)+ $($scalar,)? $out)
         }
 
-        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
-        ///
-        /// # Errors
-        /// As for the form without a configuration; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        #[doc(hidden)]
         #[track_caller]
         pub fn $with<'i, 'o, T: $bound>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
-            $($scalar: T,)?
             $($input: impl Into<DeviceSlice<'i, T>>,)+
+            $($scalar: T,)?
             $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
@@ -69,7 +66,7 @@ operations! {
     /// # let stream = Stream::new(&Device::open("cpu")?)?;
     /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
     /// let mut y = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
-    /// ops::axpy(&stream, 10.0, &x, &mut y)?;
+    /// ops::axpy(&stream, &x, 10.0, &mut y)?;
     /// assert_eq!(y.to_host()?, [10.5, 20.5]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```

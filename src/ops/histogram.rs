@@ -146,15 +146,14 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_even_with(stream, None, 1, x, range, counts)
+    histogram_even_with(stream, None, x, 1, range, counts)
 }
 
-/// [`histogram_even()`] of each of `channels` interleaved channels, with a configuration. Element i belongs to channel
-/// `i % channels`.
+/// [`histogram_even()`] of each of `channels` interleaved channels: element i belongs to channel `i % channels`. The
+/// counts of a channel are adjacent.
 ///
 /// # Errors
-/// As for [`histogram_even()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`;
-/// [`OpError::NoSuchVariant`].
+/// As for [`histogram_even()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -162,16 +161,29 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// // Two pixels of red, green and blue, in two bins each.
 /// let x = DeviceBuffer::from_host(&stream, &[255u8, 10, 0, 200, 130, 1])?;
 /// let mut counts = DeviceBuffer::zeros(&stream, 6)?;
-/// ops::histogram_even_with(&stream, None, 3, &x, 0..=255, &mut counts)?;
+/// ops::multi_histogram_even(&stream, &x, 3, 0..=255, &mut counts)?;
 /// assert_eq!(counts.to_host()?, [0, 2, 1, 1, 2, 0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
+pub fn multi_histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    channels: usize,
+    range: impl BinRange<T>,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let _site = site();
+    histogram_even_with(stream, None, x, channels, range, counts)
+}
+
+#[doc(hidden)]
+#[track_caller]
 pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    channels: usize,
     x: impl Into<DeviceSlice<'x, T>>,
+    channels: usize,
     range: impl BinRange<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
@@ -249,21 +261,33 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    histogram_edges_with(stream, None, 1, x, edges, counts)
+    histogram_edges_with(stream, None, x, edges, 1, counts)
 }
 
-/// [`histogram_edges()`] of each of `channels` interleaved channels, which share the edges. Takes a configuration.
+/// [`histogram_edges()`] of each of `channels` interleaved channels, which share the edges.
 ///
 /// # Errors
-/// As for [`histogram_edges()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`;
-/// [`OpError::NoSuchVariant`].
+/// As for [`histogram_edges()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`.
+#[track_caller]
+pub fn multi_histogram_edges<'x, 'e, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    edges: impl Into<DeviceSlice<'e, T>>,
+    channels: usize,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let _site = site();
+    histogram_edges_with(stream, None, x, edges, channels, counts)
+}
+
+#[doc(hidden)]
 #[track_caller]
 pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
-    channels: usize,
     x: impl Into<DeviceSlice<'x, T>>,
     edges: impl Into<DeviceSlice<'e, T>>,
+    channels: usize,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();

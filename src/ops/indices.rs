@@ -79,7 +79,7 @@ index! { u32 i64 }
 /// let chosen = DeviceBuffer::from_host(&stream, &[2u32, 0, 2])?;
 /// let chosen = ops::Indices::new(&stream, &chosen, 3)?;
 /// let mut rows = DeviceBuffer::uninit(&stream, 6)?;
-/// ops::gather_rows(&stream, table.as_2d(2, 3)?, &chosen, rows.as_2d_mut(2, 3)?)?;
+/// ops::gather_rows(&stream, table.as_2d(3, 2)?, &chosen, rows.as_2d_mut(3, 2)?)?;
 /// assert_eq!(rows.to_host()?, [2.0, 2.1, 0.0, 0.1, 2.0, 2.1]);
 ///
 /// let wrong = DeviceBuffer::from_host(&stream, &[0i64, -1, 3])?;
@@ -234,7 +234,7 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
 /// let tokens = DeviceBuffer::from_host(&stream, &[2u32, 0])?;
 /// let tokens = ops::Indices::new(&stream, &tokens, 3)?;
 /// let mut embedded = DeviceBuffer::uninit(&stream, 4)?;
-/// ops::gather_rows(&stream, table.as_2d(2, 3)?, &tokens, embedded.as_2d_mut(2, 2)?)?;
+/// ops::gather_rows(&stream, table.as_2d(3, 2)?, &tokens, embedded.as_2d_mut(2, 2)?)?;
 /// assert_eq!(embedded.to_host()?, [2.0, 2.5, 0.0, 0.5]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -247,10 +247,10 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
-    same_width("gather_rows", width, to.width())?;
-    same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.height()))?;
-    indices.chooses("gather_rows", "rows", from.height())?;
+    let (width, pitches) = (from.columns(), [from.row_stride(), to.row_stride()]);
+    same_width("gather_rows", width, to.columns())?;
+    same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.rows()))?;
+    indices.chooses("gather_rows", "rows", from.rows())?;
     // SAFETY: all indices are below the number of rows that are read.
     unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
 }
@@ -309,10 +309,10 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
-    same_width("scatter_rows", width, to.width())?;
-    same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.height()))?;
-    indices.chooses("scatter_rows", "rows", to.height())?;
+    let (width, pitches) = (from.columns(), [from.row_stride(), to.row_stride()]);
+    same_width("scatter_rows", width, to.columns())?;
+    same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.rows()))?;
+    indices.chooses("scatter_rows", "rows", to.rows())?;
     indices.writes("scatter_rows")?;
     // SAFETY: all indices are below the number of rows that are written, and unique.
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }

@@ -71,27 +71,27 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     }
 }
 
-/// Copies rows between views of one shape, whose pitches may differ.
+/// Copies rows between views of one shape, whose row strides may differ.
 fn copy_rows<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
-    let (width, height) = (from.width(), from.height());
+    let (rows, columns) = (from.rows(), from.columns());
     if from.is_empty() || size_of::<T>() == 0 {
         return Ok(());
     }
-    let pitches = [from.pitch(), to.pitch()];
+    let pitches = [from.row_stride(), to.row_stride()];
     let (from, to) = (from.elements(), to.into_elements());
-    if pitches == [width; 2] {
+    if pitches == [columns; 2] {
         return super::copy(stream, from, to);
     }
     with_unit!(T, U => {
         let units = size_of::<T>() / size_of::<U>();
         let of = |elements: usize| (elements * units) as u64;
         let rows = Rows {
-            count: height as u64,
-            width: of(width),
+            count: rows as u64,
+            width: of(columns),
             limit: 0,
             pitches: pitches.map(of),
             scatters: 0,
@@ -112,7 +112,7 @@ fn copy_rows<T: DeviceCopy>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut turned = DeviceBuffer::uninit(&stream, 6)?;
-/// ops::transpose(&stream, x.as_2d(3, 2)?, turned.as_2d_mut(2, 3)?)?;
+/// ops::transpose(&stream, x.as_2d(2, 3)?, turned.as_2d_mut(3, 2)?)?;
 /// assert_eq!(turned.to_host()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -123,9 +123,9 @@ pub fn transpose<T: DeviceCopy>(
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let shape = [1, from.height(), from.width()];
-    let pitches = [[from.pitch(), 0], [to.pitch(), 0]];
-    let turned = [1, to.width(), to.height()];
+    let shape = [1, from.rows(), from.columns()];
+    let pitches = [[from.row_stride(), 0], [to.row_stride(), 0]];
+    let turned = [1, to.columns(), to.rows()];
     turn("transpose", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
@@ -140,9 +140,9 @@ pub fn transpose_batched<T: DeviceCopy>(
     to: DeviceSliceMut3<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let shape = [from.depth(), from.height(), from.width()];
-    let turned = [to.depth(), to.width(), to.height()];
-    let pitches = [[from.pitch(), from.pitch() * from.rows()], [to.pitch(), to.pitch() * to.rows()]];
+    let shape = [from.planes(), from.rows(), from.columns()];
+    let turned = [to.planes(), to.columns(), to.rows()];
+    let pitches = [[from.row_stride(), from.plane_stride()], [to.row_stride(), to.plane_stride()]];
     turn("transpose_batched", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
@@ -255,9 +255,9 @@ macro_rules! along {
         /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
         /// let y = DeviceBuffer::from_host(&stream, &[5u8, 6, 7, 8])?;
         /// let mut both = DeviceBuffer::uninit(&stream, 8)?;
-        /// ops::concat_columns(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(4, 2)?)?;
+        /// ops::concat_columns(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(2, 4)?)?;
         /// assert_eq!(both.to_host()?, [1, 2, 5, 6, 3, 4, 7, 8]);
-        /// ops::concat_rows(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(2, 4)?)?;
+        /// ops::concat_rows(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(4, 2)?)?;
         /// assert_eq!(both.to_host()?, [1, 2, 3, 4, 5, 6, 7, 8]);
         /// # Ok::<(), warpsmith::Error>(())
         /// ```
@@ -298,5 +298,5 @@ macro_rules! along {
         }
     };
 }
-along!(concat_rows, split_rows, height, "rows", width, "elements in a row", "below", |range| (range, ..));
-along!(concat_columns, split_columns, width, "columns", height, "rows", "beside", |range| (.., range));
+along!(concat_rows, split_rows, rows, "rows", columns, "elements in a row", "below", |range| (range, ..));
+along!(concat_columns, split_columns, columns, "columns", rows, "rows", "beside", |range| (.., range));

@@ -74,8 +74,8 @@ by_library!(bf16, f16, i8);
 /// accumulated in `f32`, for `i8` in `i32`, and rounded once. The tensor cores add products of [`F8E4M3`] with about 14
 /// bits of mantissa.
 ///
-/// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. They need the address, pitch and
-/// plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and `b` must
+/// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. They need the address, row stride
+/// and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and `b` must
 /// be. If `a` is not transposed and the type is not i8, `c` may have any alignment.
 ///
 /// Skinny GEMM: an `a` of up to 16 rows of 16-bit elements with a transposed `b` runs on Rust kernels from compute
@@ -94,8 +94,8 @@ by_library!(bf16, f16, i8);
 /// let b = DeviceBuffer::from_host(&stream, &numbers(16 * 8))?;
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 2 * 16)?;
 /// // 16 rows of 8, read as 8 x 16.
-/// let columns = ops::Matrix::from(b.as_2d(8, 16)?).transposed();
-/// ops::matmul(&stream, a.as_2d(8, 2)?, columns, c.as_2d_mut(16, 2)?)?;
+/// let columns = ops::Matrix::from(b.as_2d(16, 8)?).transposed();
+/// ops::matmul(&stream, a.as_2d(2, 8)?, columns, c.as_2d_mut(2, 16)?)?;
 /// // The first row is 0 1 2 3 4 0 1 2, in both.
 /// assert_eq!(c.to_host()?[0].to_f32(), 35.0);
 /// # Ok::<(), warpsmith::Error>(())
@@ -132,7 +132,7 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
 /// let bias = DeviceBuffer::from_host(&stream, &vec![bf16::from_f32(-10.0); 16])?;
 /// let mut y = DeviceBuffer::<bf16>::uninit(&stream, 2 * 16)?;
 /// let epilogue = Epilogue { bias: Some(bias.as_slice()), activation: Activation::Relu, ..Epilogue::default() };
-/// ops::matmul_fused(&stream, &epilogue, x.as_2d(8, 2)?, weights.as_2d(16, 8)?, y.as_2d_mut(16, 2)?)?;
+/// ops::matmul_fused(&stream, &epilogue, x.as_2d(2, 8)?, weights.as_2d(8, 16)?, y.as_2d_mut(2, 16)?)?;
 /// assert_eq!(y.to_host()?, [bf16::ZERO; 32]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -202,14 +202,14 @@ mod library {
 
     fn matrix<T: DeviceCopy>(matrix: Matrix<'_, T>) -> Result<blas::Matrix<'_, T>> {
         let stored = if matrix.is_transposed() { matrix.transposed() } else { matrix };
-        let layout = Layout::new(stored.rows(), stored.columns()).with_stride(stored.pitch());
+        let layout = Layout::new(stored.rows(), stored.columns()).with_row_stride(stored.row_stride());
         let layout = layout.with_batch(stored.planes(), stored.plane_stride());
         let layout = if matrix.is_transposed() { layout.transposed() } else { layout };
         blas::Matrix::with_layout(matrix.elements(), layout)
     }
 
     fn matrix_mut<T: DeviceCopy>(matrix: MatrixMut<'_, T>) -> Result<blas::MatrixMut<'_, T>> {
-        let layout = Layout::new(matrix.rows(), matrix.columns()).with_stride(matrix.pitch());
+        let layout = Layout::new(matrix.rows(), matrix.columns()).with_row_stride(matrix.row_stride());
         let layout = layout.with_batch(matrix.planes(), matrix.plane_stride());
         blas::MatrixMut::with_layout(matrix.into_elements(), layout)
     }

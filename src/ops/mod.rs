@@ -7,9 +7,13 @@
 //! elements is an error.
 //!
 //! An operation `x` uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]).
-//! If there is none, it uses the default ([`default_config`]). The form `x_with` takes a [`Config`], or `None` for the
-//! same choice. [`variants`] lists the available instances. Different configurations of a floating-point reduction may
-//! differ in the last bits. Pass a configuration to get bit-identical results independent of tuning.
+//! If there is none, it uses the default ([`default_config`]). [`variants`] lists the available instances. Results of a
+//! floating-point reduction may differ in the last bits between configurations. To make them independent of tuning,
+//! install an empty store: `LaunchStore::in_memory().install(&device)`.
+//!
+//! Arguments have one order: the stream, options, inputs (arrays, then numbers), outputs. A full reduction `x` waits for
+//! its value; `x_into` is asynchronous, and leaves the value on the device. Positions, and counts of elements of a whole
+//! array, are `u64`; indices that a caller gives can be of any [`Index`].
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
 //! `rows`, `scan` and `sort` of this crate add the other families, `families` adds all four.
@@ -41,28 +45,22 @@
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a kernel crate turns into a kernel in one line |
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
-//! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
+//! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`], [`multi_histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
-//! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
+//! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
 //! | `attention`, `attention_with_sums`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
-//! use warpsmith::ops::{self, Config, GridRule};
-//! use warpsmith::prelude::*;
+//! use warpsmith::{ops, prelude::*};
 //!
 //! let stream = Stream::new(&Device::open("cpu")?)?;
 //! let x = DeviceBuffer::from_host(&stream, &[-1.5f32, 0.0, 2.5, 4.0])?;
 //! let mut y = DeviceBuffer::uninit(&stream, 4)?;
 //! ops::relu(&stream, &x, &mut y)?;
 //! assert_eq!(y.to_host()?, [0.0, 0.0, 2.5, 4.0]);
-//!
-//! // The same on the last two elements, in a configuration of one's own.
-//! let config = Config { block: 64, grid: GridRule::Blocks(1), items: 1, vector: 16 };
-//! ops::relu_with(&stream, config, x.slice(2..), y.slice_mut(..2))?;
-//! assert_eq!(y.to_host()?, [2.5, 4.0, 2.5, 4.0]);
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
@@ -152,7 +150,10 @@ pub use elementwise::{
 };
 pub use gpu_std::scalar::{Bits, Element, Float, Integer, Number, Scalar};
 #[cfg(feature = "histogram")]
-pub use histogram::{BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
+pub use histogram::{
+    BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with,
+    multi_histogram_edges, multi_histogram_even,
+};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
@@ -171,13 +172,13 @@ pub use reduce::{
 // Listed by name, so that the compiler can name the feature that a missing item needs.
 #[cfg(feature = "rows")]
 pub use rows::{
-    Predicate, RotaryPairs, Sampling, all, any, append_to_cache, argmax_columns, argmax_rows,
-    argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot, dot_into,
-    l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax,
-    log_softmax_backward, max_columns, max_rows, max_segments, mean_columns, mean_rows, mean_segments,
-    min_columns, min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm, rms_norm_backward,
-    rotary, sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments, swiglu, top_k, variance,
-    variance_into,
+    Predicate, RotaryPairs, Sampling, all, all_into, any, any_into, append_to_cache, argmax_columns,
+    argmax_rows, argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot,
+    dot_into, l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax,
+    log_softmax_backward, max_columns, max_rows, max_segments, mean_columns, mean_into, mean_rows,
+    mean_segments, min_columns, min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm,
+    rms_norm_backward, rotary, sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments,
+    swiglu, top_k, variance, variance_into,
 };
 #[cfg(feature = "scan")]
 pub use scan::{

@@ -37,12 +37,12 @@ enum Source<'a, T: DeviceCopy> {
     Column(DeviceSlice<'a, T>),
 }
 
-/// Broadcasts one row to all rows of the output, which must have the same width.
+/// Broadcasts one row to all rows of the output, which must have as many columns.
 pub fn row<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Row(elements.into()))
 }
 
-/// Broadcasts one column to all columns of the output, which must have the same height.
+/// Broadcasts one column to all columns of the output, which must have as many rows.
 pub fn column<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Column(elements.into()))
 }

@@ -232,10 +232,7 @@ macro_rules! into {
             $into_with(stream, None, x, out)
         }
 
-        #[doc = concat!("[`", stringify!($into), "()`] in a configuration.")]
-        ///
-        /// # Errors
-        /// As for the form without a configuration; [`OpError::NoSuchVariant`].
+        #[doc(hidden)]
         #[track_caller]
         pub fn $into_with<'x, 'o, T: Number>(
             stream: &Stream,

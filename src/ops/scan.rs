@@ -81,7 +81,7 @@ type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 /// let mut out = DeviceBuffer::uninit(&stream, 3)?;
 /// ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)?;
 /// assert_eq!(out.to_host()?, [2, 6, 3_000_000 % 1_000_003]);
-/// ops::exclusive_scan::<product>(&stream, &KERNELS, 7, &x, &mut out)?;
+/// ops::exclusive_scan::<product>(&stream, &KERNELS, &x, 7, &mut out)?;
 /// assert_eq!(out.to_host()?, [7, 14, 42]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -110,8 +110,8 @@ where
 pub fn exclusive_scan<'x, 'o, S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
-    initial: Combined<S>,
     x: impl Into<DeviceSlice<'x, Item<S>>>,
+    initial: Combined<S>,
     out: impl Into<DeviceSliceMut<'o, Output<S>>>,
 ) -> Result<()>
 where
@@ -280,7 +280,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Defines the two forms of each scan.
+/// Defines each scan and its form for a given configuration, which the tuner times.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
@@ -293,25 +293,21 @@ macro_rules! scans {
         #[track_caller]
         pub fn $name<'x, 'o, T: Number>(
             stream: &Stream,
-            $($initial: T,)?
             x: impl Into<DeviceSlice<'x, T>>,
+            $($initial: T,)?
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
-            $with(stream, None, $($initial,)? x, out)
+            $with(stream, None, x, $($initial,)? out)
         }
 
-        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
-        ///
-        /// # Errors
-        /// As for the form without a configuration; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block
-        /// size that is not a multiple of the warp size.
+        #[doc(hidden)]
         #[track_caller]
         pub fn $with<'x, 'o, T: Number>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
-            $($initial: T,)?
             x: impl Into<DeviceSlice<'x, T>>,
+            $($initial: T,)?
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let _site = site();
@@ -346,7 +342,7 @@ scans! {
     /// # let stream = Stream::new(&Device::open("cpu")?)?;
     /// let lengths = DeviceBuffer::from_host(&stream, &[3u64, 0, 5])?;
     /// let mut offsets = DeviceBuffer::uninit(&stream, 3)?;
-    /// ops::exclusive_sum(&stream, 0, &lengths, &mut offsets)?;
+    /// ops::exclusive_sum(&stream, &lengths, 0, &mut offsets)?;
     /// assert_eq!(offsets.to_host()?, [0, 3, 3]);
     /// # Ok::<(), warpsmith::Error>(())
     /// ```

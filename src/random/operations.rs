@@ -81,10 +81,7 @@ pub fn uniform<'o, T: Float>(
     uniform_with(stream, None, generator, out)
 }
 
-/// [`uniform()`] with a configuration, which does not change the numbers.
-///
-/// # Errors
-/// As for [`uniform()`]; [`OpError::NoSuchVariant`].
+#[doc(hidden)]
 #[track_caller]
 pub fn uniform_with<'o, T: Float>(
     stream: &Stream,
@@ -111,8 +108,8 @@ pub fn uniform_with<'o, T: Float>(
 pub fn uniform_in<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let Range { start, end } = range;
@@ -152,7 +149,7 @@ pub(super) fn uniform_launch<T: Float>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let generator = Generator::new(stream.device());
 /// let mut x = DeviceBuffer::<f32>::uninit(&stream, 10_000)?;
-/// random::normal(&stream, &generator, &mut x, 5.0, 0.5)?;
+/// random::normal(&stream, &generator, 5.0, 0.5, &mut x)?;
 /// assert!((ops::mean(&stream, &x)? - 5.0).abs() < 0.05);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -160,26 +157,23 @@ pub(super) fn uniform_launch<T: Float>(
 pub fn normal<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     mean: f64,
     std: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
-    normal_with(stream, None, generator, out, mean, std)
+    normal_with(stream, None, generator, mean, std, out)
 }
 
-/// [`normal()`] with a configuration, which does not change the numbers.
-///
-/// # Errors
-/// As for [`normal()`]; [`OpError::NoSuchVariant`].
+#[doc(hidden)]
 #[track_caller]
 pub fn normal_with<'o, T: Float>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     mean: f64,
     std: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let is_finite = |value: f64| T::from_f64(value).cast::<f64>().is_finite();
@@ -217,8 +211,8 @@ pub(super) fn normal_launch<T: Float>(
 pub fn exponential<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     rate: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     if !(rate.is_finite() && rate > 0.0) {
@@ -243,7 +237,7 @@ pub fn exponential<'o, T: Float>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let generator = Generator::new(stream.device());
 /// let mut dice = DeviceBuffer::<u32>::uninit(&stream, 100)?;
-/// random::integers(&stream, &generator, &mut dice, 1..7)?;
+/// random::integers(&stream, &generator, 1..7, &mut dice)?;
 /// assert!(dice.to_host()?.iter().all(|eyes| (1..=6).contains(eyes)));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -251,8 +245,8 @@ pub fn exponential<'o, T: Float>(
 pub fn integers<'o, T: Integer + Number>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let Range { start, end } = range;
@@ -274,8 +268,8 @@ pub fn integers<'o, T: Integer + Number>(
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
     generator: &Generator,
-    out: impl Into<DeviceSliceMut<'o, T>>,
     p: f64,
+    out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
     let _site = site();
     let threshold = threshold("bernoulli", p, p)?;

@@ -113,13 +113,13 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     let (q, k, v) = (input(1)?, input(2)?, input(3)?);
     let mut out = DeviceBuffer::<T>::uninit(stream, tokens * heads * dim)?;
     let options = Attention { is_causal: case.is_causal, ..Attention::default() };
-    let view = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, dim, heads, tokens)?, sequences);
+    let view = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, tokens, heads, dim)?, sequences);
     fn to<T: GradientElement>(
         buffer: &mut DeviceBuffer<T>,
         [dim, heads, tokens]: [usize; 3],
         sequences: usize,
     ) -> Result<HeadsMut<'_, T>> {
-        HeadsMut::by_token(buffer.as_3d_mut(dim, heads, tokens)?, sequences)
+        HeadsMut::by_token(buffer.as_3d_mut(tokens, heads, dim)?, sequences)
     }
     let sides = [dim, heads, tokens];
     if !case.is_backward {

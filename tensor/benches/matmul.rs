@@ -316,11 +316,11 @@ fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
         let [a_transposed, b_transposed] = case.are_transposed;
         let view = |buffer, rows, columns, is_transposed| -> Result<Matrix<'_, T>> {
             let (width, height) = if is_transposed { (rows, columns) } else { (columns, rows) };
-            let matrix = Matrix::from(DeviceBuffer::as_3d(buffer, width, height, batches)?);
+            let matrix = Matrix::from(DeviceBuffer::as_3d(buffer, batches, height, width)?);
             Ok(if is_transposed { matrix.transposed() } else { matrix })
         };
         let (a_view, b_view) = (view(&a, m, k, a_transposed)?, view(&b, k, n, b_transposed)?);
-        let mut c_view = ours.as_3d_mut(n, m, batches)?;
+        let mut c_view = ours.as_3d_mut(batches, m, n)?;
         let a_matrix = blas::Matrix::with_layout(&a_theirs, matrix(m, k, a_transposed))?;
         let b_matrix = blas::Matrix::with_layout(&b_theirs, matrix(k, n, b_transposed))?;
         let mut c_matrix = blas::MatrixMut::with_layout(&mut theirs, matrix(m, n, false))?;
@@ -393,10 +393,10 @@ fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
     let on_device = DeviceBuffer::from_host(stream, &on_device)?;
     let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
     let mut theirs = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
-    let a_view = a.as_2d(k, m)?;
-    let b_view = Matrix::from(b.as_3d(k, n, count)?).transposed();
+    let a_view = a.as_2d(m, k)?;
+    let b_view = Matrix::from(b.as_3d(count, n, k)?).transposed();
     {
-        let mut c_view = ours.as_2d_mut(n, m)?;
+        let mut c_view = ours.as_2d_mut(m, n)?;
         let mut groups = Vec::new();
         let mut rest = theirs.as_mut_slice();
         for (i, rows) in offsets.windows(2).enumerate().filter(|(_, rows)| rows[0] < rows[1]) {
@@ -459,8 +459,8 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     let b = DeviceBuffer::from_host(stream, &normals::<bf16>(2, n * k))?;
     let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
     let mut theirs = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
-    let a_view = a.as_2d(k, m)?;
-    let mut c_view = ours.as_2d_mut(n, m)?;
+    let a_view = a.as_2d(m, k)?;
+    let mut c_view = ours.as_2d_mut(m, n)?;
     let a_matrix = blas::Matrix::with_layout(&a, Layout::new(m, k))?;
     let b_matrix = blas::Matrix::with_layout(&b, Layout::new(n, k).transposed())?;
     let mut c_matrix = blas::MatrixMut::with_layout(&mut theirs, Layout::new(m, n))?;

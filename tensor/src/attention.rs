@@ -40,7 +40,8 @@ pub struct Attention<'a> {
 /// sequence; sequence i has its rows from `offsets[i]` to `offsets[i + 1]`. Sequences may be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
-/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged.
+/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because a
+/// view has less than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
     /// Offsets of q, `out` and `sums`: one more than there are sequences, ascending.
@@ -97,8 +98,8 @@ elements!(bf16, f16);
 /// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;
 ///
 /// let causal = Attention { is_causal: true, ..Attention::default() };
-/// let one = |buffer, heads| Heads::by_token(DeviceBuffer::as_3d(buffer, 64, heads, 3)?, 1);
-/// let to = HeadsMut::by_token(out.as_3d_mut(64, 2, 3)?, 1)?;
+/// let one = |buffer, heads| Heads::by_token(DeviceBuffer::as_3d(buffer, 3, heads, 64)?, 1);
+/// let to = HeadsMut::by_token(out.as_3d_mut(3, 2, 64)?, 1)?;
 /// attention(&stream, &causal, one(&q, 2)?, one(&k, 1)?, one(&v, 1)?, to)?;
 /// // All scores are equal: each row is the mean of those up to it, 0, 1 / 2 and 1.
 /// let out = out.to_host()?;

@@ -91,20 +91,20 @@ elements!(bf16, f16);
 /// // Two tokens of one head of 64 elements, with equal scores.
 /// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
 /// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 64])?;
-/// let one = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 64, 1, 2)?, 1);
+/// let one = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 2, 1, 64)?, 1);
 /// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
 /// let mut sums = DeviceBuffer::<f32>::zeros(&stream, 2)?;
 /// let (q, k, v) = (one(&zeros)?, one(&zeros)?, one(&ones)?);
 /// let causal = Attention { is_causal: true, ..Attention::default() };
-/// let to = HeadsMut::by_token(out.as_3d_mut(64, 1, 2)?, 1)?;
+/// let to = HeadsMut::by_token(out.as_3d_mut(2, 1, 64)?, 1)?;
 /// attention_with_sums(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
 ///
 /// let copy = || zeros.clone_on(&stream);
 /// let [mut dq, mut dk, mut dv] = [copy()?, copy()?, copy()?];
 /// let gradients = Gradients {
-///     q: HeadsMut::by_token(dq.as_3d_mut(64, 1, 2)?, 1)?,
-///     k: HeadsMut::by_token(dk.as_3d_mut(64, 1, 2)?, 1)?,
-///     v: HeadsMut::by_token(dv.as_3d_mut(64, 1, 2)?, 1)?,
+///     q: HeadsMut::by_token(dq.as_3d_mut(2, 1, 64)?, 1)?,
+///     k: HeadsMut::by_token(dk.as_3d_mut(2, 1, 64)?, 1)?,
+///     v: HeadsMut::by_token(dv.as_3d_mut(2, 1, 64)?, 1)?,
 /// };
 /// let attended = Attended { q, k, v, out: one(&out)?, sums: sums.as_slice() };
 /// attention_backward(&stream, &causal, attended, one(&ones)?, gradients)?;

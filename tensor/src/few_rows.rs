@@ -64,7 +64,7 @@ const OPERATION: &str = "matmul_4bit";
 ///
 /// # Errors
 /// [`TensorError::Shape`], also if k is not a multiple of 128; [`TensorError::Layout`] for a transposed `a`;
-/// [`TensorError::Alignment`] for an `a` or codes whose address or pitch is not a multiple of 16 bytes;
+/// [`TensorError::Alignment`] for an `a` or codes whose address or row stride is not a multiple of 16 bytes;
 /// [`TensorError::Device`] for a compute capability below 8.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
@@ -81,7 +81,7 @@ const OPERATION: &str = "matmul_4bit";
 /// let scales = DeviceBuffer::from_host(&stream, &[bf16::from_f32(0.5); 3])?;
 /// let weights = Weights4 { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
 /// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2 * 3)?;
-/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(128, 2)?, &weights, c.as_2d_mut(3, 2)?)?;
+/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(2, 128)?, &weights, c.as_2d_mut(2, 3)?)?;
 /// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 6]);
 /// # Ok(())
 /// # }
@@ -202,17 +202,18 @@ pub(crate) fn product<T: Element4>(product: Product<'_, '_, T, T>) -> Result<()>
 }
 
 fn sizes<T: DeviceCopy>(a: &Matrix<'_, T>, b: Option<&Matrix<'_, T>>, c: &MatrixMut<'_, T>) -> FewRows {
-    let plane = |matrix: &Matrix<'_, T>| if matrix.planes() == 1 { 0 } else { matrix.stored.plane as u64 };
+    let plane =
+        |matrix: &Matrix<'_, T>| if matrix.planes() == 1 { 0 } else { matrix.stored.plane_stride as u64 };
     FewRows {
         m: c.rows() as u32,
         n: c.columns() as u32,
         k: a.columns() as u32,
-        a_pitch: a.stored.pitch as u64,
-        b_pitch: b.map_or(0, |b| b.stored.pitch as u64),
-        c_pitch: c.stored.pitch as u64,
+        a_pitch: a.stored.row_stride as u64,
+        b_pitch: b.map_or(0, |b| b.stored.row_stride as u64),
+        c_pitch: c.stored.row_stride as u64,
         a_plane: plane(a),
         b_plane: b.map_or(0, plane),
-        c_plane: c.stored.plane as u64,
+        c_plane: c.stored.plane_stride as u64,
     }
 }
 

@@ -36,14 +36,16 @@ pub trait GroupedElement: DeviceCopy {
 /// `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix per group,
 /// and `c` is m×n.
 ///
-/// There is one more offset than groups. The offsets are in device memory, and the host does not read them. A group
+/// There is one more offset than groups, of `u32`, because a view has less than 2^31 rows. The offsets are in device
+/// memory, and the host does not read them. A group
 /// ends where the next starts. No row is in two groups, for any offsets. Rows of `c` that are in no group are
 /// unchanged. The bias has n elements per group. `c` needs no alignment. Sums are `f32` and rounded once.
 ///
 /// # Errors
 /// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
-/// for an `a` or `b` whose address, pitch or plane stride is not a multiple of 16 bytes; [`TensorError::Device`] if the
-/// compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16 bytes; [`TensorError::Device`] if the
+/// compute capability is not 9.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -59,8 +61,8 @@ pub trait GroupedElement: DeviceCopy {
 /// // A matrix of 8 x 8 ones for the first, and one of twos for the second.
 /// let b = DeviceBuffer::from_host(&stream, &numbers(&[[1.0; 64], [2.0; 64]].concat()))?;
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 3 * 8)?;
-/// let (a, b) = (a.as_2d(8, 3)?, b.as_3d(8, 8, 2)?);
-/// matmul_grouped(&stream, &Epilogue::default(), a, offsets.as_slice(), b, c.as_2d_mut(8, 3)?)?;
+/// let (a, b) = (a.as_2d(3, 8)?, b.as_3d(2, 8, 8)?);
+/// matmul_grouped(&stream, &Epilogue::default(), a, offsets.as_slice(), b, c.as_2d_mut(3, 8)?)?;
 /// assert_eq!(c.to_host()?, numbers(&[[8.0; 8], [16.0; 8], [16.0; 8]].concat()));
 /// # Ok(())
 /// # }
@@ -129,7 +131,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
         k: k as u32,
         // Tiles of one group use the same columns of `b`.
         band: (m / count).div_ceil(tile[0] as usize).clamp(1, MOST_BAND) as u32,
-        pitch: c.stored.pitch as u64,
+        pitch: c.stored.row_stride as u64,
     };
     let most = groups.blocks(tile);
     if count > MOST_BLOCKS as usize || most > MOST_BLOCKS {

@@ -40,10 +40,10 @@ impl Extents {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let buffer = DeviceBuffer::<f32>::zeros(&stream, 2 * 10 * 4 * 64)?;
 /// // 20 tokens of 4 heads of 64 elements, of two sequences.
-/// let heads = Heads::by_token(buffer.as_3d(64, 4, 20)?, 2)?;
+/// let heads = Heads::by_token(buffer.as_3d(20, 4, 64)?, 2)?;
 /// assert_eq!((heads.sequences(), heads.heads(), heads.rows(), heads.dim()), (2, 4, 10, 64));
 /// // The same sizes, head by head: 8 heads of 10 rows.
-/// let heads = Heads::by_head(buffer.as_3d(64, 10, 8)?, 2)?;
+/// let heads = Heads::by_head(buffer.as_3d(8, 10, 64)?, 2)?;
 /// assert_eq!((heads.sequences(), heads.heads(), heads.rows(), heads.dim()), (2, 4, 10, 64));
 /// # Ok(())
 /// # }
@@ -61,27 +61,20 @@ pub struct HeadsMut<'a, T: DeviceCopy> {
     pub(crate) extents: Extents,
 }
 
-/// Sizes and strides of a view: width, height, depth, row stride and plane stride.
-struct View {
-    sides: [usize; 3],
-    pitch: usize,
-    plane: usize,
+/// Layout `[token, head, element]` of a view of this shape and these strides.
+fn by_token(
+    [tokens, heads, dim]: [usize; 3],
+    [token, head]: [usize; 2],
+    sequences: usize,
+) -> Result<Extents> {
+    let rows = divided(tokens, sequences, "tokens")?;
+    Ok(Extents { dim, rows, heads, planes: sequences, row: token, head, plane: rows * token })
 }
 
-impl View {
-    fn by_token(self, sequences: usize) -> Result<Extents> {
-        let [dim, heads, tokens] = self.sides;
-        let rows = divided(tokens, sequences, "tokens")?;
-        let plane = rows * self.plane;
-        Ok(Extents { dim, rows, heads, planes: sequences, row: self.plane, head: self.pitch, plane })
-    }
-
-    fn by_head(self, sequences: usize) -> Result<Extents> {
-        let [dim, rows, all_heads] = self.sides;
-        let heads = divided(all_heads, sequences, "heads")?;
-        let plane = heads * self.plane;
-        Ok(Extents { dim, rows, heads, planes: sequences, row: self.pitch, head: self.plane, plane })
-    }
+/// Layout `[head, token, element]` of a view of this shape and these strides.
+fn by_head([all_heads, rows, dim]: [usize; 3], [head, row]: [usize; 2], sequences: usize) -> Result<Extents> {
+    let heads = divided(all_heads, sequences, "heads")?;
+    Ok(Extents { dim, rows, heads, planes: sequences, row, head, plane: heads * head })
 }
 
 fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
@@ -123,26 +116,24 @@ macro_rules! from_views {
     ($($name:ident, $view:ident: $elements:ident;)*) => { $(
         impl<'a, T: DeviceCopy> $name<'a, T> {
             /// Layout `[sequence, token, head, element]`: tokens are stored consecutively, each with one row per head.
-            /// The view has `dim` columns, `heads` rows, and the tokens of all sequences as planes.
+            /// The view has the tokens of all sequences as planes, `heads` rows and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
             pub fn by_token(view: $view<'a, T>, sequences: usize) -> Result<Self> {
-                let (pitch, plane) = (view.pitch(), view.pitch() * view.rows());
-                let extents = View { sides: [view.width(), view.height(), view.depth()], pitch, plane };
-                let extents = extents.by_token(sequences)?;
+                let shape = [view.planes(), view.rows(), view.columns()];
+                let extents = by_token(shape, [view.plane_stride(), view.row_stride()], sequences)?;
                 Ok(Self { elements: view.$elements(), extents })
             }
 
-            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has `dim` columns,
-            /// the tokens of a sequence as rows, and the heads of all sequences as planes.
+            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has the heads of
+            /// all sequences as planes, the tokens of a sequence as rows, and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.
             pub fn by_head(view: $view<'a, T>, sequences: usize) -> Result<Self> {
-                let (pitch, plane) = (view.pitch(), view.pitch() * view.rows());
-                let extents = View { sides: [view.width(), view.height(), view.depth()], pitch, plane };
-                let extents = extents.by_head(sequences)?;
+                let shape = [view.planes(), view.rows(), view.columns()];
+                let extents = by_head(shape, [view.plane_stride(), view.row_stride()], sequences)?;
                 Ok(Self { elements: view.$elements(), extents })
             }
         }

@@ -30,7 +30,7 @@
 //! let a = DeviceBuffer::from_host(&stream, &numbers(16, |i| i as f32))?;
 //! let b = DeviceBuffer::from_host(&stream, &numbers(64, |i| if i % 9 == 0 { 1.0 } else { 0.0 }))?;
 //! let mut c = DeviceBuffer::<bf16>::zeros(&stream, 16)?;
-//! warpsmith_tensor::matmul(&stream, a.as_2d(8, 2)?, b.as_2d(8, 8)?, c.as_2d_mut(8, 2)?)?;
+//! warpsmith_tensor::matmul(&stream, a.as_2d(2, 8)?, b.as_2d(8, 8)?, c.as_2d_mut(2, 8)?)?;
 //! assert_eq!(c.to_host()?, a.to_host()?);
 //! # Ok(())
 //! # }

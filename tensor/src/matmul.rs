@@ -51,7 +51,7 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
 /// whether `c` starts at a multiple of 16 bytes. With k = 0, `c` becomes zero.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is not a multiple of 16
+/// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16
 /// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
 /// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
@@ -181,9 +181,10 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
 
 /// Writes zeros: the sums for k = 0.
 fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> {
-    let Stored { width, height, planes, pitch, plane } = c.stored;
-    for row in (0..planes).flat_map(|index| (0..height).map(move |row| index * plane + row * pitch)) {
-        stream.memset(c.elements.slice_mut(row..row + width), 0)?;
+    let Stored { planes, rows, columns, plane_stride, row_stride } = c.stored;
+    for row in (0..planes).flat_map(|plane| (0..rows).map(move |row| plane * plane_stride + row * row_stride))
+    {
+        stream.memset(c.elements.slice_mut(row..row + columns), 0)?;
     }
     Ok(())
 }
@@ -365,7 +366,7 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
 }
 
 fn rows(stored: Stored) -> RowStrides {
-    RowStrides { pitch: stored.pitch as u64, plane: stored.plane as u64 }
+    RowStrides { pitch: stored.row_stride as u64, plane: stored.plane_stride as u64 }
 }
 
 /// Inputs of the GEMM kernels.
@@ -458,8 +459,8 @@ fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
     let unit = 16 / size_of::<T>();
     let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
     TensorLayout {
-        dims: [stored.width, stored.height, stored.planes],
-        strides: [1, stride(stored.pitch), stride(stored.plane)],
+        dims: [stored.columns, stored.rows, stored.planes],
+        strides: [1, stride(stored.row_stride), stride(stored.plane_stride)],
         tile: [width, height, 1],
         swizzle: Swizzle::Bytes128,
     }

@@ -10,16 +10,16 @@ use crate::error::TensorError;
 /// Sizes and strides of row-major matrices in memory, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// Elements per row.
-    pub width: usize,
-    /// Rows per plane.
-    pub height: usize,
     /// Number of matrices.
     pub planes: usize,
-    /// Row stride (pitch).
-    pub pitch: usize,
-    /// Stride between matrices.
-    pub plane: usize,
+    /// Rows per matrix.
+    pub rows: usize,
+    /// Elements per row.
+    pub columns: usize,
+    /// Distance between the starts of adjacent matrices.
+    pub plane_stride: usize,
+    /// Distance between the starts of adjacent rows.
+    pub row_stride: usize,
 }
 
 /// Read-only matrix or batch of matrices: row-major by [`From`] a view, column-major by [`Self::transposed`].
@@ -32,7 +32,7 @@ pub(crate) struct Stored {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let weights = DeviceBuffer::<f32>::zeros(&stream, 12)?;
 /// // Three rows of four.
-/// let matrix = Matrix::from(weights.as_2d(4, 3)?);
+/// let matrix = Matrix::from(weights.as_2d(3, 4)?);
 /// assert_eq!((matrix.rows(), matrix.columns(), matrix.planes()), (3, 4, 1));
 /// assert_eq!((matrix.transposed().rows(), matrix.transposed().columns()), (4, 3));
 /// # Ok(())
@@ -61,12 +61,12 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
 
     /// Number of rows, after any transposition.
     pub fn rows(&self) -> usize {
-        if self.is_transposed { self.stored.width } else { self.stored.height }
+        if self.is_transposed { self.stored.columns } else { self.stored.rows }
     }
 
     /// Number of columns, after any transposition.
     pub fn columns(&self) -> usize {
-        if self.is_transposed { self.stored.height } else { self.stored.width }
+        if self.is_transposed { self.stored.rows } else { self.stored.columns }
     }
 
     /// Number of matrices in the batch.
@@ -79,14 +79,14 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         self.is_transposed
     }
 
-    /// Row stride in memory, in elements.
-    pub fn pitch(&self) -> usize {
-        self.stored.pitch
+    /// Distance between the starts of adjacent rows in memory, in elements.
+    pub fn row_stride(&self) -> usize {
+        self.stored.row_stride
     }
 
-    /// Stride between matrices, in elements.
+    /// Distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
-        self.stored.plane
+        self.stored.plane_stride
     }
 
     /// Elements from the first to the last, including gaps between rows.
@@ -98,12 +98,12 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.stored.height
+        self.stored.rows
     }
 
     /// Number of columns.
     pub fn columns(&self) -> usize {
-        self.stored.width
+        self.stored.columns
     }
 
     /// Number of matrices in the batch.
@@ -111,14 +111,14 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         self.stored.planes
     }
 
-    /// Row stride, in elements.
-    pub fn pitch(&self) -> usize {
-        self.stored.pitch
+    /// Distance between the starts of adjacent rows, in elements.
+    pub fn row_stride(&self) -> usize {
+        self.stored.row_stride
     }
 
-    /// Stride between matrices, in elements.
+    /// Distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
-        self.stored.plane
+        self.stored.plane_stride
     }
 
     /// Elements from the first to the last, including gaps between rows, as a writable slice.
@@ -135,13 +135,8 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
 macro_rules! stored_2 {
     ($view:expr) => {{
         let view = &$view;
-        Stored {
-            width: view.width(),
-            height: view.height(),
-            planes: 1,
-            pitch: view.pitch(),
-            plane: view.pitch() * view.height(),
-        }
+        let (rows, columns, row_stride) = (view.rows(), view.columns(), view.row_stride());
+        Stored { planes: 1, rows, columns, plane_stride: rows * row_stride, row_stride }
     }};
 }
 
@@ -149,11 +144,11 @@ macro_rules! stored_3 {
     ($view:expr) => {{
         let view = &$view;
         Stored {
-            width: view.width(),
-            height: view.height(),
-            planes: view.depth(),
-            pitch: view.pitch(),
-            plane: view.pitch() * view.rows(),
+            planes: view.planes(),
+            rows: view.rows(),
+            columns: view.columns(),
+            plane_stride: view.plane_stride(),
+            row_stride: view.row_stride(),
         }
     }};
 }
@@ -200,7 +195,7 @@ pub(crate) fn check_rows<T: DeviceCopy>(
     stored: Stored,
 ) -> Result<()> {
     let address = elements.as_device_ptr().0;
-    for (count, stride) in [(stored.height, stored.pitch), (stored.planes, stored.plane)] {
+    for (count, stride) in [(stored.rows, stored.row_stride), (stored.planes, stored.plane_stride)] {
         let bytes = stride * size_of::<T>();
         if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
             return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());

@@ -38,7 +38,7 @@ pub struct BlockScales<'a> {
 ///
 /// # Errors
 /// [`TensorError::Shape`], also for a batch; [`TensorError::Layout`] for a transposed `a` or a `b` that is not
-/// transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or pitch is not a multiple of 16 bytes;
+/// transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or row stride is not a multiple of 16 bytes;
 /// [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
 /// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
@@ -57,8 +57,8 @@ pub struct BlockScales<'a> {
 /// let b_scales = DeviceBuffer::from_host(&stream, &[0.5, 0.25])?;
 /// let scales = BlockScales { a: a_scales.as_slice(), b: b_scales.as_slice() };
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 2 * 3)?;
-/// let b = Matrix::from(b.as_2d(256, 3)?).transposed();
-/// matmul_scaled(&stream, &Epilogue::default(), a.as_2d(256, 2)?, b, scales, c.as_2d_mut(3, 2)?)?;
+/// let b = Matrix::from(b.as_2d(3, 256)?).transposed();
+/// matmul_scaled(&stream, &Epilogue::default(), a.as_2d(2, 256)?, b, scales, c.as_2d_mut(2, 3)?)?;
 /// let c: Vec<f32> = c.to_host()?.into_iter().map(f32::from).collect();
 /// assert_eq!(c, [128.0, 128.0, 128.0, 320.0, 320.0, 320.0]);
 /// # Ok(())
@@ -107,7 +107,7 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     check_rows(OPERATION, "b", b.elements, b.stored)?;
     let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES, 1.0, SHARED), (&a, &b, &c))?;
     let maps = (a_map(a, ROWS as u32)?, b_map(b, BOX)?);
-    let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let rows = RowStrides { pitch: c.stored.row_stride as u64, plane: c.stored.plane_stride as u64 };
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let (bias, finish) = (epilogue.bias, epilogue.finish());

@@ -21,7 +21,7 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// Full-precision `f32` GEMM without tensor cores: `c = activation(scale * a * b + bias)`, with `a` m×k, `b` k×n and
 /// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The error is at most k *
 /// 2^-24 of the sum of the absolute products. The additions are in the order of k. `a` and `b` may be transposed.
-/// Matrices may have any alignment and pitch; multiples of 16 bytes are faster. With k = 0 the sums are zero.
+/// Matrices may have any alignment and stride; multiples of 16 bytes are faster. With k = 0 the sums are zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
@@ -36,7 +36,7 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0, 0.5, 0.25])?;
 /// let mut c = DeviceBuffer::zeros(&stream, 2)?;
-/// matmul_f32(&stream, &Epilogue::default(), a.as_2d(3, 2)?, b.as_2d(1, 3)?, c.as_2d_mut(1, 2)?)?;
+/// matmul_f32(&stream, &Epilogue::default(), a.as_2d(2, 3)?, b.as_2d(3, 1)?, c.as_2d_mut(2, 1)?)?;
 /// assert_eq!(c.to_host()?, [2.75, 8.0]);
 /// # Ok(())
 /// # }
@@ -97,8 +97,8 @@ impl Product<'_, '_> {
     fn launch<K: Kernel<Params = Params>>(self) -> Result<()> {
         let Self { stream, epilogue, a, b, c, tiles } = self;
         let strides = |stored: Stored| {
-            let plane = if stored.planes == 1 { 0 } else { stored.plane };
-            [stored.pitch as u64, plane as u64]
+            let plane = if stored.planes == 1 { 0 } else { stored.plane_stride };
+            [stored.row_stride as u64, plane as u64]
         };
         let sizes = Sizes {
             m: c.rows() as u32,

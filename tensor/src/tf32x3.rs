@@ -40,7 +40,7 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// // More bits than TF32 has.
 /// let b = DeviceBuffer::from_host(&stream, &[1.0 + 1.0 / 65536.0, 0.5, 0.25])?;
 /// let mut c = DeviceBuffer::zeros(&stream, 2)?;
-/// matmul_tf32x3(&stream, &Epilogue::default(), a.as_2d(3, 2)?, b.as_2d(1, 3)?, c.as_2d_mut(1, 2)?)?;
+/// matmul_tf32x3(&stream, &Epilogue::default(), a.as_2d(2, 3)?, b.as_2d(3, 1)?, c.as_2d_mut(2, 1)?)?;
 /// assert_eq!(c.to_host()?, [2.75 + 1.0 / 65536.0, 8.0 + 4.0 / 65536.0]);
 /// # Ok(())
 /// # }
@@ -69,7 +69,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     let wholes = (Divided::new(a, a.is_transposed)?, Divided::new(b, !b.is_transposed)?);
     let (a_parts, b_parts) = (wholes.0.parts(stream)?, wholes.1.parts(stream)?);
     let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), BOX)?);
-    let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let rows = RowStrides { pitch: c.stored.row_stride as u64, plane: c.stored.plane_stride as u64 };
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by, epilogue.finish());
@@ -88,13 +88,13 @@ struct Divided<'a> {
 
 impl<'a> Divided<'a> {
     fn new(matrix: Matrix<'a, f32>, is_across: bool) -> Result<Self> {
-        let Stored { width, height, planes, pitch, plane } = matrix.stored;
-        let (rows, columns) = if is_across { (width, height) } else { (height, width) };
+        let Stored { planes, rows, columns, plane_stride, row_stride } = matrix.stored;
+        let (rows, columns) = if is_across { (columns, rows) } else { (rows, columns) };
         let whole = Whole {
             rows: rows as u32,
             columns: columns as u32,
             planes: planes as u32,
-            from: RowStrides { pitch: pitch as u64, plane: plane as u64 },
+            from: RowStrides { pitch: row_stride as u64, plane: plane_stride as u64 },
             pitch: columns.next_multiple_of(4) as u32,
         };
         if whole.tiles() > MOST_TILES {
@@ -107,9 +107,10 @@ impl<'a> Divided<'a> {
     /// Enqueues the split.
     fn parts(&self, stream: &Stream) -> Result<Parts> {
         let Whole { rows, columns, planes, pitch, .. } = self.whole;
-        let [width, height, planes, pitch] = [columns, rows, 2 * planes, pitch].map(|side| side as usize);
-        let stored = Stored { width, height, planes, pitch, plane: height * pitch };
-        let mut parts = DeviceBuffer::uninit(stream, planes * stored.plane)?;
+        let [planes, rows, columns, row_stride] =
+            [2 * planes, rows, columns, pitch].map(|side| side as usize);
+        let stored = Stored { planes, rows, columns, plane_stride: rows * row_stride, row_stride };
+        let mut parts = DeviceBuffer::uninit(stream, planes * stored.plane_stride)?;
         if self.is_across {
             self.divide::<two_parts<MnMajor>>(stream, &mut parts)?;
         } else {

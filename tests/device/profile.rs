@@ -38,11 +38,11 @@ fn operations_have_their_bytes() {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, LEN).unwrap();
     let mut z = DeviceBuffer::<f32>::zeros(&stream, LEN).unwrap();
     let summary = profiled(|| {
-        ops::axpy(&stream, 2.0, &x, &mut y)?;
-        ops::axpy(&stream, 2.0, &x, &mut y)?;
+        ops::axpy(&stream, &x, 2.0, &mut y)?;
+        ops::axpy(&stream, &x, 2.0, &mut y)?;
         ops::add(&stream, &x, &y, &mut z)?;
         ops::relu(&stream, &x, &mut z)?;
-        ops::fill(&stream, &mut z, 1.0)?;
+        ops::fill(&stream, 1.0, &mut z)?;
         ops::sum(&stream, &x).map(drop)
     });
     let expected = [
@@ -64,12 +64,12 @@ fn nodes_of_graphs_have_their_bytes() {
     let x = DeviceBuffer::from_host(&stream, &[1.5f32; LEN]).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, LEN).unwrap();
     let summary = profiled(|| {
-        let graph = Graph::capture(&stream, || ops::axpy(&stream, 2.0, &x, &mut y))?.instantiate()?;
+        let graph = Graph::capture(&stream, || ops::axpy(&stream, &x, 2.0, &mut y))?.instantiate()?;
         (0..3).try_for_each(|_| graph.launch(&stream))
     });
     assert_eq!(bytes(&summary, "axpy<"), 3 * 3 * BYTES);
     let kernel = device().load(&test_kernels::IMAGE).unwrap().kernel::<relu_backward>().unwrap();
-    let mut graph = Graph::capture(&stream, || ops::axpy(&stream, 2.0, &x, &mut y)).unwrap();
+    let mut graph = Graph::capture(&stream, || ops::axpy(&stream, &x, 2.0, &mut y)).unwrap();
     graph.add_kernel(&kernel, Launch::auto(LEN), (&x, &mut y), &[]).unwrap();
     let exec = graph.instantiate().unwrap();
     let summary = profiled(|| exec.launch(&stream));

@@ -54,15 +54,15 @@ fn operations_are_counted_at_the_callers_line() {
     let keys = DeviceBuffer::<u32>::zeros(s, N).unwrap();
 
     counted_here("copy", || ops::copy(s, &x, &mut out));
-    counted_here("fill", || ops::fill(s, &mut out, 1.0));
+    counted_here("fill", || ops::fill(s, 1.0, &mut out));
     counted_here("cast", || ops::cast(s, &x, &mut half));
     counted_here("add", || ops::add(s, &x, &y, &mut out));
     counted_here("exp", || ops::exp(s, &x, &mut out));
     counted_here("gelu", || ops::gelu(s, &x, &mut out));
     counted_here("lt", || ops::lt(s, &x, &y, &mut flags));
-    counted_here("clamp", || ops::clamp(s, 0.0, 1.0, &x, &mut out));
-    counted_here("lerp", || ops::lerp(s, 0.5, &x, &y, &mut out));
-    counted_here("axpy", || ops::axpy(s, 2.0, &x, &mut out));
+    counted_here("clamp", || ops::clamp(s, &x, 0.0, 1.0, &mut out));
+    counted_here("lerp", || ops::lerp(s, &x, &y, 0.5, &mut out));
+    counted_here("axpy", || ops::axpy(s, &x, 2.0, &mut out));
     counted_here("sum", || ops::sum(s, &x).map(drop));
     counted_here("mean", || ops::mean(s, &x).map(drop));
     counted_here("sum of a buffer", || x.sum().map(drop));
@@ -79,12 +79,12 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("select_if", || ops::select_if(s, &x, Comparison::Greater, 0.0, &mut out, &mut count));
     counted_here("unique", || ops::unique(s, &x, &mut out, &mut count));
     counted_here("histogram_even", || ops::histogram_even(s, &x, 0.0..3.0, wide.slice_mut(..3)));
-    counted_here("sum_rows", || ops::sum_rows(s, x.as_2d(10, 6)?, out.slice_mut(..6)));
-    counted_here("max_columns", || ops::max_columns(s, x.as_2d(10, 6)?, out.slice_mut(..10)));
-    counted_here("transpose", || ops::transpose(s, x.as_2d(10, 6)?, out.as_2d_mut(6, 10)?));
-    counted_here("softmax", || ops::softmax(s, x.as_2d(10, 6)?, out.as_2d_mut(10, 6)?));
-    counted_here("rms_norm", || ops::rms_norm(s, x.as_2d(10, 6)?, None, 0.1, out.as_2d_mut(10, 6)?));
-    counted_here("swiglu", || ops::swiglu(s, x.as_2d(10, 6)?, y.as_2d(10, 6)?, out.as_2d_mut(10, 6)?));
+    counted_here("sum_rows", || ops::sum_rows(s, x.as_2d(6, 10)?, out.slice_mut(..6)));
+    counted_here("max_columns", || ops::max_columns(s, x.as_2d(6, 10)?, out.slice_mut(..10)));
+    counted_here("transpose", || ops::transpose(s, x.as_2d(6, 10)?, out.as_2d_mut(10, 6)?));
+    counted_here("softmax", || ops::softmax(s, x.as_2d(6, 10)?, out.as_2d_mut(6, 10)?));
+    counted_here("rms_norm", || ops::rms_norm(s, x.as_2d(6, 10)?, None, 0.1, out.as_2d_mut(6, 10)?));
+    counted_here("swiglu", || ops::swiglu(s, x.as_2d(6, 10)?, y.as_2d(6, 10)?, out.as_2d_mut(6, 10)?));
     counted_here("gather", || {
         let indices = ops::Indices::new(s, &indices, N)?;
         ops::gather(s, &x, &indices, out.slice_mut(..6))
@@ -98,7 +98,7 @@ fn operations_are_counted_at_the_callers_line() {
     counted_here("uniform", || random::uniform(s, &Generator::new(s.device()), &mut out));
     counted_here("permutation", || random::permutation(s, &Generator::new(s.device()), &mut wide));
     counted_here("default_generator", || {
-        random::normal(s, &random::default_generator(s.device()), &mut out, 0.0, 1.0)
+        random::normal(s, &random::default_generator(s.device()), 0.0, 1.0, &mut out)
     });
 }
 

@@ -183,7 +183,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
     /// let benchmark = ArrayKernel::with_reference("blur", &KERNELS, reference)
     ///     .launch::<blur>(|kernel, stream, image, out| {
     ///         let height = out.len() / WIDTH;
-    ///         kernel.launch(stream, (image[0].as_2d(WIDTH, height)?, out.as_2d_mut(WIDTH, height)?))
+    ///         kernel.launch(stream, (image[0].as_2d(height, WIDTH)?, out.as_2d_mut(height, WIDTH)?))
     ///     })
     ///     .shape(|configuration, n| configuration.cover((WIDTH, n / WIDTH)))
     ///     .axis("block", ["32x4", "32x8", "16x16", "64x4"])

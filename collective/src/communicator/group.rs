@@ -34,7 +34,7 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// The errors of that method.
-    pub fn recv<T: DeviceCopy>(&mut self, y: impl Into<DeviceSliceMut<'a, T>>, from: usize) -> Result<()> {
+    pub fn recv<T: DeviceCopy>(&mut self, from: usize, y: impl Into<DeviceSliceMut<'a, T>>) -> Result<()> {
         let y = y.into();
         self.place.check_rank("recv", "sender", from)?;
         self.add(Prepared::new::<T>(Kind::Receive { from }, y.len()).writes(&y))
@@ -47,8 +47,8 @@ impl<'a> Group<'a> {
     pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        y: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
+        y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (x, y) = (x.into(), y.into());
         self.place.check_equal("all_reduce", x.len(), y.len())?;
@@ -62,8 +62,8 @@ impl<'a> Group<'a> {
     /// The errors of that method.
     pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
         let mut prepared = Prepared::new::<T>(Kind::AllReduce, buffer.len()).writes(&buffer).reduces(op);
@@ -78,9 +78,9 @@ impl<'a> Group<'a> {
     pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        y: Option<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
         root: usize,
+        y: Option<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let x = x.into();
         self.place.check_rank("reduce", "root", root)?;
@@ -101,8 +101,8 @@ impl<'a> Group<'a> {
     /// The errors of that method.
     pub fn broadcast<T: DeviceCopy>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
         root: usize,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
         self.place.check_rank("broadcast", "root", root)?;
@@ -146,8 +146,8 @@ impl<'a> Group<'a> {
     pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        y: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
+        y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (x, y) = (x.into(), y.into());
         self.place.check_blocks("reduce_scatter", ("source", x.len()), ("target", y.len()))?;
@@ -161,8 +161,8 @@ impl<'a> Group<'a> {
     /// The errors of that method.
     pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let buffer = buffer.into();
         let len = self.place.block_len("reduce_scatter", buffer.len())?;
@@ -194,8 +194,8 @@ impl<'a> Group<'a> {
     pub fn gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
-        y: Option<DeviceSliceMut<'a, T>>,
         root: usize,
+        y: Option<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let x = x.into();
         self.place.check_rank("gather", "root", root)?;
@@ -217,8 +217,8 @@ impl<'a> Group<'a> {
     pub fn scatter<T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'a, T>>,
-        y: impl Into<DeviceSliceMut<'a, T>>,
         root: usize,
+        y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let y = y.into();
         self.place.check_rank("scatter", "root", root)?;

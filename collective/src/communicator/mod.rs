@@ -64,7 +64,7 @@ use crate::work::{Work, WorkState};
 /// let mut gradients = Vec::new();
 /// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
 ///     let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32, 2.0 * ranks.rank() as f32])?;
-///     let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg)?;
+///     let work = ranks.all_reduce_in_place(ReduceOp::Avg, &mut x)?;
 ///     gradients.push((x, work, ranks));
 /// }
 /// for (x, work, _) in &gradients {

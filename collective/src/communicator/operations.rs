@@ -54,10 +54,10 @@ impl Communicator {
     pub fn all_reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.all_reduce(read(x), write(y), op))
+        self.one(|group| group.all_reduce(read(x), op, write(y)))
     }
 
     /// Like [`Self::all_reduce`], in place.
@@ -67,10 +67,10 @@ impl Communicator {
     #[track_caller]
     pub fn all_reduce_in_place<'y, T: Reducible>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.all_reduce_in_place(write(buffer), op))
+        self.one(|group| group.all_reduce_in_place(op, write(buffer)))
     }
 
     /// Reduces the elements of all ranks; the root gets the result. On other ranks the target is ignored.
@@ -82,11 +82,11 @@ impl Communicator {
     pub fn reduce<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        y: Option<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
         root: usize,
+        y: Option<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.reduce(read(x), y, op, root))
+        self.one(|group| group.reduce(read(x), op, root, y))
     }
 
     /// Copies the root's elements, of any type, to all ranks.
@@ -96,10 +96,10 @@ impl Communicator {
     #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.broadcast(write(buffer), root))
+        self.one(|group| group.broadcast(root, write(buffer)))
     }
 
     /// Concatenates the elements of all ranks, in rank order; every rank gets the result. The length of `y` is that of
@@ -137,10 +137,10 @@ impl Communicator {
     pub fn reduce_scatter<'x, 'y, T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.reduce_scatter(read(x), write(y), op))
+        self.one(|group| group.reduce_scatter(read(x), op, write(y)))
     }
 
     /// Like [`Self::reduce_scatter`], with this rank's block of the result at its place in the buffer. The contents of
@@ -151,10 +151,10 @@ impl Communicator {
     #[track_caller]
     pub fn reduce_scatter_in_place<'y, T: Reducible>(
         &mut self,
-        buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.reduce_scatter_in_place(write(buffer), op))
+        self.one(|group| group.reduce_scatter_in_place(op, write(buffer)))
     }
 
     /// Sends block r of `x` to rank r, and stores the data from rank r in block r of `y`. Both have one block per rank,
@@ -179,10 +179,10 @@ impl Communicator {
     pub fn gather<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
-        y: Option<DeviceSliceMut<'y, T>>,
         root: usize,
+        y: Option<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.gather(read(x), y, root))
+        self.one(|group| group.gather(read(x), root, y))
     }
 
     /// Distributes the root's elements over the ranks: rank r gets block r. On other ranks the source is ignored.
@@ -193,10 +193,10 @@ impl Communicator {
     pub fn scatter<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'x, T>>,
-        y: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
+        y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        self.one(|group| group.scatter(x, write(y), root))
+        self.one(|group| group.scatter(x, root, write(y)))
     }
 
     /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other use a
@@ -218,11 +218,11 @@ impl Communicator {
     #[track_caller]
     pub fn recv<'y, T: DeviceCopy>(
         &mut self,
-        y: impl Into<DeviceSliceMut<'y, T>>,
         from: usize,
+        y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
         self.place().check_other("recv", from)?;
-        self.one(|group| group.recv(write(y), from))
+        self.one(|group| group.recv(from, write(y)))
     }
 
     /// Makes later work of the stream wait until the streams of all ranks have reached the barrier.
@@ -254,7 +254,7 @@ impl Communicator {
     ///     let mut y = DeviceBuffer::<u32>::uninit(&stream, 1)?;
     ///     let work = ranks.group(|group| {
     ///         group.send(&x, 1 - rank)?;
-    ///         group.recv(&mut y, 1 - rank)
+    ///         group.recv(1 - rank, &mut y)
     ///     })?;
     ///     received.push((ranks, work, y));
     /// }

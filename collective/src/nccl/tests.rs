@@ -42,23 +42,23 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     let mut results = Vec::new();
     for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg] {
         let mut x = of(&own);
-        ranks.all_reduce_in_place(&mut x, op).expect("enqueued").wait(LONG).expect("done");
+        ranks.all_reduce_in_place(op, &mut x).expect("enqueued").wait(LONG).expect("done");
         results.push(x.to_host().expect("x"));
     }
     let (x, mut y) = (of(&own), zeros(2));
-    drop(ranks.all_reduce(&x, &mut y, ReduceOp::PreMulSum(rank as f32)).expect("enqueued"));
+    drop(ranks.all_reduce(&x, ReduceOp::PreMulSum(rank as f32), &mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&blocks), zeros(1));
-    drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let mut x = of(&blocks);
-    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
     results.push(x.to_host().expect("x")[rank..rank + 1].to_vec());
     let (x, mut y) = (of(&own), zeros(2));
-    drop(ranks.reduce(&x, Some(y.as_mut_slice()), ReduceOp::Sum, 1).expect("enqueued"));
+    drop(ranks.reduce(&x, ReduceOp::Sum, 1, Some(y.as_mut_slice())).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let mut y = of(&own);
-    drop(ranks.broadcast(&mut y, 1).expect("enqueued"));
+    drop(ranks.broadcast(1, &mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&own), zeros(2 * world));
     drop(ranks.all_gather(&x, &mut y).expect("enqueued"));
@@ -71,15 +71,15 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     drop(ranks.all_to_all(&x, &mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&own), zeros(2 * world));
-    drop(ranks.gather(&x, Some(y.as_mut_slice()), 2).expect("enqueued"));
+    drop(ranks.gather(&x, 2, Some(y.as_mut_slice())).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&blocks), zeros(1));
-    drop(ranks.scatter(Some(x.as_slice()), &mut y, 1).expect("enqueued"));
+    drop(ranks.scatter(Some(x.as_slice()), 1, &mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&own), zeros(2));
     let ring = ranks.group(|group| {
         group.send(&x, (rank + 1) % world)?;
-        group.recv(&mut y, (rank + world - 1) % world)
+        group.recv((rank + world - 1) % world, &mut y)
     });
     ring.expect("enqueued").wait(LONG).expect("done");
     results.push(y.to_host().expect("y"));
@@ -148,18 +148,18 @@ fn f8_is_reduced_by_new_libraries_alone() {
     let (script, streams) = play("f8", 2, Script::default());
     on_streams(&streams, &options("f8", table()), |mut ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
-        ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
     });
     assert_eq!(script.calls(0)[1], "ncclAllReduce(2, type 10, op 0, root -1, in place)");
     let (_script, streams) = play("f8-old", 2, Script::default());
     on_streams(&streams, &options("f8-old", old_table()), |mut ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
-        let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect_err("the library is too old");
+        let error = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("the library is too old");
         let (said, rank) = (error.to_string(), ranks.rank());
         let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
         assert!(said.starts_with(&begin), "{said}");
         // NCCL can still copy this element type.
-        ranks.broadcast(&mut x, 0).expect("enqueued").wait(LONG).expect("done");
+        ranks.broadcast(0, &mut x).expect("enqueued").wait(LONG).expect("done");
     });
 }
 
@@ -173,8 +173,8 @@ fn arguments_are_those_of_nccl() {
         let mut y = DeviceBuffer::<u16>::zeros(&stream, 12).expect("y");
         drop(ranks.all_gather(&x, &mut y).expect("enqueued"));
         let mut z = DeviceBuffer::from_host(&stream, &[half::bf16::ONE; 5]).expect("z");
-        drop(ranks.all_reduce_in_place(&mut z, ReduceOp::Max).expect("enqueued"));
-        drop(ranks.broadcast(&mut z, 1).expect("enqueued"));
+        drop(ranks.all_reduce_in_place(ReduceOp::Max, &mut z).expect("enqueued"));
+        drop(ranks.broadcast(1, &mut z).expect("enqueued"));
         ranks.finish().expect("the end in common");
     });
     script.check();
@@ -263,7 +263,7 @@ fn an_error_in_the_background_ends_all_ranks() {
         // Rank 0 waits for a rank that never calls, and learns of rank 1's error.
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = match ranks.rank() {
-            0 => ranks.recv(&mut y, 1),
+            0 => ranks.recv(1, &mut y),
             _ => ranks.barrier(),
         };
         failure(work.and_then(|work| work.wait(LONG)))
@@ -288,9 +288,9 @@ fn a_refused_call_in_a_group_ends_all_ranks() {
         let work = match ranks.rank() {
             0 => ranks.group(|group| {
                 group.send(&x, 1)?;
-                group.recv(&mut y, 1)
+                group.recv(1, &mut y)
             }),
-            _ => ranks.recv(&mut y, 0),
+            _ => ranks.recv(0, &mut y),
         };
         failure(work.and_then(|work| work.wait(LONG)))
     });
@@ -318,14 +318,14 @@ fn a_timeout_names_who_is_missing_and_aborts() {
             }
             return None;
         }
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
         let text = failure(work.wait(LONG)).to_string();
         assert!(text.contains("all_reduce #1 (sum, f32, 8 elements)"), "{text}");
         assert!(text.contains("rank 2 (process") && text.contains("has not called the operation"), "{text}");
         // The surviving ranks continue.
         let mut fewer = ranks.shrink(&[2]).expect("a communicator of two");
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32 + ranks.rank() as f32; 8]).expect("x");
-        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        fewer.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
         fewer.finish().expect("the end in common");
         Some(x.to_host().expect("x"))
     });
@@ -340,7 +340,7 @@ fn different_operations_are_named_at_the_deadline() {
     let options = options(name, table()).timeout(Duration::from_millis(500));
     let failures = on_streams(&streams, &options, |mut ranks| {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 8 + ranks.rank()).expect("x");
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
         failure(work.wait(LONG))
     });
     assert_eq!(failures[0], failures[1]);
@@ -356,7 +356,7 @@ fn checked_mode_names_them_before_the_call() {
     on_streams(&streams, &options(name, table()).checked(true), |mut ranks| {
         let root = ranks.rank();
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 8).expect("x");
-        let failure = failure(ranks.broadcast(&mut x, root));
+        let failure = failure(ranks.broadcast(root, &mut x));
         assert!(matches!(failure, Failure::Mismatch { .. }), "{failure}");
     });
     script.check();
@@ -374,7 +374,7 @@ fn an_abort_that_hangs_is_not_waited_for() {
     let begun = Instant::now();
     on_streams(&streams, &options(name, table()), |mut ranks| {
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
-        let work = ranks.recv(&mut y, 1 - ranks.rank());
+        let work = ranks.recv(1 - ranks.rank(), &mut y);
         ranks.abort();
         assert!(matches!(failure(work.and_then(|work| work.wait(LONG))), Failure::Aborted { .. }));
         ranks.backend.settle();
@@ -394,7 +394,7 @@ fn a_fault_of_the_device_comes_first() {
     let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
-        let work = ranks.recv(&mut y, 1 - ranks.rank());
+        let work = ranks.recv(1 - ranks.rank(), &mut y);
         if ranks.rank() == 0 {
             driver.poison(0, fault());
         }
@@ -416,7 +416,7 @@ fn a_refused_call_on_a_stopped_device_names_the_fault() {
         .expect("a communicator of one rank")
         .remove(0);
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
-    let failure = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum));
+    let failure = failure(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x));
     assert!(matches!(failure, Failure::NotRun { rank: 0, .. }), "{failure}");
     assert!(failure.to_string().contains("planted"), "{failure}");
     script.check();
@@ -428,7 +428,7 @@ fn a_dropped_communicator_lets_its_operations_end() {
     let (script, streams) = play(name, 2, Script::default());
     let sums = on_streams(&streams, &options(name, table()), |mut ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[2.0f32; 3]).expect("x");
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
         if ranks.rank() == 0 {
             drop(ranks);
             work.wait(LONG).expect("done");
@@ -450,7 +450,7 @@ fn captures_need_a_process_for_each_device() {
     let mut ranks = Communicator::init_all(&streams, &options(name, table())).expect("ranks meet");
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
-    let refused = ranks[0].all_reduce_in_place(&mut x, ReduceOp::Sum).expect_err("refused").to_string();
+    let refused = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();
     assert!(
         refused.contains("all_reduce on rank 0") && refused.contains("a process for each device"),
         "{refused}"
@@ -467,10 +467,10 @@ fn one_rank_multiplies_all_elements() {
     let mut ranks = Communicator::init_all(&streams, &options).expect("a communicator of one rank").remove(0);
     for len in [1usize, 4096, 4097, 20_001] {
         let mut x = DeviceBuffer::from_host(&streams[0], &vec![1.5f32; len]).expect("x");
-        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(2.0)).expect("enqueued"));
+        drop(ranks.all_reduce_in_place(ReduceOp::PreMulSum(2.0), &mut x).expect("enqueued"));
         assert_eq!(x.to_host().expect("x"), vec![3.0; len]);
         let mut y = DeviceBuffer::zeros(&streams[0], len).expect("y");
-        drop(ranks.all_reduce(&x, &mut y, ReduceOp::Avg).expect("enqueued"));
+        drop(ranks.all_reduce(&x, ReduceOp::Avg, &mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), vec![3.0; len]);
     }
     ranks.finish().expect("the end");
@@ -486,7 +486,7 @@ fn a_communicator_outlives_its_graphs() {
     let stream = streams[0].clone();
     let mut x = DeviceBuffer::from_host(&stream, &[1.5f32; 4]).expect("x");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-    let work = ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(2.0)).expect("captured");
+    let work = ranks.all_reduce_in_place(ReduceOp::PreMulSum(2.0), &mut x).expect("captured");
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
     assert!(work.query().expect("captured"));
     for launches in 1..=2 {

@@ -33,7 +33,7 @@ fn a_timeout_names_the_ranks_that_did_not_come() {
         let text = if ranks.rank() == 1 {
             String::new()
         } else {
-            text(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum))
+            text(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x))
         };
         let waited = start.elapsed();
         assert!(waited < Duration::from_millis(2500), "{waited:?}");
@@ -70,8 +70,8 @@ fn different_operations_are_named() {
     mismatch(["all_reduce #0 (sum, f32, 4 elements)", "broadcast #0 (f32, 4 elements, root 0)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32; 4]).expect("x");
         match ranks.rank() {
-            0 => ranks.all_reduce_in_place(&mut x, ReduceOp::Sum),
-            _ => ranks.broadcast(&mut x, 0),
+            0 => ranks.all_reduce_in_place(ReduceOp::Sum, &mut x),
+            _ => ranks.broadcast(0, &mut x),
         }
     });
 }
@@ -80,7 +80,7 @@ fn different_operations_are_named() {
 fn different_lengths_are_named() {
     mismatch(["all_reduce #0 (sum, f32, 4 elements)", "all_reduce #0 (sum, f32, 5 elements)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; 4 + ranks.rank()]).expect("x");
-        ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)
+        ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)
     });
 }
 
@@ -105,7 +105,7 @@ fn different_types_are_named() {
 fn different_operators_are_named() {
     mismatch(["all_reduce #0 (min, u8, 4 elements)", "all_reduce #0 (max, u8, 4 elements)"], |ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
-        ranks.all_reduce_in_place(&mut x, if ranks.rank() == 0 { ReduceOp::Min } else { ReduceOp::Max })
+        ranks.all_reduce_in_place(if ranks.rank() == 0 { ReduceOp::Min } else { ReduceOp::Max }, &mut x)
     });
 }
 
@@ -115,7 +115,7 @@ fn different_roots_are_named() {
         let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
             // Each rank names the other as root.
-            text(ranks.broadcast(&mut x, 1 - ranks.rank()))
+            text(ranks.broadcast(1 - ranks.rank(), &mut x))
         });
         let called = [
             "rank 0 calls broadcast #0 (u8, 4 elements, root 1)",
@@ -132,10 +132,10 @@ fn another_order_is_named() {
         match ranks.rank() {
             0 => {
                 drop(ranks.barrier()?);
-                ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)
+                ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)
             }
             _ => {
-                drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)?);
+                drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?);
                 ranks.barrier()
             }
         }
@@ -151,7 +151,7 @@ fn a_message_of_another_length_is_named() {
                 ranks.send(&x, 1).expect("enqueued").wait(LONG).expect("it was sent");
                 text(ranks.barrier())
             }
-            _ => text(ranks.recv(&mut x, 0)),
+            _ => text(ranks.recv(0, &mut x)),
         }
     });
     let named = "rank 0 calls send #0 to rank 1 (u8, 4 elements), rank 1 calls recv #0 from rank 0 (u8, 3 elements); all";
@@ -204,7 +204,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
             ranks.abort();
             return;
         }
-        let waited = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
+        let waited = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).and_then(|work| work.wait(LONG));
         let reason = "the program called `abort`".to_owned();
         assert_eq!(failure(waited), Failure::Aborted { rank: 3, reason });
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
@@ -218,7 +218,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
         let mut rest = ranks.shrink(&[3]).expect("the others meet");
         assert_eq!((rest.rank(), rest.world_size()), (rank, 3));
         let mut x = DeviceBuffer::from_host(&stream, &[rank as u32 + 1]).expect("x");
-        drop(rest.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+        drop(rest.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
         assert_eq!(x.to_host().expect("x"), [6]);
         rest.finish().expect("the end in common");
     });
@@ -257,7 +257,7 @@ fn a_rank_whose_device_is_lost_says_so_to_all() {
         let works: Vec<_> = ranks
             .iter_mut()
             .zip(&mut buffers)
-            .map(|(rank, x)| rank.all_reduce_in_place(x, ReduceOp::Sum))
+            .map(|(rank, x)| rank.all_reduce_in_place(ReduceOp::Sum, x))
             .collect();
         if is_enqueued {
             driver.poison(1, fault());
@@ -297,7 +297,7 @@ fn a_rank_that_leaves_too_early_is_named() {
 fn dropping_with_work_pending_does_not_wait() {
     let mut ranks = Communicator::init_all(&streams(2), &timeout(60_000)).expect("ranks meet");
     let mut x = DeviceBuffer::from_host(ranks[0].stream(), &[1u8; 9]).expect("x");
-    let work = ranks[0].all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+    let work = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
     let start = Instant::now();
     let (first, second) = (ranks.remove(0), ranks.remove(0));
     drop(first);
@@ -334,7 +334,7 @@ fn the_flight_record_shows_what_failed() {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if ranks.rank() == 0 {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f64; 2]).expect("x");
-            let text = text(ranks.all_reduce_in_place(&mut x, ReduceOp::Prod));
+            let text = text(ranks.all_reduce_in_place(ReduceOp::Prod, &mut x));
             let record = ranks.dump();
             assert_eq!(
                 record.failure.as_ref().map(|failure| text.ends_with(failure)),

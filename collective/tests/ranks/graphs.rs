@@ -13,7 +13,7 @@ fn captured_operations_run_at_each_launch() {
         let mut x = DeviceBuffer::from_host(&stream, &[rank as u32 + 1; 100]).expect("x");
         let mut gathered = DeviceBuffer::<u32>::zeros(&stream, 300).expect("y");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("captured");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("captured");
         drop(ranks.all_gather(&x, &mut gathered).expect("captured"));
         drop(ranks.barrier().expect("captured"));
         let graph = capture.end().expect("a graph").instantiate().expect("an executable");

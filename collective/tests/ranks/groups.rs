@@ -16,7 +16,7 @@ fn long_messages_cross() {
         let mut y = DeviceBuffer::<u8>::uninit(&stream, len).expect("y");
         let work = ranks.group(|group| {
             group.send(&x, 1 - rank)?;
-            group.recv(&mut y, 1 - rank)
+            group.recv(1 - rank, &mut y)
         });
         work.expect("enqueued").wait(LONG).expect("done");
         let y = y.to_host().expect("y");
@@ -32,7 +32,7 @@ fn several_messages_to_one_rank_keep_their_order() {
         let mut received = [(); 3].map(|()| DeviceBuffer::from_host(&stream, &[0u32]).expect("y"));
         let work = ranks.group(|group| match rank {
             0 => numbers.iter().try_for_each(|number| group.send(number, 1)),
-            _ => received.iter_mut().try_for_each(|y| group.recv(y, 0)),
+            _ => received.iter_mut().try_for_each(|y| group.recv(0, y)),
         });
         work.expect("enqueued").wait(LONG).expect("done");
         if rank == 1 {
@@ -48,7 +48,7 @@ fn a_rank_sends_to_itself() {
         let x = DeviceBuffer::from_host(&stream, &vec![rank as u64; 300_000]).expect("x");
         let mut y = DeviceBuffer::<u64>::zeros(&stream, 300_000).expect("y");
         let work = ranks.group(|group| {
-            group.recv(&mut y, rank)?;
+            group.recv(rank, &mut y)?;
             group.send(&x, rank)
         });
         drop(work.expect("enqueued"));
@@ -66,11 +66,11 @@ fn messages_and_collectives_mix_in_any_order() {
         let work = ranks.group(|group| match rank {
             0 => {
                 group.send(&long, 1)?;
-                group.all_reduce_in_place(&mut sum, ReduceOp::Sum)
+                group.all_reduce_in_place(ReduceOp::Sum, &mut sum)
             }
             _ => {
-                group.all_reduce_in_place(&mut sum, ReduceOp::Sum)?;
-                group.recv(&mut long, 0)
+                group.all_reduce_in_place(ReduceOp::Sum, &mut sum)?;
+                group.recv(0, &mut long)
             }
         });
         work.expect("enqueued").wait(LONG).expect("done");
@@ -94,14 +94,14 @@ fn a_panic_in_a_group_aborts_all_ranks() {
         if ranks.rank() == 1 {
             let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 ranks.group(|group| {
-                    group.all_reduce_in_place(&mut x, ReduceOp::Sum)?;
+                    group.all_reduce_in_place(ReduceOp::Sum, &mut x)?;
                     panic!("in the closure")
                 })
             }));
             assert!(panicked.is_err());
             return failure(ranks.barrier());
         }
-        let work = ranks.group(|group| group.all_reduce_in_place(&mut x, ReduceOp::Sum));
+        let work = ranks.group(|group| group.all_reduce_in_place(ReduceOp::Sum, &mut x));
         match work {
             Ok(work) => failure(work.wait(LONG)),
             // The abort arrived first.
@@ -120,7 +120,7 @@ fn an_error_in_a_group_aborts_all_ranks() {
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32]).expect("x");
         if ranks.rank() == 1 {
-            let error = ranks.group(|group| group.recv(&mut x, 7)).expect_err("no such rank");
+            let error = ranks.group(|group| group.recv(7, &mut x)).expect_err("no such rank");
             assert!(matches!(error.downcast_ref(), Some(CollectiveError::Group(_))), "{error}");
             let text = "the closure of a group failed, which aborted the communicator: recv on rank 1: the sender is rank 7, \
                         but ranks are 0 to 1";

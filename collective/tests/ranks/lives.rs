@@ -40,7 +40,7 @@ fn communicators_of_threads_leave_nothing() {
         let mut works = Vec::new();
         for rank in &mut ranks {
             let mut x = DeviceBuffer::from_host(rank.stream(), &[1.0f32; 1000]).expect("x");
-            works.push(rank.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            works.push(rank.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
         }
         works.iter().for_each(|work| work.wait(LONG).expect("done"));
         std::thread::scope(|scope| {

@@ -17,14 +17,14 @@ fn a_world_of_one_works() {
     work(&mut ranks);
     replay(&mut ranks, 100);
     let mut small = DeviceBuffer::from_host(&streams[0], &[F8E4M3::from_f64(1.5); 9]).expect("x");
-    drop(ranks.all_reduce_in_place(&mut small, ReduceOp::Avg).expect("enqueued"));
-    let multiplied = ranks.all_reduce_in_place(&mut small, ReduceOp::PreMulSum(F8E4M3::from_f64(2.0)));
+    drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut small).expect("enqueued"));
+    let multiplied = ranks.all_reduce_in_place(ReduceOp::PreMulSum(F8E4M3::from_f64(2.0)), &mut small);
     assert!(multiplied.expect_err("NCCL cannot").to_string().contains("of one rank; multiply bf16"));
     assert_eq!(small.to_host().expect("x"), [F8E4M3::from_f64(1.5); 9]);
     let graphs = "graphs have operations";
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
-    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("captured"));
     let graph = capture.end().expect("a graph");
     let refused = ranks.finish().expect_err("a graph is alive").to_string();
     assert!(refused.contains(graphs), "{refused}");

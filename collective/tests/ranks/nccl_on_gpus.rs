@@ -64,7 +64,7 @@ fn captures_of_threads_are_refused() {
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 4).expect("x");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-        let refused = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect_err("refused").to_string();
+        let refused = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();
         assert!(refused.contains("a process for each device"), "{refused}");
         drop(capture);
         ranks.finish().expect("the end in common");
@@ -98,7 +98,7 @@ fn a_timeout_names_who_is_missing() {
             }
             return;
         }
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
         let failure = failure(work.wait(LONG));
         assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
         let text = failure.to_string();
@@ -106,7 +106,7 @@ fn a_timeout_names_who_is_missing() {
         // The kernel has been stopped, so the stream stays usable.
         stream.synchronize().expect("no fault");
         let mut fewer = ranks.shrink(&[missing]).expect("a communicator of the others");
-        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        fewer.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
         fewer.finish().expect("the end in common");
     });
 }
@@ -118,7 +118,7 @@ fn different_lengths_are_named_in_checked_mode() {
     on_streams(&streams(world()), &options, |mut ranks| {
         let len = if ranks.rank() == 0 { 1 << 20 } else { 1 << 10 };
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), len).expect("x");
-        let text = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)).to_string();
+        let text = failure(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)).to_string();
         assert!(text.contains("1048576 elements") && text.contains("1024 elements"), "{text}");
     });
 }

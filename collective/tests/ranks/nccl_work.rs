@@ -31,7 +31,7 @@ pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
         if this.rank == killed && round == 20 {
             this.die();
         }
-        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg);
+        let work = ranks.all_reduce_in_place(ReduceOp::Avg, &mut x);
         let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
         this.assert_in_time();
         let failure = failure::<()>(Err(error));
@@ -41,7 +41,7 @@ pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
     stream.synchronize().expect("no fault");
     let mut fewer = ranks.shrink(&[killed]).expect("a communicator of the others");
     let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
-    fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+    fewer.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
     assert_eq!(x.to_host().expect("x"), vec![killed as f32; 1000]);
     fewer.finish().expect("the end in common");
 }
@@ -60,7 +60,7 @@ fn reduce_all<T: Reducible + PartialEq + std::fmt::Debug>(
             let x: Vec<T> = (0..len).map(|i| of(contribution(rank, i))).collect();
             let x = DeviceBuffer::from_host(&stream, &x).expect("x");
             let mut y = DeviceBuffer::<T>::zeros(&stream, len).expect("y");
-            let work = ranks.all_reduce(&x, &mut y, op).expect("enqueued");
+            let work = ranks.all_reduce(&x, op, &mut y).expect("enqueued");
             work.wait(LONG).expect("done");
             for (i, found) in y.to_host().expect("y").into_iter().enumerate() {
                 let all = (0..world).map(|rank| contribution(rank, i));
@@ -107,22 +107,22 @@ fn move_all(ranks: &mut Communicator) {
 
         let root = world - 1;
         let mut y = on_device(&block(rank, 5));
-        drop(ranks.broadcast(&mut y, root).expect("enqueued"));
+        drop(ranks.broadcast(root, &mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), block(root, 5));
 
         let (x, mut y) = (on_device(&block(rank, 7)), zeros(len * world));
-        drop(ranks.gather(&x, Some(y.as_mut_slice()), root).expect("enqueued"));
+        drop(ranks.gather(&x, root, Some(y.as_mut_slice())).expect("enqueued"));
         let expected = if rank == root { blocks(&|from| block(from, 7)) } else { vec![0; len * world] };
         assert_eq!(y.to_host().expect("y"), expected);
 
         let (x, mut y) = (on_device(&blocks(&|to| block(rank, to))), zeros(len));
-        drop(ranks.scatter(Some(x.as_slice()), &mut y, root).expect("enqueued"));
+        drop(ranks.scatter(Some(x.as_slice()), root, &mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), block(root, rank));
 
         let (x, mut y) = (on_device(&block(rank, 3)), zeros(len));
         let ring = ranks.group(|group| {
             group.send(&x, (rank + 1) % world)?;
-            group.recv(&mut y, (rank + world - 1) % world)
+            group.recv((rank + world - 1) % world, &mut y)
         });
         drop(ring.expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), block((rank + world - 1) % world, 3));
@@ -132,11 +132,11 @@ fn move_all(ranks: &mut Communicator) {
         DeviceBuffer::from_host(&stream, &values).expect("x"),
         DeviceBuffer::zeros(&stream, 1000).expect("y"),
     );
-    drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
     let own = values[rank * 1000..(rank + 1) * 1000].iter().map(|x| x * world as f32);
     let own: Vec<f32> = own.collect();
     assert_eq!(y.to_host().expect("y"), own);
-    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
     assert_eq!(x.to_host().expect("x")[rank * 1000..(rank + 1) * 1000], own);
 }
 
@@ -167,8 +167,8 @@ pub fn replay(ranks: &mut Communicator, launches: usize) {
     // The first exchange connects the ranks, before the capture.
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("captured"));
-    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(1.0 / world as f32)).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::PreMulSum(1.0 / world as f32), &mut x).expect("captured"));
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
     for _ in 0..launches {
         graph.launch(&stream).expect("launched");

@@ -160,18 +160,18 @@ fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
 
                 let x = on_device(&ranks, &all[rank]);
                 let mut y = on_device(&ranks, &data::<T>(1, len, !seed)[0]);
-                ranks.all_reduce(&x, &mut y, op()).expect("all_reduce").wait(LONG).expect("all_reduce");
+                ranks.all_reduce(&x, op(), &mut y).expect("all_reduce").wait(LONG).expect("all_reduce");
                 assert_eq!(bits(&y.to_host().expect("y")), expected, "all_reduce of {what}");
                 assert_eq!(bits(&x.to_host().expect("x")), bits(&all[rank]), "the source of {what}");
 
                 let mut x = x;
-                drop(ranks.all_reduce_in_place(&mut x, op()).expect("all_reduce"));
+                drop(ranks.all_reduce_in_place(op(), &mut x).expect("all_reduce"));
                 assert_eq!(bits(&x.to_host().expect("x")), expected, "all_reduce in place of {what}");
 
                 let root = case % world;
                 let x = on_device(&ranks, &all[rank]);
                 let before = y.to_host().expect("y");
-                drop(ranks.reduce(&x, Some(y.as_mut_slice()), op(), root).expect("reduce"));
+                drop(ranks.reduce(&x, op(), root, Some(y.as_mut_slice())).expect("reduce"));
                 let y = bits(&y.to_host().expect("y"));
                 assert_eq!(y, if rank == root { expected } else { bits(&before) }, "reduce of {what}");
 
@@ -179,12 +179,12 @@ fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
                 let expected = reduced(number, &all);
                 let x = on_device(&ranks, &all[rank]);
                 let mut y = DeviceBuffer::<T>::uninit(ranks.stream(), len).expect("a buffer");
-                drop(ranks.reduce_scatter(&x, &mut y, op()).expect("reduce_scatter"));
+                drop(ranks.reduce_scatter(&x, op(), &mut y).expect("reduce_scatter"));
                 let block = &expected[rank * len..(rank + 1) * len];
                 assert_eq!(bits(&y.to_host().expect("y")), block, "reduce_scatter of {what}");
 
                 let mut x = x;
-                drop(ranks.reduce_scatter_in_place(&mut x, op()).expect("reduce_scatter"));
+                drop(ranks.reduce_scatter_in_place(op(), &mut x).expect("reduce_scatter"));
                 let x = x.to_host().expect("x");
                 assert_eq!(
                     bits(&x[rank * len..(rank + 1) * len]),
@@ -235,12 +235,12 @@ fn sums_of_8_bits_are_rounded_once_and_saturate() {
         on_ranks(3, &CommunicatorOptions::new().backend(backend), |mut ranks| {
             let of_ranks = [[448.0, 16.0, -448.0], [448.0, 0.75, -1.0], [-448.0, 0.75, 449.0]];
             let mut y = on_device(&ranks, &of_ranks[ranks.rank()].map(F8E4M3::from_f32));
-            drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut y).expect("enqueued"));
             let sums: Vec<f32> = y.to_host().expect("y").iter().map(|sum| sum.to_f32()).collect();
             // The sum would be 16, twice, if it were rounded after each addition.
             assert_eq!(sums, [448.0, 18.0, -1.0]);
             let mut y = on_device(&ranks, &[F8E5M2::from_f32(57344.0)]);
-            drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut y).expect("enqueued"));
             assert_eq!(y.to_host().expect("y")[0].to_f32(), 57344.0);
         });
     }
@@ -252,9 +252,9 @@ fn numbers_win_over_nan() {
         let nan = f32::NAN;
         let x = on_device(&ranks, &[[nan, 1.0, nan], [2.0, nan, nan], [1.0, nan, nan]][ranks.rank()]);
         let mut y = on_device(&ranks, &[0.0; 3]);
-        drop(ranks.all_reduce(&x, &mut y, ReduceOp::Min).expect("min"));
+        drop(ranks.all_reduce(&x, ReduceOp::Min, &mut y).expect("min"));
         let least = y.to_host().expect("y");
-        drop(ranks.all_reduce(&x, &mut y, ReduceOp::Max).expect("max"));
+        drop(ranks.all_reduce(&x, ReduceOp::Max, &mut y).expect("max"));
         let greatest = y.to_host().expect("y");
         assert_eq!((&least[..2], &greatest[..2]), (&[1.0f32, 1.0][..], &[2.0f32, 1.0][..]));
         assert!(least[2].is_nan() && greatest[2].is_nan());
@@ -296,7 +296,7 @@ fn elements_of_any_type_move() {
                 assert_eq!(y.to_host().expect("y"), all);
 
                 let mut y = buffer(&of(99, len * world));
-                drop(ranks.gather(&x, Some(y.as_mut_slice()), root).expect("gather"));
+                drop(ranks.gather(&x, root, Some(y.as_mut_slice())).expect("gather"));
                 assert_eq!(
                     y.to_host().expect("y"),
                     if rank == root { all.clone() } else { of(99, len * world) }
@@ -304,7 +304,7 @@ fn elements_of_any_type_move() {
 
                 let source = buffer(&all);
                 let mut y = buffer(&of(99, len));
-                drop(ranks.scatter(Some(source.as_slice()), &mut y, root).expect("scatter"));
+                drop(ranks.scatter(Some(source.as_slice()), root, &mut y).expect("scatter"));
                 assert_eq!(y.to_host().expect("y"), of(rank, len));
 
                 // Block r of rank s comes from block s of rank r.
@@ -315,7 +315,7 @@ fn elements_of_any_type_move() {
                     |other: usize| (rank * len..(rank + 1) * len).map(move |index| particle(other, index));
                 assert_eq!(y.to_host().expect("y"), (0..world).flat_map(from).collect::<Vec<_>>());
 
-                drop(ranks.broadcast(&mut x, root).expect("broadcast"));
+                drop(ranks.broadcast(root, &mut x).expect("broadcast"));
                 assert_eq!(x.to_host().expect("x"), of(root, len));
 
                 if world > 1 {
@@ -324,7 +324,7 @@ fn elements_of_any_type_move() {
                     let x = buffer(&of(rank, len));
                     let ring = ranks.group(|group| {
                         group.send(&x, right)?;
-                        group.recv(&mut y, left)
+                        group.recv(left, &mut y)
                     });
                     drop(ring.expect("a ring"));
                     assert_eq!(y.to_host().expect("y"), of(left, len));
@@ -342,7 +342,7 @@ fn views_begin_anywhere() {
         let mut x = on_device(&ranks, &values);
         let (mut before, after) = x.as_mut_slice().split_at_mut(33);
         let target: DeviceSliceMut<'_, f32> = before.reborrow().into_slice(1..31);
-        drop(ranks.all_reduce(after.as_slice().slice(1..31), target, ReduceOp::Sum).expect("all_reduce"));
+        drop(ranks.all_reduce(after.as_slice().slice(1..31), ReduceOp::Sum, target).expect("all_reduce"));
         let result = x.to_host().expect("x");
         for index in 0..64 {
             let expected = match index {
@@ -362,7 +362,7 @@ fn one_thread_can_have_all_ranks() {
     let works: Vec<_> = ranks
         .iter_mut()
         .zip(&mut buffers)
-        .map(|(rank, buffer)| rank.all_reduce_in_place(buffer, ReduceOp::Prod).expect("enqueued"))
+        .map(|(rank, buffer)| rank.all_reduce_in_place(ReduceOp::Prod, buffer).expect("enqueued"))
         .collect();
     works.iter().for_each(|work| work.wait(LONG).expect("done"));
     assert!(works.iter().all(|work| work.query().expect("no error")));
@@ -383,38 +383,38 @@ fn arguments_that_do_not_fit_are_named() {
         };
         let equal = "the source has 4 elements, the target 3; they must be equal";
         assert_eq!(
-            text(ranks.all_reduce(&x, &mut odd, ReduceOp::Sum)),
+            text(ranks.all_reduce(&x, ReduceOp::Sum, &mut odd)),
             format!("all_reduce on rank {rank}: {equal}")
         );
         let blocks = "the target has 4 elements, the source 4; with 2 ranks the target must have 2 times those of the source";
         assert_eq!(text(ranks.all_gather(&x, &mut y)), format!("all_gather on rank {rank}: {blocks}"));
         let blocks = "the source has 4 elements, the target 3; with 2 ranks the source must have 2 times those of the target";
-        let scattered = text(ranks.reduce_scatter(&x, &mut odd, ReduceOp::Sum));
+        let scattered = text(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut odd));
         assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {blocks}"));
         let three = on_device(&ranks, &[0.0f32; 3]);
         let divided = "3 elements cannot be divided among 2 ranks";
         assert_eq!(text(ranks.all_to_all(&three, &mut odd)), format!("all_to_all on rank {rank}: {divided}"));
         let gathered = text(ranks.all_gather_in_place(&mut odd));
         assert_eq!(gathered, format!("all_gather on rank {rank}: {divided}"));
-        let scattered = text(ranks.reduce_scatter_in_place(&mut odd, ReduceOp::Sum));
+        let scattered = text(ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut odd));
         assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {divided}"));
         let root = "the root is rank 2, but ranks are 0 to 1";
-        assert_eq!(text(ranks.broadcast(&mut y, 2)), format!("broadcast on rank {rank}: {root}"));
+        assert_eq!(text(ranks.broadcast(2, &mut y)), format!("broadcast on rank {rank}: {root}"));
         let given = "this rank is the root, so it must pass a target, not `None`";
-        assert_eq!(text(ranks.gather(&x, None, rank)), format!("gather on rank {rank}: {given}"));
+        assert_eq!(text(ranks.gather(&x, rank, None)), format!("gather on rank {rank}: {given}"));
         let itself = "a rank sends to itself only in a group that has both the send and the recv";
         assert_eq!(text(ranks.send(&x, rank)), format!("send on rank {rank}: {itself}"));
 
         let elsewhere = &streams(1)[0];
         let mut other = DeviceBuffer::from_host(elsewhere, &[0.0f32; 4]).expect("a buffer");
-        let error = ranks.broadcast(&mut other, 0).expect_err("of another device");
+        let error = ranks.broadcast(0, &mut other).expect_err("of another device");
         assert!(
             error.to_string().starts_with("broadcast: a buffer is on cpu:0, the stream is on cpu"),
             "{error}"
         );
 
         // None of these calls was sent.
-        drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("it works on"));
+        drop(ranks.all_reduce(&x, ReduceOp::Sum, &mut y).expect("it works on"));
         assert_eq!(y.to_host().expect("y"), [2.0; 4]);
         ranks.finish().expect("the end in common");
     });

@@ -70,11 +70,11 @@ pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u
             let mut x = DeviceBuffer::from_host(&stream, &values).expect("x");
             if number % 2 == 0 {
                 let mut y = DeviceBuffer::<T>::zeros(&stream, len + 1).expect("y");
-                let work = ranks.all_reduce(x.slice(start..), y.slice_mut(1..), op).expect("enqueued");
+                let work = ranks.all_reduce(x.slice(start..), op, y.slice_mut(1..)).expect("enqueued");
                 work.wait(LONG).expect("done");
                 bits.extend(y.to_host().expect("y").into_iter().skip(1).map(Numbers::bits));
             } else {
-                let work = ranks.all_reduce_in_place(x.slice_mut(start..), op).expect("enqueued");
+                let work = ranks.all_reduce_in_place(op, x.slice_mut(start..)).expect("enqueued");
                 work.wait(LONG).expect("done");
                 bits.extend(x.to_host().expect("x").into_iter().skip(start).map(Numbers::bits));
             }
@@ -129,15 +129,15 @@ pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, len).expect("y");
     x.copy_from_host(&values).expect("copied");
     let mut sums = Vec::new();
-    drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.all_reduce(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
     // The next write of a rank must not hit memory that another rank still reads.
-    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
     sums.extend(y.to_host().expect("y"));
     sums.extend(x.to_host().expect("x"));
     for part in [4..len, 1..len - 2, len / 2..len] {
         x.copy_from_host(&values).expect("copied");
         let part = x.slice_mut(part);
-        ranks.all_reduce_in_place(part, ReduceOp::Avg).expect("enqueued").wait(LONG).expect("done");
+        ranks.all_reduce_in_place(ReduceOp::Avg, part).expect("enqueued").wait(LONG).expect("done");
         sums.extend(x.to_host().expect("x"));
     }
     sums.into_iter().map(f32::to_bits).collect()
@@ -166,10 +166,10 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
     symmetric.copy_from_host(&[rank + 1; 5000]).expect("copied");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
     let op = ReduceOp::PreMulSum(factor(rank));
-    drop(ranks.all_reduce_in_place(&mut small, op).expect("captured"));
-    drop(ranks.all_reduce_in_place(&mut large, op).expect("captured"));
-    drop(ranks.all_reduce_in_place(&mut middle, op).expect("captured"));
-    drop(ranks.all_reduce_in_place(&mut symmetric, ReduceOp::Avg).expect("captured"));
+    drop(ranks.all_reduce_in_place(op, &mut small).expect("captured"));
+    drop(ranks.all_reduce_in_place(op, &mut large).expect("captured"));
+    drop(ranks.all_reduce_in_place(op, &mut middle).expect("captured"));
+    drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut symmetric).expect("captured"));
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
     let mut expected = (0..world).map(|rank| factor(rank) * (rank + 1)).sum::<u32>();
     for launch in 0..launches {
@@ -219,7 +219,7 @@ pub fn a_rank_is_missing(mut ranks: Communicator, timeout: Duration) {
         }
         return;
     }
-    let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+    let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
     let text = failure(work.wait(LONG)).to_string();
     assert!(begun.elapsed() < timeout + Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(text.contains(&format!("rank {missing} (")) && text.contains("has not called"), "{text}");
@@ -246,7 +246,7 @@ fn different_lengths_are_named_before_data_moves() {
     let begun = Instant::now();
     for text in on_ranks(2, &peer(), |mut ranks| {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100 + ranks.rank()).expect("x");
-        text(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum))
+        text(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x))
     }) {
         assert!(text.contains("100 elements") && text.contains("101 elements"), "{text}");
     }
@@ -258,7 +258,7 @@ fn different_operators_are_named() {
     for text in on_ranks(2, &peer(), |mut ranks| {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100).expect("x");
         let op = if ranks.rank() == 0 { ReduceOp::Sum } else { ReduceOp::Max };
-        text(ranks.all_reduce_in_place(&mut x, op))
+        text(ranks.all_reduce_in_place(op, &mut x))
     }) {
         assert!(text.contains("(sum, f32") && text.contains("(max, f32"), "{text}");
     }
@@ -270,7 +270,7 @@ fn different_parts_of_symmetric_buffers_are_refused() {
         let mut x = ranks.symmetric_buffer::<f32>(5000).expect("memory in common");
         let start = 4 * ranks.rank();
         let part = x.slice_mut(start..start + 4000);
-        text(ranks.all_reduce_in_place(part, ReduceOp::Sum))
+        text(ranks.all_reduce_in_place(ReduceOp::Sum, part))
     }) {
         assert!(text.contains("another part of a SymmetricBuffer"), "{text}");
     }
@@ -286,9 +286,9 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
         for buffer in [&mut summed, &mut done, &mut captured] {
             buffer.copy_from_host(&[1; 5000]).expect("copied");
         }
-        ranks.all_reduce_in_place(&mut done, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        ranks.all_reduce_in_place(ReduceOp::Sum, &mut done).expect("enqueued").wait(LONG).expect("done");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-        drop(ranks.all_reduce_in_place(&mut captured, ReduceOp::Sum).expect("captured"));
+        drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut captured).expect("captured"));
         let graph = capture.end().expect("a graph").instantiate().expect("an executable");
         assert_eq!(captured.to_host().expect("nothing has failed"), [1; 5000]);
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -300,7 +300,7 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
             }
             return;
         }
-        let work = ranks.all_reduce_in_place(&mut summed, ReduceOp::Sum).expect("enqueued");
+        let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut summed).expect("enqueued");
         // The copy is ordered after the operation, which fails in the meantime.
         let text = summed.to_host().expect_err("another rank may write it").to_string();
         assert!(text.contains("SymmetricBuffer of 20000 bytes") && text.contains("drop it"), "{text}");
@@ -335,7 +335,7 @@ fn an_abort_ends_kernels_that_wait() {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if ranks.rank() == 0 {
-            let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+            let work = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
             std::thread::sleep(Duration::from_millis(50));
             ranks.abort();
             assert!(matches!(failure(work.wait(LONG)), Failure::Aborted { rank: 0, .. }));

@@ -65,17 +65,17 @@ impl<'c> Results<'c> {
 
         for root in 0..world {
             let mut y = self.any::<T>(start + len);
-            drop(self.ranks.broadcast(y.slice_mut(start..), root).expect("enqueued"));
+            drop(self.ranks.broadcast(root, y.slice_mut(start..)).expect("enqueued"));
             self.take(&y);
 
             let mut y = self.zeros::<T>(start + len * world);
             let target = (rank == root).then(|| y.slice_mut(start..));
-            drop(self.ranks.gather(x.slice(start..), target, root).expect("enqueued"));
+            drop(self.ranks.gather(x.slice(start..), root, target).expect("enqueued"));
             self.take(&y);
 
             let mut y = self.zeros::<T>(start + 1 + len);
             let source = (rank == root).then(|| whole.slice(start..));
-            drop(self.ranks.scatter(source, y.slice_mut(start + 1..), root).expect("enqueued"));
+            drop(self.ranks.scatter(source, root, y.slice_mut(start + 1..)).expect("enqueued"));
             self.take(&y);
         }
     }
@@ -88,15 +88,15 @@ impl<'c> Results<'c> {
             let root = number % world;
             let (x, mut y) = (self.any::<T>(start + len), self.zeros::<T>(start + 1 + len));
             let target = (rank == root).then(|| y.slice_mut(start + 1..));
-            drop(self.ranks.reduce(x.slice(start..), target, op, root).expect("enqueued"));
+            drop(self.ranks.reduce(x.slice(start..), op, root, target).expect("enqueued"));
             self.take(&y);
 
             let mut x = self.any::<T>(start + world * len);
             let target = y.slice_mut(start + 1..);
-            drop(self.ranks.reduce_scatter(x.slice(start..), target, op).expect("enqueued"));
+            drop(self.ranks.reduce_scatter(x.slice(start..), op, target).expect("enqueued"));
             self.take(&y);
             let in_place = x.slice_mut(start..);
-            drop(self.ranks.reduce_scatter_in_place(in_place, op).expect("enqueued"));
+            drop(self.ranks.reduce_scatter_in_place(op, in_place).expect("enqueued"));
             // The contents of the other blocks are unspecified.
             let own = start + rank * len;
             let block = x.to_host().expect("x").into_iter().skip(own).take(len);
@@ -160,11 +160,11 @@ fn all_but_messages_of_two_ranks_are_kernels() {
         let x = DeviceBuffer::<f32>::zeros(&stream, 100).expect("x");
         let mut y = DeviceBuffer::<f32>::zeros(&stream, 100).expect("y");
         drop(ranks.all_gather(x.slice(..50), &mut y).expect("enqueued"));
-        drop(ranks.reduce_scatter(&x, y.slice_mut(..50), ReduceOp::Sum).expect("enqueued"));
-        drop(ranks.reduce(&x, own.then(|| y.as_mut_slice()), ReduceOp::Sum, 0).expect("enqueued"));
-        drop(ranks.broadcast(&mut y, 0).expect("enqueued"));
-        drop(ranks.gather(x.slice(..50), own.then(|| y.as_mut_slice()), 0).expect("enqueued"));
-        drop(ranks.scatter(own.then(|| x.as_slice()), y.slice_mut(..50), 0).expect("enqueued"));
+        drop(ranks.reduce_scatter(&x, ReduceOp::Sum, y.slice_mut(..50)).expect("enqueued"));
+        drop(ranks.reduce(&x, ReduceOp::Sum, 0, own.then(|| y.as_mut_slice())).expect("enqueued"));
+        drop(ranks.broadcast(0, &mut y).expect("enqueued"));
+        drop(ranks.gather(x.slice(..50), 0, own.then(|| y.as_mut_slice())).expect("enqueued"));
+        drop(ranks.scatter(own.then(|| x.as_slice()), 0, y.slice_mut(..50)).expect("enqueued"));
         drop(ranks.all_to_all(&x, &mut y).expect("enqueued"));
     });
     assert_eq!(all, 2 * (1 + 7));
@@ -174,7 +174,7 @@ fn all_but_messages_of_two_ranks_are_kernels() {
         let mut y = DeviceBuffer::<u8>::zeros(&stream, 100).expect("y");
         let crossed = ranks.group(|group| {
             group.send(&x, 1 - rank)?;
-            group.recv(&mut y, 1 - rank)
+            group.recv(1 - rank, &mut y)
         });
         crossed.expect("enqueued").wait(LONG).expect("done");
     });
@@ -197,10 +197,10 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, len).expect("y");
     let mut whole = DeviceBuffer::<f32>::zeros(&stream, len * world).expect("y");
     x.copy_from_host(&values).expect("copied");
-    drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
-    drop(ranks.reduce(&x, Some(whole.as_mut_slice()), ReduceOp::Max, world - 1).expect("enqueued"));
+    drop(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
+    drop(ranks.reduce(&x, ReduceOp::Max, world - 1, Some(whole.as_mut_slice())).expect("enqueued"));
     // The next write of a rank must not hit memory that another rank still reads.
-    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+    drop(ranks.reduce_scatter_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
     let (y, whole, x) = (y.to_host().expect("y"), whole.to_host().expect("y"), x.to_host().expect("x"));
     let own = x[rank * len..(rank + 1) * len].to_vec();
     [y, whole, own].concat().into_iter().map(f32::to_bits).collect()
@@ -229,11 +229,11 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
     let mut root = DeviceBuffer::<u32>::zeros(&stream, world * LEN).expect("y");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
     let op = ReduceOp::PreMulSum(factor(rank));
-    drop(ranks.reduce_scatter_in_place(&mut x, op).expect("captured"));
+    drop(ranks.reduce_scatter_in_place(op, &mut x).expect("captured"));
     drop(ranks.all_gather_in_place(&mut x).expect("captured"));
     drop(ranks.all_to_all(&x, &mut crossed).expect("captured"));
-    drop(ranks.reduce(&x, Some(root.as_mut_slice()), ReduceOp::Max, world - 1).expect("captured"));
-    drop(ranks.broadcast(&mut root, world - 1).expect("captured"));
+    drop(ranks.reduce(&x, ReduceOp::Max, world - 1, Some(root.as_mut_slice())).expect("captured"));
+    drop(ranks.broadcast(world - 1, &mut root).expect("captured"));
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
     let mut expected: Vec<u32> = (0..world * LEN)
         .map(|i| {
@@ -293,14 +293,14 @@ fn different_roots_are_named() {
         |ranks| {
             let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
             let root = ranks.rank();
-            ranks.broadcast(&mut x, root)
+            ranks.broadcast(root, &mut x)
         },
     );
     mismatched(["reduce #0 (sum, f32, 100 elements, root 0)", "(sum, f32, 100 elements, root 1)"], |ranks| {
         let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
         let root = ranks.rank();
-        ranks.reduce(&x, Some(y.as_mut_slice()), ReduceOp::Sum, root)
+        ranks.reduce(&x, ReduceOp::Sum, root, Some(y.as_mut_slice()))
     });
 }
 
@@ -327,7 +327,7 @@ fn different_operations_are_named() {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
         match ranks.rank() {
             0 => ranks.all_gather_in_place(&mut x),
-            _ => ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum),
+            _ => ranks.reduce_scatter_in_place(ReduceOp::Sum, &mut x),
         }
     });
 }
@@ -347,7 +347,7 @@ fn a_root_that_is_missing_is_named() {
             }
             return;
         }
-        let failure = failure(ranks.broadcast(&mut x, 1).expect("enqueued").wait(LONG));
+        let failure = failure(ranks.broadcast(1, &mut x).expect("enqueued").wait(LONG));
         assert!(begun.elapsed() < time + Duration::from_secs(4), "{:?}", begun.elapsed());
         let text = failure.to_string();
         assert!(matches!(failure, Failure::Timeout { .. }), "{text}");

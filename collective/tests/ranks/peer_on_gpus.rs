@@ -135,7 +135,7 @@ fn auto_does_everything_beside_nccl() {
         // Sizes that Peer handles and sizes that NCCL handles, on one stream.
         for len in [100, 1 << 20, 1 << 24, 100, 1 << 26, 1000] {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; len]).expect("x");
-            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
             let world = ranks.world_size() as f32;
             assert!(x.to_host().expect("x").into_iter().all(|found| found == world), "{len} elements");
         }

@@ -89,7 +89,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
             }
             // Pushed and two-shot; the rank dies before a pushed one.
             let part = x.slice_mut(..if round % 2 == 0 { 100 } else { 20_000 });
-            let work = ranks.all_reduce_in_place(part, ReduceOp::Avg);
+            let work = ranks.all_reduce_in_place(ReduceOp::Avg, part);
             let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
             this.assert_in_time();
             let failure = failure::<()>(Err(error));
@@ -101,7 +101,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
         drop(own);
         let mut fewer = ranks.shrink(&[1]).expect("a communicator of the others");
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
-        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        fewer.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");
         assert_eq!(x.to_host().expect("x"), [2.0; 1000]);
         return fewer.finish().expect("the end in common");
     }
@@ -116,8 +116,8 @@ fn a_rank_killed_during_replays_ends_the_graphs() {
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
-        drop(ranks.all_reduce_in_place(x.slice_mut(..100), ReduceOp::Avg).expect("captured"));
-        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("captured"));
+        drop(ranks.all_reduce_in_place(ReduceOp::Avg, x.slice_mut(..100)).expect("captured"));
+        drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("captured"));
         let graph = capture.end().expect("a graph").instantiate().expect("an executable");
         for round in 0.. {
             if this.rank == 1 && round == 20 {

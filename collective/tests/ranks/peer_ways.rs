@@ -56,14 +56,14 @@ fn operations_of_other_lengths_leave_nothing() {
             // Ranks that get no result do not wait for elements.
             let (root, sum) = (random.usize(..3), (0..3).map(value).sum());
             if random.bool() {
-                drop(ranks.all_reduce_in_place(x.slice_mut(..len), ReduceOp::Sum).expect("enqueued"));
+                drop(ranks.all_reduce_in_place(ReduceOp::Sum, x.slice_mut(..len)).expect("enqueued"));
                 assert_eq!(x.slice(..len).to_host().expect("x"), vec![sum; len], "round {round}");
                 continue;
             }
             let mut y = DeviceBuffer::<u32>::zeros(&stream, len).expect("y");
             let is_root = ranks.rank() == root;
             let target = is_root.then(|| y.as_mut_slice());
-            drop(ranks.reduce(x.slice(..len), target, ReduceOp::Sum, root).expect("enqueued"));
+            drop(ranks.reduce(x.slice(..len), ReduceOp::Sum, root, target).expect("enqueued"));
             let expected = vec![if is_root { sum } else { 0 }; len];
             assert_eq!(y.to_host().expect("y"), expected, "round {round}");
         }
@@ -80,7 +80,7 @@ fn the_first_that_is_pushed_may_be_the_first_of_the_numbers() {
             (0..barriers).for_each(|_| drop(ranks.barrier().expect("enqueued")));
             // The other rank waits for this one.
             std::thread::sleep(Duration::from_millis(20 * ranks.rank() as u64));
-            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
             assert_eq!(x.to_host().expect("x"), [6; 500], "after {barriers} barriers");
             ranks.finish().expect("the end in common");
         });
@@ -94,7 +94,7 @@ fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuff
         let len = 5000;
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![7u32; len]).expect("x");
         // Words that this leaves in the segments are not mistaken for later ones.
-        let before = ranks.all_reduce_in_place(x.slice_mut(..100), ReduceOp::Max).expect("enqueued");
+        let before = ranks.all_reduce_in_place(ReduceOp::Max, x.slice_mut(..100)).expect("enqueued");
         before.wait(LONG).expect("done");
         call(&mut ranks, &mut x);
         let text = failure(ranks.barrier().and_then(|work| work.wait(LONG))).to_string();
@@ -107,7 +107,7 @@ fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuff
 /// Calls `all_reduce` on the first elements, with the length and the operator of this rank.
 fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2], ops: [ReduceOp<u32>; 2]) {
     let part = x.slice_mut(..lengths[ranks.rank()]);
-    let work = ranks.all_reduce_in_place(part, ops[ranks.rank()]).expect("enqueued");
+    let work = ranks.all_reduce_in_place(ops[ranks.rank()], part).expect("enqueued");
     work.wait(LONG).expect_err("a mismatch");
 }
 
@@ -147,7 +147,7 @@ fn another_operation_than_one_that_is_pushed_is_named() {
         ["all_reduce #1 (sum, u32, 100 elements)", "all_gather #1 (u32, 100 elements)"],
         |ranks, x| {
             let work = match ranks.rank() {
-                0 => ranks.all_reduce_in_place(x.slice_mut(..100), ReduceOp::Sum),
+                0 => ranks.all_reduce_in_place(ReduceOp::Sum, x.slice_mut(..100)),
                 _ => ranks.all_gather_in_place(x.slice_mut(..200)),
             };
             work.expect("enqueued").wait(LONG).expect_err("a mismatch");
@@ -161,8 +161,8 @@ fn in_place_on_one_rank_alone_is_refused_where_the_elements_are() {
         let mut x = ranks.symmetric_buffer::<f32>(5000).expect("memory in common");
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 5000).expect("y");
         let work = match ranks.rank() {
-            0 => ranks.all_reduce_in_place(&mut x, ReduceOp::Sum),
-            _ => ranks.all_reduce(&x, &mut y, ReduceOp::Sum),
+            0 => ranks.all_reduce_in_place(ReduceOp::Sum, &mut x),
+            _ => ranks.all_reduce(&x, ReduceOp::Sum, &mut y),
         };
         let text = failure(work.and_then(|work| work.wait(LONG))).to_string();
         assert!(text.contains("or other memory for the results"), "{text}");

@@ -240,7 +240,7 @@ pub fn sums(mut ranks: Communicator) {
     let mut all: Vec<_> = (0..20).map(|_| make(&mut ranks)).collect();
     for round in 0..3 {
         for own in all.iter_mut().skip(round) {
-            drop(ranks.all_reduce_in_place(own, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, own).expect("enqueued"));
         }
         for (place, own) in all.iter().enumerate() {
             let expected = if place < round { rank + 1 } else { sum };

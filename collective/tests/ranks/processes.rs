@@ -149,8 +149,8 @@ fn work(ranks: &mut Communicator) -> Vec<u32> {
     let x = DeviceBuffer::from_host(&stream, &values).expect("x");
     let mut y = DeviceBuffer::zeros(&stream, values.len()).expect("y");
     let mut all = DeviceBuffer::<f32>::zeros(&stream, ranks.world_size() * 1000).expect("all");
-    drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
-    drop(ranks.broadcast(y.slice_mut(..50_000), 1).expect("enqueued"));
+    drop(ranks.all_reduce(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
+    drop(ranks.broadcast(1, y.slice_mut(..50_000)).expect("enqueued"));
     let (next, before) = (
         (ranks.rank() + 1) % ranks.world_size(),
         (ranks.rank() + ranks.world_size() - 1) % ranks.world_size(),
@@ -158,7 +158,7 @@ fn work(ranks: &mut Communicator) -> Vec<u32> {
     let mut ring = DeviceBuffer::<f32>::zeros(&stream, values.len()).expect("ring");
     let sent = ranks.group(|group| {
         group.send(&x, next)?;
-        group.recv(&mut ring, before)
+        group.recv(before, &mut ring)
     });
     drop(sent.expect("enqueued"));
     drop(ranks.all_gather(ring.slice(..1000), &mut all).expect("enqueued"));
@@ -271,17 +271,17 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         let mut ranks = this.init(&short()).expect("ranks meet");
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f64; 1 << 20]).expect("x");
-        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+        drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 1 {
             // The other ranks have finished the barrier too.
             std::thread::sleep(Duration::from_millis(300));
-            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
             std::thread::sleep(Duration::from_millis(2));
             this.die();
         }
         // The rank has died in one of these.
-        let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(&mut x, ReduceOp::Avg)).collect();
+        let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(ReduceOp::Avg, &mut x)).collect();
         let error = works.into_iter().find_map(|work| work.and_then(|work| work.wait(LONG)).err());
         this.assert_in_time();
         let text = error.expect("rank 1 is gone").to_string();
@@ -296,7 +296,7 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         assert!(reason.contains("99") || reason.contains("rank 1 is gone"), "{reason}");
         let mut rest = ranks.shrink(&[1]).expect("the others meet");
         let mut x = DeviceBuffer::from_host(&stream, &[this.rank as u32]).expect("x");
-        drop(rest.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+        drop(rest.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
         assert_eq!(x.to_host().expect("x"), [2]);
         return rest.finish().expect("the end in common");
     }
@@ -367,7 +367,7 @@ fn a_stopped_process_is_a_timeout() {
         let start = Instant::now();
         // More than the socket buffer holds.
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![0u8; 16 << 20]).expect("x");
-        let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
+        let error = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).and_then(|work| work.wait(LONG));
         let text = error.expect_err("rank 2 is stopped").to_string();
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
         return assert!(text.contains("rank 2 (process ") && text.contains("does not answer"), "{text}");
@@ -466,7 +466,7 @@ fn communicators_of_processes_leave_nothing() {
             let mut ranks =
                 Communicator::init(&stream, &this.launch(), this.store(), &options).expect("ranks meet");
             let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
-            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
             ranks.finish().expect("the end in common");
         };
         (0..10).for_each(|_| live());

@@ -76,17 +76,17 @@ fn call(
     let (world, rank) = (ranks.world_size(), ranks.rank());
     let [x, y] = arrays.get_disjoint_mut([from, to]).expect("two arrays");
     match operation {
-        0 => ranks.all_reduce(&*x, y, ReduceOp::Sum),
-        1 => ranks.reduce(&*x, Some(y.as_mut_slice()), ReduceOp::Sum, root),
-        2 => ranks.broadcast(y, root),
+        0 => ranks.all_reduce(&*x, ReduceOp::Sum, y),
+        1 => ranks.reduce(&*x, ReduceOp::Sum, root, Some(y.as_mut_slice())),
+        2 => ranks.broadcast(root, y),
         3 => ranks.all_gather(x.slice(..block), y),
-        4 => ranks.reduce_scatter(&*x, y.slice_mut(..block), ReduceOp::Sum),
+        4 => ranks.reduce_scatter(&*x, ReduceOp::Sum, y.slice_mut(..block)),
         5 => ranks.all_to_all(&*x, y),
-        6 => ranks.gather(x.slice(..block), (rank == root).then(|| y.as_mut_slice()), root),
-        7 => ranks.scatter((rank == root).then(|| x.as_slice()), y.slice_mut(..block), root),
+        6 => ranks.gather(x.slice(..block), root, (rank == root).then(|| y.as_mut_slice())),
+        7 => ranks.scatter((rank == root).then(|| x.as_slice()), root, y.slice_mut(..block)),
         8 => ranks.group(|group| {
             group.send(&*x, (rank + 1) % world)?;
-            group.recv(y, (rank + world - 1) % world)
+            group.recv((rank + world - 1) % world, y)
         }),
         _ => ranks.barrier(),
     }

@@ -38,23 +38,23 @@ struct Elements {
     size: usize,
     /// Number of elements from the first to the last, including gaps between rows.
     span: usize,
-    /// Row pitch in elements, for views in two and three dimensions.
-    pitch: Option<usize>,
-    /// Plane pitch in rows, for views in three dimensions.
-    rows: Option<usize>,
+    /// Row stride in elements, for views in two and three dimensions.
+    row_stride: Option<usize>,
+    /// Plane stride in elements, for views in three dimensions.
+    plane_stride: Option<usize>,
 }
 
 impl Elements {
     /// Name of an element by its indices, as the kernel's author counts them.
     fn name(&self, argument: &str, index: usize) -> String {
-        match (self.pitch, self.rows) {
-            (Some(pitch), Some(rows)) if pitch * rows != 0 => {
-                let (z, within) = (index / (pitch * rows), index % (pitch * rows));
-                let (x, y) = (within % pitch, within / pitch);
+        match (self.row_stride, self.plane_stride) {
+            (Some(row_stride), Some(plane_stride)) if plane_stride != 0 => {
+                let (z, within) = (index / plane_stride, index % plane_stride);
+                let (x, y) = (within % row_stride, within / row_stride);
                 format!("`{argument}[[{z}, {y}, {x}]]` (plane {z}, row {y}, column {x})")
             }
-            (Some(pitch), _) if pitch != 0 => {
-                let (x, y) = (index % pitch, index / pitch);
+            (Some(row_stride), _) if row_stride != 0 => {
+                let (x, y) = (index % row_stride, index / row_stride);
                 format!("`{argument}[[{y}, {x}]]` (row {y}, column {x})")
             }
             _ => format!("`{argument}[{index}]`"),
@@ -87,17 +87,18 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
                 | ParamKind::TensorMap => None,
                 ParamKind::Slice | ParamKind::SliceMut => {
                     let span = second.cast::<usize>().read_unaligned();
-                    Some(Elements { size, span, pitch: None, rows: None })
+                    Some(Elements { size, span, row_stride: None, plane_stride: None })
                 }
                 ParamKind::Slice2 | ParamKind::SliceMut2 => {
                     let extents = second.cast::<Extents2>().read_unaligned();
-                    let pitch = Some(extents.pitch() as usize);
-                    Some(Elements { size, span: extents.span(), pitch, rows: None })
+                    let row_stride = Some(extents.row_stride() as usize);
+                    Some(Elements { size, span: extents.span(), row_stride, plane_stride: None })
                 }
                 ParamKind::Slice3 | ParamKind::SliceMut3 => {
                     let extents = second.cast::<Extents3>().read_unaligned();
-                    let (pitch, rows) = (Some(extents.pitch() as usize), Some(extents.rows() as usize));
-                    Some(Elements { size, span: extents.span(), pitch, rows })
+                    let row_stride = Some(extents.row_stride() as usize);
+                    let plane_stride = Some(extents.plane_stride() as usize);
+                    Some(Elements { size, span: extents.span(), row_stride, plane_stride })
                 }
             }
         };

@@ -74,7 +74,7 @@ impl<C: Claim> Iterator for GridStride<C> {
 
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
-/// Divides `width` x `height` coordinates among all threads of a launch of at most two dimensions, however many there
+/// Divides `rows` x `columns` coordinates among all threads of a launch of at most two dimensions, however many there
 /// are. A thread gets its own coordinates, and those whole launches further along x and along y. The order is row by
 /// row.
 ///
@@ -85,7 +85,7 @@ impl<C: Claim> FusedIterator for GridStride<C> {}
 ///
 /// #[kernel]
 /// fn double(mut image: DisjointMut2<f32>) {
-///     for cell in thread::grid_stride_2d(image.width(), image.height()) {
+///     for cell in thread::grid_stride_2d(image.rows(), image.columns()) {
 ///         if let Some(value) = image.get_mut(cell) {
 ///             *value *= 2.0;
 ///         }
@@ -93,12 +93,12 @@ impl<C: Claim> FusedIterator for GridStride<C> {}
 /// }
 /// ```
 #[inline(always)]
-pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
+pub fn grid_stride_2d(rows: usize, columns: usize) -> GridStride2d {
     let ([x, y], [step_x, step_y, _]) = (thread::index_2d(), launch_threads());
-    GridStride2d::new(Axis::new(y, step_y, height), Axis::new(x, step_x, width))
+    GridStride2d::new(Axis::new(y, step_y, rows), Axis::new(x, step_x, columns))
 }
 
-/// Divides `width` x `height` x `depth` coordinates among all threads of a launch, however many there are, as
+/// Divides `planes` x `rows` x `columns` coordinates among all threads of a launch, however many there are, as
 /// [`grid_stride_2d`] does. The order is plane by plane.
 ///
 /// ```
@@ -106,7 +106,7 @@ pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
 ///
 /// #[kernel]
 /// fn double(mut volume: DisjointMut3<f32>) {
-///     for cell in thread::grid_stride_3d(volume.width(), volume.height(), volume.depth()) {
+///     for cell in thread::grid_stride_3d(volume.planes(), volume.rows(), volume.columns()) {
 ///         if let Some(value) = volume.get_mut(cell) {
 ///             *value *= 2.0;
 ///         }
@@ -114,10 +114,10 @@ pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
 /// }
 /// ```
 #[inline(always)]
-pub fn grid_stride_3d(width: usize, height: usize, depth: usize) -> GridStride3d {
+pub fn grid_stride_3d(planes: usize, rows: usize, columns: usize) -> GridStride3d {
     let ([x, y, z], [step_x, step_y, step_z]) = (thread::index_3d(), launch_threads());
-    let [plane, row] = [Axis::new(z, step_z, depth), Axis::new(y, step_y, height)];
-    GridStride3d::new(plane, row, Axis::new(x, step_x, width))
+    let [plane, row] = [Axis::new(z, step_z, planes), Axis::new(y, step_y, rows)];
+    GridStride3d::new(plane, row, Axis::new(x, step_x, columns))
 }
 
 /// Indices of one thread along one side.

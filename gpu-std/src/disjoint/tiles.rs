@@ -11,29 +11,29 @@
 use super::DisjointMut2;
 use crate::thread;
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that starts at
-/// element `[y * HEIGHT, x * WIDTH]`.
-pub struct Tiles<const WIDTH: usize, const HEIGHT: usize>(());
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at
+/// element `[y * ROWS, x * COLUMNS]`.
+pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that starts at
-/// element `[x * HEIGHT, y * WIDTH]`: the transposed tile position, for kernels that transpose.
-pub struct TransposedTiles<const WIDTH: usize, const HEIGHT: usize>(());
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at
+/// element `[x * ROWS, y * COLUMNS]`: the transposed tile position, for kernels that transpose.
+pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
 /// A mapping that gives each block a tile.
 pub trait TileMapping: sealed::Tile {}
 
 mod sealed {
     pub trait Tile {
-        const WIDTH: usize;
-        const HEIGHT: usize;
+        const ROWS: usize;
+        const COLUMNS: usize;
         /// Position of the tile among tiles: row and column.
         fn place() -> [u32; 2];
     }
 }
 
-impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for Tiles<WIDTH, HEIGHT> {
-    const WIDTH: usize = WIDTH;
-    const HEIGHT: usize = HEIGHT;
+impl<const ROWS: usize, const COLUMNS: usize> sealed::Tile for Tiles<ROWS, COLUMNS> {
+    const ROWS: usize = ROWS;
+    const COLUMNS: usize = COLUMNS;
 
     #[inline(always)]
     fn place() -> [u32; 2] {
@@ -41,9 +41,9 @@ impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for Tiles<WIDTH, HEIG
     }
 }
 
-impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for TransposedTiles<WIDTH, HEIGHT> {
-    const WIDTH: usize = WIDTH;
-    const HEIGHT: usize = HEIGHT;
+impl<const ROWS: usize, const COLUMNS: usize> sealed::Tile for TransposedTiles<ROWS, COLUMNS> {
+    const ROWS: usize = ROWS;
+    const COLUMNS: usize = COLUMNS;
 
     #[inline(always)]
     fn place() -> [u32; 2] {
@@ -51,16 +51,16 @@ impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for TransposedTiles<W
     }
 }
 
-impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for Tiles<WIDTH, HEIGHT> {}
-impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for TransposedTiles<WIDTH, HEIGHT> {}
+impl<const ROWS: usize, const COLUMNS: usize> TileMapping for Tiles<ROWS, COLUMNS> {}
+impl<const ROWS: usize, const COLUMNS: usize> TileMapping for TransposedTiles<ROWS, COLUMNS> {}
 
 impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// Returns the origin of the block's tile: row and column of its first element.
     #[inline(always)]
     pub fn tile_origin(&self) -> [usize; 2] {
         let [row, column] = M::place();
-        const { assert!(super::is_tile(M::WIDTH, M::HEIGHT), "a tile has 1 to 4096 columns and rows") };
-        [row as usize * M::HEIGHT, column as usize * M::WIDTH]
+        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
+        [row as usize * M::ROWS, column as usize * M::COLUMNS]
     }
 
     /// Writes the calling thread's elements of the block's tile, each with the value for its row and column in the
@@ -88,24 +88,25 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// tile. The division of elements is that of [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
-        const { assert!(super::is_tile(M::WIDTH, M::HEIGHT), "a tile has 1 to 4096 columns and rows") };
+        const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
         let [top, left] = self.tile_origin();
         // At most one side of the view, which fits in 32 bits.
-        let columns = self.width().saturating_sub(left) as u32;
-        let rows = self.height().saturating_sub(top) as u32;
-        let (data, pitch) = (self.data.wrapping_add(top.wrapping_mul(self.pitch()) + left), self.pitch());
+        let columns = self.columns().saturating_sub(left) as u32;
+        let rows = self.rows().saturating_sub(top) as u32;
+        let (data, row_stride) =
+            (self.data.wrapping_add(top.wrapping_mul(self.row_stride()) + left), self.row_stride());
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
         // Counted without the thread's index, so that the number of iterations is constant if the block size is.
         let mut round = 0;
-        while round < (M::WIDTH * M::HEIGHT) as u32 {
+        while round < (M::COLUMNS * M::ROWS) as u32 {
             let index = round + own;
             round += threads;
-            let (column, row) = (index % M::WIDTH as u32, index / M::WIDTH as u32);
-            if (row < M::HEIGHT as u32) & (column < columns) & (row < rows) {
+            let (column, row) = (index % M::COLUMNS as u32, index / M::COLUMNS as u32);
+            if (row < M::ROWS as u32) & (column < columns) & (row < rows) {
                 let (column, row) = (column as usize, row as usize);
                 // SAFETY: the element is within the view's sides; the module documentation argues that no other thread
                 // has it.
-                update(unsafe { &mut *data.add(row * pitch + column) }, [row, column]);
+                update(unsafe { &mut *data.add(row * row_stride + column) }, [row, column]);
             }
         }
     }

@@ -43,7 +43,7 @@ macro_rules! view {
             )*
 
             /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is
-            /// valid for the elements of all rows, which are `pitch` elements apart. The caller must ensure that no two
+            /// valid for the elements of all rows, which are `row_stride` elements apart. The caller must ensure that no two
             /// threads access an element at the same time.
             #[inline(always)]
             pub fn as_mut_ptr(&mut self) -> *mut T {
@@ -81,7 +81,7 @@ view! {
     /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
     /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(width, height)?`. Three-dimensional launches are refused, since several
+    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. Three-dimensional launches are refused, since several
     /// threads would have the same x and y.
     ///
     /// ```
@@ -97,12 +97,12 @@ view! {
     /// ```
     DisjointMut2, Extents2, Slice2,
     [
-        /// Number of elements per row.
-        width,
         /// Number of rows.
-        height,
-        /// Distance between the starts of adjacent rows, in elements: at least the width.
-        pitch
+        rows,
+        /// Number of elements per row.
+        columns,
+        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        row_stride
     ]
 }
 
@@ -110,17 +110,19 @@ view! {
     /// A mutable 3-D view that gives every thread of the launch its own element, at its
     /// [`unique_3d`](crate::thread::unique_3d), as a kernel parameter.
     ///
-    /// A launch passes `buffer.as_3d_mut(width, height, depth)?`.
+    /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.
     DisjointMut3, Extents3, Slice3,
     [
-        /// Number of elements per row.
-        width,
-        /// Number of rows per plane.
-        height,
         /// Number of planes.
-        depth,
-        /// Distance between the starts of adjacent rows, in elements: at least the width.
-        pitch
+        planes,
+        /// Number of rows per plane.
+        rows,
+        /// Number of elements per row.
+        columns,
+        /// Distance between the starts of adjacent planes, in elements.
+        plane_stride,
+        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        row_stride
     ]
 }
 
@@ -136,7 +138,7 @@ impl<T> DisjointMut2<'_, T, Elements> {
             cell.get()
         );
         let [row, column] = cell.raw();
-        if (column >= self.extents.width()) | (row >= self.extents.height()) {
+        if (column >= self.extents.columns()) | (row >= self.extents.rows()) {
             return None;
         }
         // SAFETY: both indices are in range, so the element is within the span; the parent module argues that no other
@@ -151,13 +153,13 @@ impl<T> DisjointMut2<'_, T, Rows> {
     #[track_caller]
     pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut [T]> {
         index.check();
-        if index.get() >= self.height() {
+        if index.get() >= self.rows() {
             return None;
         }
         let start = self.extents.offset([index.get() as u32, 0]);
-        // SAFETY: the row is within the span. Rows do not overlap, since the pitch is at least the width; the parent
+        // SAFETY: the row is within the span. Rows do not overlap, since the stride is at least the columns; the parent
         // module argues that no other thread has the row.
-        Some(unsafe { core::slice::from_raw_parts_mut(self.data.wrapping_add(start), self.width()) })
+        Some(unsafe { core::slice::from_raw_parts_mut(self.data.wrapping_add(start), self.columns()) })
     }
 }
 
@@ -174,7 +176,7 @@ impl<T> DisjointMut3<'_, T, Elements> {
         );
         let [plane, row, column] = cell.raw();
         let extents = self.extents;
-        if (column >= extents.width()) | (row >= extents.height()) | (plane >= extents.depth()) {
+        if (column >= extents.columns()) | (row >= extents.rows()) | (plane >= extents.planes()) {
             return None;
         }
         // SAFETY: as in two dimensions.

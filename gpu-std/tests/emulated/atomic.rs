@@ -201,26 +201,26 @@ fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>, levels: Slice3<Atom
 
 #[test]
 fn atomics_are_viewed_as_rows_and_planes() {
-    let (width, height, pitch) = (7usize, 5usize, 9usize);
+    let (rows, columns, row_stride) = (5usize, 7usize, 9usize);
     let points: Vec<[i32; 2]> =
         randoms(2000).into_iter().map(|bits| [(bits % 7) as i32 - 1, (bits >> 32) as i32 % 9 - 1]).collect();
-    let (mut counts, mut levels) = (vec![0u32; pitch * height], vec![0u64; 2 * width * height]);
+    let (mut counts, mut levels) = (vec![0u32; rows * row_stride], vec![0u64; 2 * rows * columns]);
     let args = Args::new()
         .slice(&points)
         .value(counts.as_mut_ptr())
-        .value(gpu_std::Extents2::new(width, height, pitch).unwrap())
+        .value(gpu_std::Extents2::new(rows, columns, row_stride).unwrap())
         .value(levels.as_mut_ptr())
-        .value(gpu_std::Extents3::new([width, height, 2], width, height).unwrap());
+        .value(gpu_std::Extents3::new([2, rows, columns], [rows * columns, columns]).unwrap());
     launch::<density>([3, 1, 1], [32, 1, 1], &args);
     for (i, count) in counts.into_iter().enumerate() {
-        let place = [(i / pitch) as i32, (i % pitch) as i32];
-        let is_inside = i % pitch < width;
+        let place = [(i / row_stride) as i32, (i % row_stride) as i32];
+        let is_inside = i % row_stride < columns;
         let expected = points.iter().filter(|point| is_inside && **point == place).count() as u64;
         assert_eq!(u64::from(count), expected, "{place:?}");
         if is_inside {
-            let at = i / pitch * width + i % pitch;
+            let at = i / row_stride * columns + i % row_stride;
             let sum = |parity: u64| (0..expected).filter(|before| before % 2 == parity).sum::<u64>();
-            assert_eq!([levels[at], levels[width * height + at]], [sum(0), sum(1)], "{place:?}");
+            assert_eq!([levels[at], levels[rows * columns + at]], [sum(0), sum(1)], "{place:?}");
         }
     }
 }

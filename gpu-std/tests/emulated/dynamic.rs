@@ -302,7 +302,7 @@ fn launch_rows(from: Slice2<u32>, mut to: DisjointMut2<u32>) {
 #[test]
 fn views_of_rows_go_to_children() {
     let (from, mut to): (Vec<u32>, Vec<u32>) = ((0..48).collect(), vec![0; 48]);
-    let extents = gpu_std::Extents2::new(7, 6, 8).unwrap();
+    let extents = gpu_std::Extents2::new(6, 7, 8).unwrap();
     let args = Args::new().value(from.as_ptr()).value(extents).value(to.as_mut_ptr()).value(extents);
     launch::<launch_rows>([1, 1, 1], [2, 2, 1], &args);
     for (i, found) in to.into_iter().enumerate() {

@@ -163,7 +163,7 @@ fn generic_code_launches_any_instance() {
 #[kernel(
     types(T = f32, u64),
     consts(N = 2, 3),
-    bytes = N * x.bytes() + y.map_or(1, |y| y.bytes()) + plane.height() * plane.width() * size_of::<T>() + n as usize
+    bytes = N * x.bytes() + y.map_or(1, |y| y.bytes()) + plane.rows() * plane.columns() * size_of::<T>() + n as usize
 )]
 fn moving<T: Scalar, const N: usize>(
     x: &[T],
@@ -192,13 +192,13 @@ fn a_kernel_says_what_a_launch_moves() {
     let args = |y: &[u16]| {
         let args = Args::new().slice(&[1_u64; 5]);
         let args = if y.is_empty() { args.value(nowhere()).value(0_usize) } else { args.slice(y) };
-        let plane = Extents2::new(6, 7, 100).unwrap();
-        let volume = Extents3::new([2, 3, 4], 10, 20).unwrap();
+        let plane = Extents2::new(7, 6, 100).unwrap();
+        let volume = Extents3::new([4, 3, 2], [200, 10]).unwrap();
         args.value(1000_u32).value(nowhere()).value(plane).value(nowhere()).value(volume)
     };
     assert_eq!(bytes_of::<moving<u64, 3>>(&args(&[])), Some(3 * 40 + 1 + 6 * 7 * 8 + 1000));
     assert_eq!(bytes_of::<moving<f32, 2>>(&args(&[1; 9])), Some(2 * 20 + 18 + 6 * 7 * 4 + 1000));
-    let volume = Extents3::new([2, 3, 4], 10, 20).unwrap();
+    let volume = Extents3::new([4, 3, 2], [200, 10]).unwrap();
     assert_eq!(bytes_of::<moving_planes>(&Args::new().value(3_u32).value(nowhere()).value(volume)), Some(50));
     assert_eq!(bytes_of::<add_optional<f32>>(&Args::new()), None);
 }

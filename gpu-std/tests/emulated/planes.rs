@@ -4,12 +4,12 @@ use crate::common::{Args, floats, launch, launch_shared};
 use gpu_std::prelude::*;
 use gpu_std::{Claims, Extents2, Extents3, Kernel, LaunchBounds};
 
-fn extents2(width: usize, height: usize, pitch: usize) -> Extents2 {
-    Extents2::new(width, height, pitch).expect("sides of a view")
+fn extents2(rows: usize, columns: usize, row_stride: usize) -> Extents2 {
+    Extents2::new(rows, columns, row_stride).expect("sides of a view")
 }
 
-fn extents3(sides: [usize; 3], pitch: usize, rows: usize) -> Extents3 {
-    Extents3::new(sides, pitch, rows).expect("sides of a view")
+fn extents3(shape: [usize; 3], strides: [usize; 2]) -> Extents3 {
+    Extents3::new(shape, strides).expect("sides of a view")
 }
 
 /// Appends the arguments of a mutable view.
@@ -29,23 +29,23 @@ fn places(mut out: DisjointMut2<u32>) {
 
 #[test]
 fn every_place_has_one_thread() {
-    for (width, height, pitch) in
-        [(1, 1, 1), (7, 5, 7), (7, 5, 9), (16, 16, 16), (33, 2, 40), (0, 3, 4), (3, 0, 4)]
+    for (rows, columns, row_stride) in
+        [(1, 1, 1), (5, 7, 7), (5, 7, 9), (16, 16, 16), (2, 33, 40), (3, 0, 4), (0, 3, 4)]
     {
-        let (mut out, extents) = (vec![0; pitch * height + 3], extents2(width, height, pitch));
-        let grid = [(width as u32).div_ceil(4).max(1), (height as u32).div_ceil(3).max(1), 1];
+        let (mut out, extents) = (vec![0; row_stride * rows + 3], extents2(rows, columns, row_stride));
+        let grid = [(columns as u32).div_ceil(4).max(1), (rows as u32).div_ceil(3).max(1), 1];
         launch::<places>(grid, [4, 3, 1], &view(Args::new(), &mut out, extents));
         for (i, found) in out.into_iter().enumerate() {
-            let (x, y) = (i % pitch, i / pitch);
-            let expected = if x < width && y < height { 1 + x + 1000 * y } else { 0 };
-            assert_eq!(found as usize, expected, "({x}, {y}) of {width} x {height}, pitch {pitch}");
+            let (x, y) = (i % row_stride, i / row_stride);
+            let expected = if x < columns && y < rows { 1 + x + 1000 * y } else { 0 };
+            assert_eq!(found as usize, expected, "[{y}, {x}] of {rows} x {columns}, row stride {row_stride}");
         }
     }
 }
 
 #[kernel]
 fn fill(mut out: DisjointMut2<u32>) {
-    for cell in thread::grid_stride_2d(out.width(), out.height()) {
+    for cell in thread::grid_stride_2d(out.rows(), out.columns()) {
         if let Some(out) = out.get_mut(cell) {
             *out += 1 + cell.column() as u32 + 1000 * cell.row() as u32;
         }
@@ -54,12 +54,12 @@ fn fill(mut out: DisjointMut2<u32>) {
 
 #[test]
 fn a_stride_in_two_dimensions_covers_everything_once() {
-    for (width, height) in [(0, 0), (0, 5), (5, 0), (1, 1), (13, 9), (64, 3), (3, 64)] {
+    for (rows, columns) in [(0, 0), (5, 0), (0, 5), (1, 1), (9, 13), (3, 64), (64, 3)] {
         for (grid, block) in [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 1]), ([20, 20, 1], [8, 8, 1])] {
-            let mut out = vec![0; width * height];
-            let args = view(Args::new(), &mut out, extents2(width, height, width));
+            let mut out = vec![0; rows * columns];
+            let args = view(Args::new(), &mut out, extents2(rows, columns, columns));
             launch::<fill>(grid, block, &args);
-            let expected = |i: usize| 1 + (i % width) + 1000 * (i / width);
+            let expected = |i: usize| 1 + (i % columns) + 1000 * (i / columns);
             assert!(
                 out.iter().enumerate().all(|(i, found)| *found as usize == expected(i)),
                 "{grid:?} {block:?}"
@@ -70,7 +70,7 @@ fn a_stride_in_two_dimensions_covers_everything_once() {
 
 #[kernel]
 fn fill_volume(mut out: DisjointMut3<u32>) {
-    for cell in thread::grid_stride_3d(out.width(), out.height(), out.depth()) {
+    for cell in thread::grid_stride_3d(out.planes(), out.rows(), out.columns()) {
         if let Some(out) = out.get_mut(cell) {
             *out += 1 + cell.column() as u32 + 100 * cell.row() as u32 + 10_000 * cell.plane() as u32;
         }
@@ -79,17 +79,18 @@ fn fill_volume(mut out: DisjointMut3<u32>) {
 
 #[test]
 fn a_stride_in_three_dimensions_covers_everything_once() {
-    for [width, height, depth] in
-        [[0, 0, 0], [0, 5, 3], [5, 0, 3], [5, 3, 0], [1, 1, 1], [13, 9, 4], [64, 3, 2], [3, 5, 17]]
+    for [planes, rows, columns] in
+        [[0, 0, 0], [3, 5, 0], [3, 0, 5], [0, 3, 5], [1, 1, 1], [4, 9, 13], [2, 3, 64], [17, 5, 3]]
     {
         for (grid, block) in
             [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 3]), ([1, 2, 3], [8, 1, 2]), ([20, 9, 9], [4, 2, 2])]
         {
-            let mut out = vec![0; width * height * depth];
-            let args = view(Args::new(), &mut out, extents3([width, height, depth], width, height));
+            let mut out = vec![0; planes * rows * columns];
+            let args =
+                view(Args::new(), &mut out, extents3([planes, rows, columns], [rows * columns, columns]));
             launch::<fill_volume>(grid, block, &args);
             for (i, found) in out.into_iter().enumerate() {
-                let [column, row, plane] = [i % width, i / width % height, i / width / height];
+                let [column, row, plane] = [i % columns, i / columns % rows, i / columns / rows];
                 let expected = 1 + column + 100 * row + 10_000 * plane;
                 assert_eq!(found as usize, expected, "[{plane}, {row}, {column}] in {grid:?} {block:?}");
             }
@@ -102,7 +103,7 @@ fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) 
     let i = thread::unique_index();
     let Some(sum) = sums.get_mut(i) else { return };
     let mut total = 0.0;
-    for y in 0..data.height() {
+    for y in 0..data.rows() {
         let row = data.row(y).expect("a row");
         for (x, value) in row.iter().enumerate() {
             assert_eq!(data[[y, x]].to_bits(), value.to_bits());
@@ -110,23 +111,23 @@ fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) 
             total += f64::from(*value);
         }
     }
-    assert_eq!((data.row(data.height()), data.get([-1, 0]), data.get([0, -1])), (None, None, None));
-    assert_eq!((data.get([0, data.width()]), data.get([data.height(), 0])), (None, None));
-    for z in 0..volume.depth() {
+    assert_eq!((data.row(data.rows()), data.get([-1, 0]), data.get([0, -1])), (None, None, None));
+    assert_eq!((data.get([0, data.columns()]), data.get([data.rows(), 0])), (None, None));
+    for z in 0..volume.planes() {
         let plane = volume.plane(z).expect("a plane");
-        for y in 0..volume.height() {
+        for y in 0..volume.rows() {
             assert_eq!(volume.row([z, y]), plane.row(y));
-            total += (0..volume.width()).map(|x| f64::from(volume[[z, y, x]])).sum::<f64>();
+            total += (0..volume.columns()).map(|x| f64::from(volume[[z, y, x]])).sum::<f64>();
         }
     }
-    assert_eq!((volume.get([volume.depth(), 0, 0]), volume.get([-1, 0, 0])), (None, None));
+    assert_eq!((volume.get([volume.planes(), 0, 0]), volume.get([-1, 0, 0])), (None, None));
     *sum = total;
 }
 
 #[test]
 fn all_threads_read_rows_columns_and_planes() {
     let (data, volume) = (floats(5 * 12 + 7), floats(2 * 4 * 9 + 3 * 9 + 6));
-    let (plane, space) = (extents2(7, 6, 12), extents3([6, 3, 3], 9, 4));
+    let (plane, space) = (extents2(6, 7, 12), extents3([3, 3, 6], [36, 9]));
     let mut sums = vec![0.0f64; 3];
     let args =
         Args::new().value(data.as_ptr()).value(plane).value(volume.as_ptr()).value(space).view(&mut sums);
@@ -149,7 +150,7 @@ fn outside(data: Slice2<f32>) {
 #[test]
 fn an_index_outside_names_place_and_sides() {
     let data = floats(42);
-    let args = Args::new().value(data.as_ptr()).value(extents2(7, 5, 7));
+    let args = Args::new().value(data.as_ptr()).value(extents2(5, 7, 7));
     let fault = launch_shared::<outside>([1, 1, 1], [1, 1, 1], 0, &args).unwrap_err();
     assert!(fault.message().contains("element [5, 7] is outside a view of 5 rows of 7"), "{fault}");
 }
@@ -164,21 +165,21 @@ fn volume_places(mut out: DisjointMut3<u32>) {
 
 #[test]
 fn every_place_of_a_volume_has_one_thread() {
-    let (sides, pitch, rows) = ([5, 4, 3], 7, 6);
-    let mut out = vec![0; pitch * rows * 3];
-    let args = view(Args::new(), &mut out, extents3(sides, pitch, rows));
+    let (shape, strides) = ([3, 4, 5], [42, 7]);
+    let mut out = vec![0; 3 * strides[0]];
+    let args = view(Args::new(), &mut out, extents3(shape, strides));
     launch::<volume_places>([2, 2, 2], [4, 3, 2], &args);
     for (i, found) in out.into_iter().enumerate() {
-        let place = [i % pitch, i / pitch % rows, i / pitch / rows];
-        let is_inside = place.iter().zip(sides).all(|(at, side)| *at < side);
-        let expected = if is_inside { 1 + place[0] + 100 * place[1] + 10_000 * place[2] } else { 0 };
+        let place = [i / strides[0], i % strides[0] / strides[1], i % strides[1]];
+        let is_inside = place.iter().zip(shape).all(|(at, side)| *at < side);
+        let expected = if is_inside { 1 + place[2] + 100 * place[1] + 10_000 * place[0] } else { 0 };
         assert_eq!(found as usize, expected, "{place:?}");
     }
 }
 
 #[kernel]
 fn number_rows(mut out: DisjointMut2<u32, Rows>) {
-    for index in thread::grid_stride(out.height()) {
+    for index in thread::grid_stride(out.rows()) {
         if let Some(row) = out.get_mut(index) {
             row.iter_mut().for_each(|value| *value += 1 + index.get() as u32);
         }
@@ -187,26 +188,26 @@ fn number_rows(mut out: DisjointMut2<u32, Rows>) {
 
 #[test]
 fn rows_are_disjoint_and_complete() {
-    for (width, height, pitch) in [(5, 9, 5), (5, 9, 8), (1, 100, 1), (0, 4, 3)] {
-        let mut out = vec![0; pitch * height];
+    for (rows, columns, row_stride) in [(9, 5, 5), (9, 5, 8), (100, 1, 1), (4, 0, 3)] {
+        let mut out = vec![0; row_stride * rows];
         launch::<number_rows>(
             [1, 1, 1],
             [7, 1, 1],
-            &view(Args::new(), &mut out, extents2(width, height, pitch)),
+            &view(Args::new(), &mut out, extents2(rows, columns, row_stride)),
         );
-        let expected = |i: usize| if i % pitch < width { 1 + i / pitch } else { 0 };
+        let expected = |i: usize| if i % row_stride < columns { 1 + i / row_stride } else { 0 };
         assert!(out.iter().enumerate().all(|(i, found)| *found as usize == expected(i)), "{out:?}");
     }
 }
 
 #[kernel]
-fn tile_places(mut out: DisjointMut2<u32, Tiles<6, 4>>) {
+fn tile_places(mut out: DisjointMut2<u32, Tiles<4, 6>>) {
     let [top, left] = out.tile_origin();
     out.write_tile(|[row, column]| (1 + left + column + 1000 * (top + row)) as u32);
 }
 
 #[kernel]
-fn mirrored_places(mut out: DisjointMut2<u32, TransposedTiles<6, 4>>) {
+fn mirrored_places(mut out: DisjointMut2<u32, TransposedTiles<4, 6>>) {
     let [top, left] = out.tile_origin();
     assert_eq!([top, left], [thread::block_idx_x() as usize * 4, thread::block_idx_y() as usize * 6]);
     out.update_tile(|element, [row, column]| *element += (1 + left + column + 1000 * (top + row)) as u32);
@@ -214,25 +215,26 @@ fn mirrored_places(mut out: DisjointMut2<u32, TransposedTiles<6, 4>>) {
 
 #[test]
 fn tiles_of_blocks_are_disjoint_and_complete() {
-    for (width, height, pitch) in [(6usize, 4usize, 6), (7, 5, 7), (24, 16, 30), (1, 1, 1), (13, 3, 13)] {
+    for (rows, columns, row_stride) in [(4usize, 6usize, 6), (5, 7, 7), (16, 24, 30), (1, 1, 1), (3, 13, 13)]
+    {
         for block in [[6, 4, 1], [5, 1, 1], [2, 2, 1], [32, 8, 1]] {
             let check = |out: Vec<u32>| {
                 for (i, found) in out.into_iter().enumerate() {
-                    let (x, y) = (i % pitch, i / pitch);
-                    let expected = if x < width { 1 + x + 1000 * y } else { 0 };
+                    let (x, y) = (i % row_stride, i / row_stride);
+                    let expected = if x < columns { 1 + x + 1000 * y } else { 0 };
                     assert_eq!(
                         found as usize, expected,
-                        "({x}, {y}) of {width} x {height}, blocks {block:?}"
+                        "[{y}, {x}] of {rows} x {columns}, blocks {block:?}"
                     );
                 }
             };
-            let tiles = [width.div_ceil(6) as u32, height.div_ceil(4) as u32];
-            let mut out = vec![0; pitch * height];
-            let args = view(Args::new(), &mut out, extents2(width, height, pitch));
+            let tiles = [columns.div_ceil(6) as u32, rows.div_ceil(4) as u32];
+            let mut out = vec![0; row_stride * rows];
+            let args = view(Args::new(), &mut out, extents2(rows, columns, row_stride));
             launch::<tile_places>([tiles[0], tiles[1], 1], block, &args);
             check(out);
-            let mut out = vec![0; pitch * height];
-            let args = view(Args::new(), &mut out, extents2(width, height, pitch));
+            let mut out = vec![0; row_stride * rows];
+            let args = view(Args::new(), &mut out, extents2(rows, columns, row_stride));
             launch::<mirrored_places>([tiles[1], tiles[0], 1], block, &args);
             check(out);
         }
@@ -338,7 +340,7 @@ fn add_optional(
 
 #[test]
 fn optional_views_are_there_or_not() {
-    let (plane, space) = (extents2(3, 2, 4), extents3([3, 2, 2], 5, 3));
+    let (plane, space) = (extents2(2, 3, 4), extents3([2, 2, 3], [15, 5]));
     for case in 0..16 {
         let has = |bit: u32| case >> bit & 1 == 1;
         let (mut a, mut b) = ([1; 7], [10; 30]);
@@ -371,16 +373,16 @@ fn optional_views_are_there_or_not() {
 #[test]
 fn an_empty_view_is_there() {
     #[kernel]
-    fn width(x: Option<Slice2<u32>>, mut out: DisjointMut<i32>) {
+    fn columns(x: Option<Slice2<u32>>, mut out: DisjointMut<i32>) {
         if let Some(out) = out.get_mut(thread::unique_index()) {
-            *out = x.map_or(-1, |x| x.width() as i32);
+            *out = x.map_or(-1, |x| x.columns() as i32);
         }
     }
     let mut out = [7];
-    let empty = view(Args::new(), &mut [], extents2(0, 5, 4));
-    launch::<width>([1, 1, 1], [1, 1, 1], &empty.view(&mut out));
+    let empty = view(Args::new(), &mut [], extents2(5, 0, 4));
+    launch::<columns>([1, 1, 1], [1, 1, 1], &empty.view(&mut out));
     assert_eq!(out, [0]);
     let nothing = Args::new().value(std::ptr::null::<u32>()).value(Extents2::EMPTY);
-    launch::<width>([1, 1, 1], [1, 1, 1], &nothing.view(&mut out));
+    launch::<columns>([1, 1, 1], [1, 1, 1], &nothing.view(&mut out));
     assert_eq!(out, [-1]);
 }

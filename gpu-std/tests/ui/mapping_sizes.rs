@@ -17,9 +17,9 @@ fn no_chunk(_y: DisjointMut<u64, Chunks<0>>) {}
 fn no_chunk_of_some<const N: usize>(_y: DisjointMut<u64, Chunks<N>>) {}
 
 #[kernel]
-fn no_rows(_y: DisjointMut2<u64, Tiles<32, 0>>) {}
+fn no_rows(_y: DisjointMut2<u64, Tiles<0, 32>>) {}
 
 #[kernel]
-fn too_wide(_y: DisjointMut2<u64, TransposedTiles<4097, 1>>) {}
+fn too_wide(_y: DisjointMut2<u64, TransposedTiles<1, 4097>>) {}
 
 fn main() {}

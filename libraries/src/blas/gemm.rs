@@ -54,15 +54,15 @@ impl<S: Sum> Default for Gemm<S> {
 /// [`matmul`](super::matmul). The call can be captured in a graph.
 ///
 /// ```
-/// use warpsmith_libraries::blas::{self, Gemm, Matrix, MatrixMut};
+/// use warpsmith_libraries::blas::{self, Gemm, Matrix};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::from_host(&stream, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::zeros(&stream, 4)?;
-/// let matrix = Matrix::new(&a, 2, 3)?;
-/// blas::gemm(&stream, Gemm::default(), matrix, matrix.transposed(), MatrixMut::new(&mut c, 2, 2)?)?;
+/// let a = Matrix::from(a.as_2d(2, 3)?);
+/// blas::gemm(&stream, Gemm::default(), a, a.transposed(), c.as_2d_mut(2, 2)?)?;
 /// assert_eq!(c.to_host()?, [14.0, 32.0, 32.0, 77.0]);
 /// # Ok(())
 /// # }
@@ -75,12 +75,12 @@ impl<S: Sum> Default for Gemm<S> {
 /// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
 ///   of the library or the driver.
 #[track_caller]
-pub fn gemm<A, B, C>(
+pub fn gemm<'a, 'b, 'c, A, B, C>(
     stream: &Stream,
     options: Gemm<Scale<A>>,
-    a: Matrix<'_, A>,
-    b: Matrix<'_, B>,
-    c: MatrixMut<'_, C>,
+    a: impl Into<Matrix<'a, A>>,
+    b: impl Into<Matrix<'b, B>>,
+    c: impl Into<MatrixMut<'c, C>>,
 ) -> Result<()>
 where
     A: Multiply<B, C>,
@@ -88,6 +88,7 @@ where
     C: GemmType<Sum = A::Sum>,
 {
     let _site = site();
+    let (a, b, c) = (a.into(), b.into(), c.into());
     let device = stream.device();
     let problem = Problem::new("gemm", stream, &a, &b, &c)?;
     if problem.is_nothing() {
@@ -149,8 +150,8 @@ impl<A: GemmType, B: GemmType> Zeros<A, B> {
     }
 
     pub fn matrices(&self) -> Result<(Matrix<'_, A>, Matrix<'_, B>)> {
-        let b = Matrix::new(&self.b, self.cols, Self::INNER)?;
-        Ok((Matrix::new(&self.a, self.rows, Self::INNER)?, b.transposed()))
+        let b = Matrix::with_layout(&self.b, Layout::new(self.cols, Self::INNER).transposed())?;
+        Ok((Matrix::with_layout(&self.a, Layout::new(self.rows, Self::INNER))?, b))
     }
 }
 
@@ -202,10 +203,10 @@ impl Problem {
         let _site = site();
         let used = [(a.slice.device(), "a"), (b.slice.device(), "b"), (c.slice.device(), "c")];
         check_devices(stream, "multiplying matrices", used)?;
-        let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
+        let (m, n, k) = (c.layout.rows(), c.layout.columns(), a.layout.columns());
         let count = c.layout.count();
         let counts = [a.layout.count(), b.layout.count()];
-        if (a.layout.rows(), b.layout.rows(), b.layout.cols()) != (m, k, n)
+        if (a.layout.rows(), b.layout.rows(), b.layout.columns()) != (m, k, n)
             || counts.iter().any(|inputs| *inputs != count && *inputs != 1)
         {
             return Err(misfit(operation, [&a.layout, &b.layout, &c.layout]));
@@ -371,8 +372,8 @@ impl std::fmt::Display for Problem {
 #[cold]
 fn misfit(operation: &'static str, [a, b, c]: [&Layout; 3]) -> warpsmith_runtime::error::Error {
     let shape = |layout: &Layout| match layout.count() {
-        1 => format!("{} x {}", layout.rows(), layout.cols()),
-        count => format!("{count} of {} x {}", layout.rows(), layout.cols()),
+        1 => format!("{} x {}", layout.rows(), layout.columns()),
+        count => format!("{count} of {} x {}", layout.rows(), layout.columns()),
     };
     let problem = format!(
         "a ({}) times b ({}) does not give c ({}): they must be m x k, k x n and m x n, as many inputs as outputs or one",

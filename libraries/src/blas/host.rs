@@ -38,7 +38,7 @@ impl HostMatrix {
     /// # Safety
     /// Same as [`Self::get`].
     unsafe fn packed<T: GemmType>(&self, batch: usize) -> Vec<T::Sum> {
-        let (rows, cols) = (self.layout.rows(), self.layout.cols());
+        let (rows, cols) = (self.layout.rows(), self.layout.columns());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
         // SAFETY: the indices are inside the matrix.
         indices.map(|(row, col)| T::Sum::from_f64(unsafe { self.get::<T>(batch, row, col) })).collect()
@@ -59,7 +59,7 @@ pub(super) unsafe fn gemm<A, B, C>(
     B: GemmType<Sum = A::Sum>,
     C: GemmType<Sum = A::Sum>,
 {
-    let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
+    let (m, n, k) = (c.layout.rows(), c.layout.columns(), a.layout.columns());
     let zero = A::Sum::from_f64(0.0);
     let mut product = vec![zero; m * n];
     for batch in 0..c.layout.count() {
@@ -89,7 +89,7 @@ pub(super) unsafe fn solve<T: LibraryType>(
     batch: usize,
     [a, b]: [HostMatrix; 2],
 ) {
-    let (m, n) = (b.layout.rows(), b.layout.cols());
+    let (m, n) = (b.layout.rows(), b.layout.columns());
     let a_batch = if a.layout.count() == 1 { 0 } else { batch };
     for col in 0..n {
         for step in 0..m {

@@ -1,19 +1,23 @@
-//! [`Matrix`] and [`MatrixMut`]: bounds-checked row-major views of device memory.
+//! [`Matrix`] and [`MatrixMut`]: views of device memory as operands.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
-use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::memory::{
+    DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+};
 
 const VIEW: &str = "a view of a matrix";
 
-/// Memory layout of a matrix, or of a batch of matrices of one shape. All sizes and strides are in elements.
+/// Memory layout of a matrix, or of a batch of matrices of one shape, with any strides: also with matrices next to each
+/// other within the rows, or a distance that is not a multiple of the row stride, which no
+/// [3-D view](warpsmith_runtime::DeviceSlice3) has. All sizes and strides are in elements.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Layout;
 ///
 /// // 3 x 5 inside of rows of 8, read as its transpose.
-/// let layout = Layout::new(3, 5).with_stride(8).transposed();
-/// assert_eq!((layout.rows(), layout.cols()), (5, 3));
+/// let layout = Layout::new(3, 5).with_row_stride(8).transposed();
+/// assert_eq!((layout.rows(), layout.columns()), (5, 3));
 /// assert_eq!(layout.extent(), Some(2 * 8 + 5));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,21 +33,20 @@ pub struct Layout {
 
 impl Layout {
     /// Creates the layout of one contiguous row-major matrix.
-    pub const fn new(rows: usize, cols: usize) -> Self {
-        let batch_stride = rows.saturating_mul(cols);
+    pub const fn new(rows: usize, columns: usize) -> Self {
+        let batch_stride = rows.saturating_mul(columns);
         Self {
             stored_rows: rows,
-            stored_cols: cols,
-            stride: cols,
+            stored_cols: columns,
+            stride: columns,
             is_transposed: false,
             count: 1,
             batch_stride,
         }
     }
 
-    /// Sets the leading dimension: the number of elements from the start of one row to the next. Rows are counted as
-    /// stored in memory.
-    pub const fn with_stride(self, stride: usize) -> Self {
+    /// Sets the row stride (leading dimension): the distance between the starts of adjacent rows, as stored in memory.
+    pub const fn with_row_stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
 
@@ -63,7 +66,7 @@ impl Layout {
     }
 
     /// Columns of each matrix, after the transpose.
-    pub const fn cols(&self) -> usize {
+    pub const fn columns(&self) -> usize {
         if self.is_transposed { self.stored_rows } else { self.stored_cols }
     }
 
@@ -142,7 +145,8 @@ impl Layout {
     }
 }
 
-/// A read-only view of a matrix or of a batch of matrices.
+/// A read-only matrix, or a batch of matrices: row-major by [`From`] a 2-D or 3-D view, which all operations take
+/// directly; column-major by [`Self::transposed`]; with any strides by [`Self::with_layout`].
 ///
 /// ```
 /// use warpsmith_libraries::blas::Matrix;
@@ -150,9 +154,8 @@ impl Layout {
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 6])?;
-/// let matrix = Matrix::new(&buffer, 2, 3)?;
-/// assert_eq!((matrix.transposed().rows(), matrix.transposed().cols()), (3, 2));
-/// assert!(Matrix::new(&buffer, 3, 3).is_err());
+/// let matrix = Matrix::from(buffer.as_2d(2, 3)?).transposed();
+/// assert_eq!((matrix.rows(), matrix.columns()), (3, 2));
 /// # Ok(())
 /// # }
 /// ```
@@ -162,7 +165,7 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-/// A mutable view of a matrix or of a batch of matrices. No two of its elements alias.
+/// A writable matrix, or a batch of matrices, made like a [`Matrix`]. No two of its elements alias.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -170,44 +173,44 @@ pub struct MatrixMut<'a, T: DeviceCopy> {
 }
 
 macro_rules! matrix {
-    ($matrix:ident, $slice:ident) => {
-        impl<'a, T: DeviceCopy> $matrix<'a, T> {
-            /// Creates a view of the first `rows * cols` elements.
-            ///
-            /// # Errors
-            /// [`LibraryError::Shape`] if the slice is shorter.
-            pub fn new(slice: impl Into<$slice<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
-                Self::with_layout(slice, Layout::new(rows, cols))
-            }
-
-            /// Sets the leading dimension of the view.
-            ///
-            /// # Errors
-            /// Same as [`Self::with_layout`].
-            pub fn with_stride(self, stride: usize) -> Result<Self> {
-                Self::with_layout(self.slice, self.layout.with_stride(stride))
-            }
-
-            /// Returns the transposed view of the same memory.
+    ($matrix:ident: $slice2:ident, $slice3:ident, $elements:ident) => {
+        impl<T: DeviceCopy> $matrix<'_, T> {
+            /// Transposes each matrix without moving data.
+            #[must_use]
             pub fn transposed(self) -> Self {
                 Self { layout: self.layout.transposed(), ..self }
             }
 
-            /// Number of rows of the view; a transpose is taken into account.
+            /// Number of rows, after any transposition.
             pub fn rows(&self) -> usize {
                 self.layout.rows()
             }
 
-            /// Number of columns of the view; a transpose is taken into account.
-            pub fn cols(&self) -> usize {
-                self.layout.cols()
+            /// Number of columns, after any transposition.
+            pub fn columns(&self) -> usize {
+                self.layout.columns()
+            }
+        }
+
+        impl<'a, T: DeviceCopy> From<$slice2<'a, T>> for $matrix<'a, T> {
+            fn from(view: $slice2<'a, T>) -> Self {
+                let layout = Layout::new(view.rows(), view.columns()).with_row_stride(view.row_stride());
+                Self { slice: view.$elements(), layout }
+            }
+        }
+
+        impl<'a, T: DeviceCopy> From<$slice3<'a, T>> for $matrix<'a, T> {
+            fn from(view: $slice3<'a, T>) -> Self {
+                let layout = Layout::new(view.rows(), view.columns()).with_row_stride(view.row_stride());
+                let layout = layout.with_batch(view.planes(), view.plane_stride());
+                Self { slice: view.$elements(), layout }
             }
         }
     };
 }
 
-matrix!(Matrix, DeviceSlice);
-matrix!(MatrixMut, DeviceSliceMut);
+matrix!(Matrix: DeviceSlice2, DeviceSlice3, elements);
+matrix!(MatrixMut: DeviceSliceMut2, DeviceSliceMut3, into_elements);
 
 impl<'a, T: DeviceCopy> Matrix<'a, T> {
     /// Creates a view with this layout.
@@ -261,8 +264,8 @@ mod tests {
     fn the_extent_is_that_of_the_last_element() {
         for (layout, extent) in [
             (Layout::new(0, 7), Some(0)),
-            (Layout::new(7, 0).with_stride(3), Some(0)),
-            (Layout::new(2, 3).with_stride(10), Some(13)),
+            (Layout::new(7, 0).with_row_stride(3), Some(0)),
+            (Layout::new(2, 3).with_row_stride(10), Some(13)),
             (Layout::new(2, 3).with_batch(4, 6), Some(24)),
             (Layout::new(2, 3).with_batch(4, 0), Some(6)),
             (Layout::new(2, 3).with_batch(0, 6), Some(0)),
@@ -271,7 +274,7 @@ mod tests {
         ] {
             assert_eq!(layout.extent(), extent, "{layout:?}");
             if let Some(extent) = extent.filter(|extent| *extent > 0) {
-                let last = layout.index(layout.count() - 1, layout.rows() - 1, layout.cols() - 1);
+                let last = layout.index(layout.count() - 1, layout.rows() - 1, layout.columns() - 1);
                 assert_eq!(last + 1, extent);
                 assert!(layout.check(extent).is_ok() && layout.check(extent - 1).is_err());
             }
@@ -285,9 +288,9 @@ mod tests {
         assert!(layout.with_batch(5, 11).overlaps());
         assert!(layout.with_batch(2, 0).overlaps());
         assert!(!layout.with_batch(1, 0).overlaps());
-        assert!(!layout.with_stride(20).with_batch(5, 4).overlaps());
-        assert!(layout.with_stride(19).with_batch(5, 4).overlaps());
-        assert!(layout.with_stride(20).with_batch(5, 3).overlaps());
-        assert!(!layout.with_stride(20).with_batch(5, 44).overlaps());
+        assert!(!layout.with_row_stride(20).with_batch(5, 4).overlaps());
+        assert!(layout.with_row_stride(19).with_batch(5, 4).overlaps());
+        assert!(layout.with_row_stride(20).with_batch(5, 3).overlaps());
+        assert!(!layout.with_row_stride(20).with_batch(5, 44).overlaps());
     }
 }

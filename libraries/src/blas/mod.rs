@@ -10,8 +10,8 @@
 //! | [`dot`], [`nrm2`] | dot product, Euclidean norm | `dot`, `linalg.vector_norm` |
 //! | [`trsm`] | solves triangular systems | `linalg.solve_triangular` |
 //!
-//! Matrices are row-major ([`Matrix`], [`MatrixMut`]); a [`Layout`] holds strides, transposes and batches. [`Math`]
-//! sets the precision: TF32 is off by default. Each stream has its own workspace from the caching allocator
+//! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), batches 3-D views; [`Matrix::transposed`] transposes one. A
+//! [`Layout`] describes batches with other strides. [`Math`] sets the precision: TF32 is off by default. Each stream has its own workspace from the caching allocator
 //! ([`Workspaces`]), so calls neither allocate nor wait, and two streams never share a workspace. All operations can be
 //! captured in graphs.
 //!

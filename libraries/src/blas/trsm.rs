@@ -67,14 +67,14 @@ impl Solve for f64 {}
 /// be captured in a graph.
 ///
 /// ```
-/// use warpsmith_libraries::blas::{self, Matrix, MatrixMut, Trsm};
+/// use warpsmith_libraries::blas::{self, Trsm};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Device::emulated(0)?.default_stream();
 /// let a = DeviceBuffer::from_host(&stream, &[2f64, 0.0, 3.0, 4.0])?;
 /// let mut b = DeviceBuffer::from_host(&stream, &[2f64, 11.0])?;
-/// blas::trsm(&stream, Trsm::default(), Matrix::new(&a, 2, 2)?, MatrixMut::new(&mut b, 2, 1)?)?;
+/// blas::trsm(&stream, Trsm::default(), a.as_2d(2, 2)?, b.as_2d_mut(2, 1)?)?;
 /// assert_eq!(b.to_host()?, [1.0, 2.0]);
 /// # Ok(())
 /// # }
@@ -85,25 +85,26 @@ impl Solve for f64 {}
 /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
 /// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
-pub fn trsm<T: Solve>(
+pub fn trsm<'a, 'b, T: Solve>(
     stream: &Stream,
     options: Trsm<Scale<T>>,
-    a: Matrix<'_, T>,
-    b: MatrixMut<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<MatrixMut<'b, T>>,
 ) -> Result<()> {
     let _site = site();
+    let (a, b) = (a.into(), b.into());
     check_devices(stream, "solving a triangular system", [(a.slice.device(), "a"), (b.slice.device(), "b")])?;
-    let order = if options.side == Side::Left { b.rows() } else { b.cols() };
+    let order = if options.side == Side::Left { b.rows() } else { b.columns() };
     let counts = (a.layout.count(), b.layout.count());
-    if (a.rows(), a.cols()) != (order, order) || (counts.0 != counts.1 && counts.0 != 1) {
+    if (a.rows(), a.columns()) != (order, order) || (counts.0 != counts.1 && counts.0 != 1) {
         let problem = format!(
             "a is {} of {} x {} and b {} of {} x {}: with a on the {:?} it must be {order} x {order}, and one or as many",
             counts.0,
             a.rows(),
-            a.cols(),
+            a.columns(),
             counts.1,
             b.rows(),
-            b.cols(),
+            b.columns(),
             options.side
         );
         return Err(LibraryError::shape("trsm", problem));
@@ -157,7 +158,7 @@ fn call<T: Solve>(
         true => cublasDiagType_t::CUBLAS_DIAG_UNIT,
         false => cublasDiagType_t::CUBLAS_DIAG_NON_UNIT,
     };
-    let (rows, cols) = (b.layout.cols() as i64, b.layout.rows() as i64);
+    let (rows, cols) = (b.layout.columns() as i64, b.layout.rows() as i64);
     let alpha = std::ptr::from_ref(&options.alpha);
     let a_start = |batch: usize| if a.layout.count() == 1 { 0 } else { batch * a.layout.batch_stride };
     macro_rules! call {

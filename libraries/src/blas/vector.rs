@@ -68,7 +68,7 @@ impl<T: VectorType> Elements<T> {
     }
 
     fn layout(&self) -> Layout {
-        Layout::new(self.len, 1).with_stride(self.stride)
+        Layout::new(self.len, 1).with_row_stride(self.stride)
     }
 
     /// # Safety
@@ -110,7 +110,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// With a `beta` of 0, `y` is not read. Without columns the product is 0. The call can be captured in a graph.
 ///
 /// ```
-/// use warpsmith_libraries::blas::{self, Gemm, Matrix};
+/// use warpsmith_libraries::blas::{self, Gemm};
 /// # use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -118,7 +118,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// let a = DeviceBuffer::from_host(&stream, &[1f64, 2.0, 3.0, 4.0])?;
 /// let x = DeviceBuffer::from_host(&stream, &[1f64, 10.0])?;
 /// let mut y = DeviceBuffer::zeros(&stream, 2)?;
-/// blas::gemv(&stream, Gemm::default(), Matrix::new(&a, 2, 2)?, &x, &mut y)?;
+/// blas::gemv(&stream, Gemm::default(), a.as_2d(2, 2)?, &x, &mut y)?;
 /// assert_eq!(y.to_host()?, [21.0, 43.0]);
 /// # Ok(())
 /// # }
@@ -127,16 +127,16 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// # Errors
 /// [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise as [`gemm`](super::gemm).
 #[track_caller]
-pub fn gemv<'x, 'y, T: VectorType>(
+pub fn gemv<'a, 'x, 'y, T: VectorType>(
     stream: &Stream,
     options: Gemm<Scale<T>>,
-    a: Matrix<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
     x: impl Into<Vector<'x, T>>,
     y: impl Into<VectorMut<'y, T>>,
 ) -> Result<()> {
     let _site = site();
-    let (x, y) = (x.into(), y.into());
-    let (rows, cols, count) = (a.rows(), a.cols(), a.layout.count());
+    let (a, x, y) = (a.into(), x.into(), y.into());
+    let (rows, cols, count) = (a.rows(), a.columns(), a.layout.count());
     if count != 1 || x.len() != cols || y.len() != rows {
         let problem = format!(
             "a is {count} of {rows} x {cols}, x has {} elements and y {}: they must be one of m x n, n and m",
@@ -195,7 +195,7 @@ pub fn gemv<'x, 'y, T: VectorType>(
 /// let stream = Device::emulated(0)?.default_stream();
 /// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?;
 /// let mut y = DeviceBuffer::from_host(&stream, &[10f32, 20.0])?;
-/// blas::axpy(&stream, 2.0, &x, &mut y)?;
+/// blas::axpy(&stream, &x, 2.0, &mut y)?;
 /// assert_eq!(y.to_host()?, [12.0, 24.0]);
 /// # Ok(())
 /// # }
@@ -208,8 +208,8 @@ pub fn gemv<'x, 'y, T: VectorType>(
 #[track_caller]
 pub fn axpy<'x, 'y, T: VectorType>(
     stream: &Stream,
-    alpha: Scale<T>,
     x: impl Into<Vector<'x, T>>,
+    alpha: Scale<T>,
     y: impl Into<VectorMut<'y, T>>,
 ) -> Result<()> {
     let _site = site();

@@ -20,7 +20,7 @@
 //! let stream = device.default_stream();
 //! let mut counts = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
 //! match Generator::pseudo(&device, Pseudo::Philox, 42, 0) {
-//!     Ok(mut generator) => generator.poisson(&stream, &mut counts, 4.5)?,
+//!     Ok(mut generator) => generator.poisson(&stream, 4.5, &mut counts)?,
 //!     Err(error) => println!("{error}"),
 //! }
 //! # Ok(())
@@ -128,9 +128,9 @@ impl Generator {
     pub fn normal<'o, T: RandomFloat>(
         &mut self,
         stream: &Stream,
-        output: impl Into<DeviceSliceMut<'o, T>>,
         mean: f64,
         deviation: f64,
+        output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
         let _site = site();
         let operation = "rand::Generator::normal";
@@ -146,9 +146,9 @@ impl Generator {
     pub fn log_normal<'o, T: RandomFloat>(
         &mut self,
         stream: &Stream,
-        output: impl Into<DeviceSliceMut<'o, T>>,
         mean: f64,
         deviation: f64,
+        output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
         let _site = site();
         let operation = "rand::Generator::log_normal";
@@ -164,8 +164,8 @@ impl Generator {
     pub fn poisson<'o>(
         &mut self,
         stream: &Stream,
-        output: impl Into<DeviceSliceMut<'o, u32>>,
         mean: f64,
+        output: impl Into<DeviceSliceMut<'o, u32>>,
     ) -> Result<()> {
         let _site = site();
         let operation = "rand::Generator::poisson";

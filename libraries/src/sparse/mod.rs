@@ -26,7 +26,7 @@
 //! let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 100.0])?;
 //! let mut y = DeviceBuffer::uninit(&stream, 2)?;
-//! sparse::spmv(&stream, &a, &x, &mut y, Product::default())?;
+//! sparse::spmv(&stream, Product::default(), &a, &x, &mut y)?;
 //! assert_eq!(y.to_host()?, [105.0, 200.0]);
 //! # Ok(())
 //! # }
@@ -104,10 +104,10 @@ impl Default for Product {
 #[track_caller]
 pub fn spmv<'x, 'y, T: FloatType, I: Index>(
     stream: &Stream,
+    product: Product,
     matrix: &Csr<T, I>,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSliceMut<'y, T>>,
-    product: Product,
 ) -> Result<()> {
     let _site = site();
     const OPERATION: &str = "sparse::spmv";
@@ -139,7 +139,7 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 /// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
-/// sparse::spmm(&stream, &a, b.as_2d(2, 3)?, c.as_2d_mut(2, 2)?, Product::default())?;
+/// sparse::spmm(&stream, Product::default(), &a, b.as_2d(3, 2)?, c.as_2d_mut(2, 2)?)?;
 /// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
 /// # Ok(())
 /// # }
@@ -150,30 +150,31 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 #[track_caller]
 pub fn spmm<T: FloatType, I: Index>(
     stream: &Stream,
+    product: Product,
     matrix: &Csr<T, I>,
     b: DeviceSlice2<'_, T>,
     c: DeviceSliceMut2<'_, T>,
-    product: Product,
 ) -> Result<()> {
     let _site = site();
     const OPERATION: &str = "sparse::spmm";
     check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
     let [rows, inner] = matrix.shape_of(product);
     let fits =
-        b.height() == inner && c.height() == rows && (b.width() == c.width() || inner == 0 || rows == 0);
+        b.rows() == inner && c.rows() == rows && (b.columns() == c.columns() || inner == 0 || rows == 0);
     if !fits {
         let problem = format!(
             "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
              {rows} x n",
-            b.height(),
-            b.width(),
-            c.height(),
-            c.width(),
+            b.rows(),
+            b.columns(),
+            c.rows(),
+            c.columns(),
             if product.transpose { " when transposed" } else { "" },
         );
         return Err(LibraryError::shape(OPERATION, problem));
     }
-    let dense = Dense::Matrix { columns: c.width(), input_stride: b.pitch(), output_stride: c.pitch() };
+    let dense =
+        Dense::Matrix { columns: c.columns(), input_stride: b.row_stride(), output_stride: c.row_stride() };
     enqueue(stream, OPERATION, matrix, b.elements(), &mut c.into_elements(), dense, product)
 }
 

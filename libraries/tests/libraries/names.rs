@@ -31,11 +31,11 @@ fn observers_see_the_names_of_operations() -> Result<()> {
     let matrix = Csr::from_host(&stream, [2, 2], &[0i32, 1, 2], &[1, 0], &[1f32, 1.0])?;
     let names = Names::default();
     let observation = observe(names.clone());
-    blas::axpy(&stream, 2.0, &x, &mut y)?;
+    blas::axpy(&stream, &x, 2.0, &mut y)?;
     let tensor = Tensor::new(&x, &[1, 2], Layout::Nchw)?;
     dnn::softmax(&stream, Softmax::Plain, &tensor, &mut TensorMut::new(&mut y, &[1, 2], Layout::Nchw)?)?;
     fft::forward_in_place(&stream, 2, &mut z)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     drop(observation);
     let seen = names.0.lock().unwrap_or_else(PoisonError::into_inner);
     let seen: Vec<&str> = seen.iter().filter(|(id, _)| *id == stream.id()).map(|(_, name)| *name).collect();

@@ -39,9 +39,9 @@ fn distributions<T: RandomFloat + Into<f64>>(device: &Device, kind: Pseudo) -> R
     let numbers = host(&buffer)?;
     assert!(numbers.iter().all(|x| *x > 0.0 && *x <= 1.0), "{what}");
     check(&numbers, 0.5, 1.0 / 12.0, 1.0 / 80.0, &what);
-    generator.normal(&stream, buffer.slice_mut(1..), 3.0, 2.0)?;
+    generator.normal(&stream, 3.0, 2.0, buffer.slice_mut(1..))?;
     check(&host(&buffer)?, 3.0, 4.0, 48.0, &what);
-    generator.log_normal(&stream, buffer.slice_mut(1..), -1.0, 0.5)?;
+    generator.log_normal(&stream, -1.0, 0.5, buffer.slice_mut(1..))?;
     let logarithms: Vec<f64> = host(&buffer)?.into_iter().map(f64::ln).collect();
     check(&logarithms, -1.0, 0.25, 3.0 * 0.0625, &what);
     Ok(())
@@ -58,7 +58,7 @@ fn numbers_have_the_moments_of_their_distribution() -> Result<()> {
         let mut generator = Generator::pseudo(&device, kind, 7, 0)?;
         let mut counts = DeviceBuffer::<u32>::uninit(&stream, LENGTH)?;
         for mean in [0.5, 20.0, 5000.0] {
-            generator.poisson(&stream, &mut counts, mean)?;
+            generator.poisson(&stream, mean, &mut counts)?;
             let counts: Vec<f64> = counts.to_host()?.into_iter().map(f64::from).collect();
             check(&counts, mean, mean, mean * (1.0 + 3.0 * mean), "poisson");
         }
@@ -105,7 +105,7 @@ fn calls_on_several_streams_keep_their_order() -> Result<()> {
         for round in 0..30 {
             let stream = if several { &streams[round % 3] } else { &streams[0] };
             let mut buffer = DeviceBuffer::<f32>::uninit(stream, 1 << 18)?;
-            generator.normal(stream, &mut buffer, 0.0, 1.0)?;
+            generator.normal(stream, 0.0, 1.0, &mut buffer)?;
             buffers.push(buffer);
         }
         drop(generator);
@@ -172,9 +172,9 @@ fn bad_parameters_and_captures_are_refused() -> Result<()> {
     let mut quasi = Generator::quasi(&device, Quasi::Sobol32, 3, 0)?;
     let mut numbers = DeviceBuffer::<f32>::uninit(&stream, 100)?;
     let mut counts = DeviceBuffer::<u32>::uninit(&stream, 100)?;
-    assert_refused(generator.normal(&stream, &mut numbers, f64::NAN, 1.0), "finite");
-    assert_refused(generator.log_normal(&stream, &mut numbers, 0.0, -1.0), "not negative");
-    assert_refused(generator.poisson(&stream, &mut counts, 0.0), "positive");
+    assert_refused(generator.normal(&stream, f64::NAN, 1.0, &mut numbers), "finite");
+    assert_refused(generator.log_normal(&stream, 0.0, -1.0, &mut numbers), "not negative");
+    assert_refused(generator.poisson(&stream, 0.0, &mut counts), "positive");
     assert_refused(quasi.uniform(&stream, &mut numbers), "100 numbers are no multiple of 3 dimensions");
     assert_refused(Generator::quasi(&device, Quasi::Sobol64, 0, 0), "1 to 20000");
     assert_refused(Generator::quasi(&device, Quasi::Sobol64, 20_001, 0), "1 to 20000");

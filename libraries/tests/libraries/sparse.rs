@@ -101,10 +101,10 @@ fn products_of<T: TestNumber, I: Index + TryFrom<i64>>(stream: &Stream) -> Resul
                 let expected = host.product(&b, &c, width, product);
                 let (b, mut c) = (buffer(stream, &b), buffer(stream, &c));
                 if columns == 0 {
-                    sparse::spmv(stream, &matrix, &b, &mut c, product)?;
+                    sparse::spmv(stream, product, &matrix, &b, &mut c)?;
                 } else {
-                    let output = c.as_2d_mut(columns, rows)?;
-                    sparse::spmm(stream, &matrix, b.as_2d(columns, inner)?, output, product)?;
+                    let output = c.as_2d_mut(rows, columns)?;
+                    sparse::spmm(stream, product, &matrix, b.as_2d(inner, columns)?, output)?;
                 }
                 let what = format!("{name}, {shape:?} by {columns} columns, {product:?}");
                 check(&c.to_host()?, &expected, &what);
@@ -141,8 +141,8 @@ fn what_lies_between_rows_is_neither_read_nor_written() -> Result<()> {
     let expected = host.product(&b, &c, columns, product);
     let b = buffer(&stream, &spread(&b, b_stride));
     let mut c = buffer(&stream, &spread(&c, c_stride));
-    let rows = b.as_2d_pitched(columns, 8, b_stride)?;
-    sparse::spmm(&stream, &matrix, rows, c.as_2d_pitched_mut(columns, 9, c_stride)?, product)?;
+    let rows = b.as_2d_strided(8, columns, b_stride)?;
+    sparse::spmm(&stream, product, &matrix, rows, c.as_2d_strided_mut(9, columns, c_stride)?)?;
     let found = c.to_host()?;
     let (inside, between): (Vec<_>, Vec<_>) =
         found.chunks(c_stride).map(|row| (row[..columns].to_vec(), row[columns..].to_vec())).unzip();
@@ -153,8 +153,8 @@ fn what_lies_between_rows_is_neither_read_nor_written() -> Result<()> {
     for beta in [3.0, 0.0] {
         let before = c.to_host()?;
         let product = Product { beta, ..Product::default() };
-        let rows = b.as_2d_pitched(columns, 8, b_stride)?;
-        sparse::spmm(&stream, &none, rows, c.as_2d_pitched_mut(columns, 9, c_stride)?, product)?;
+        let rows = b.as_2d_strided(8, columns, b_stride)?;
+        sparse::spmm(&stream, product, &none, rows, c.as_2d_strided_mut(9, columns, c_stride)?)?;
         for (at, (found, before)) in c.to_host()?.iter().zip(&before).enumerate() {
             let inside = at % c_stride < columns;
             assert!(if inside { *found == before * beta as f32 } else { found.is_nan() }, "element {at}");
@@ -171,7 +171,7 @@ fn empty_matrices_scale_the_output_by_beta() -> Result<()> {
         let x = DeviceBuffer::<f64>::zeros(&stream, shape[1])?;
         for (beta, expected) in [(2.0, [2.0, 4.0, 6.0]), (1.0, [1.0, 2.0, 3.0]), (0.0, [0.0; 3])] {
             let mut y = buffer(&stream, &[1.0, 2.0, 3.0]);
-            sparse::spmv(&stream, &matrix, &x, &mut y, Product { beta, ..Product::default() })?;
+            sparse::spmv(&stream, Product { beta, ..Product::default() }, &matrix, &x, &mut y)?;
             assert_eq!(y.to_host()?, expected);
         }
     }
@@ -179,13 +179,13 @@ fn empty_matrices_scale_the_output_by_beta() -> Result<()> {
     let matrix = Csr::<f32, i32>::from_host(&stream, [4, 3], &[0; 5], &[], &[])?;
     let x = DeviceBuffer::<f32>::zeros(&stream, 3)?;
     let mut y = buffer(&stream, &[f32::INFINITY, 1.0, 2.0, f32::NAN]);
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product { beta: 2.0, ..Product::default() })?;
+    sparse::spmv(&stream, Product { beta: 2.0, ..Product::default() }, &matrix, &x, &mut y)?;
     let y = y.to_host()?;
     assert!(y[..3] == [f32::INFINITY, 2.0, 4.0] && y[3].is_nan(), "{y:?}");
     let matrix = Csr::<f64, i32>::from_host(&stream, [0, 4], &[0], &[], &[])?;
     let x = DeviceBuffer::<f64>::zeros(&stream, 4)?;
     let mut y = DeviceBuffer::<f64>::zeros(&stream, 0)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     Ok(())
 }
 
@@ -199,7 +199,7 @@ fn kept_plans_change_no_result() -> Result<()> {
     let mut results = Vec::new();
     for round in 0..4 {
         let mut y = DeviceBuffer::uninit(&stream, 2000)?;
-        sparse::spmv(&stream, &matrix, &x, &mut y, product)?;
+        sparse::spmv(&stream, product, &matrix, &x, &mut y)?;
         results.push(y.to_host()?);
         if round == 1 {
             matrix.forget_plans();
@@ -207,7 +207,7 @@ fn kept_plans_change_no_result() -> Result<()> {
     }
     // A captured product is not preprocessed, and gives the same bits.
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;
-    let graph = Graph::capture(&stream, || sparse::spmv(&stream, &matrix, &x, &mut y, product))?;
+    let graph = Graph::capture(&stream, || sparse::spmv(&stream, product, &matrix, &x, &mut y))?;
     graph.instantiate()?.launch(&stream)?;
     results.push(y.to_host()?);
     assert!(results.windows(2).all(|two| two[0] == two[1]));
@@ -215,7 +215,7 @@ fn kept_plans_change_no_result() -> Result<()> {
     let doubled: Vec<f32> = host.values.iter().map(|x| x * 2.0).collect();
     matrix.values_mut().copy_from_host(&doubled)?;
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, product)?;
+    sparse::spmv(&stream, product, &matrix, &x, &mut y)?;
     let expected: Vec<f32> = results[0].iter().map(|x| x * 2.0).collect();
     assert_eq!(y.to_host()?, expected);
     Ok(())
@@ -237,7 +237,7 @@ fn threads_use_one_matrix_at_once() -> Result<()> {
         let mut outputs = Vec::new();
         for stream in streams.iter().cycle().take(15) {
             let mut y = uninit(stream, 3000);
-            sparse::spmv(stream, &matrix, &x, &mut y, Product::default())?;
+            sparse::spmv(stream, Product::default(), &matrix, &x, &mut y)?;
             outputs.push(y);
         }
         outputs.iter().try_for_each(|y| y.to_host().map(|y| check(&y, &expected, "threads")))
@@ -261,9 +261,9 @@ fn captured_products_read_their_buffers_at_launch() -> Result<()> {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 600)?;
     let mut c = DeviceBuffer::<f32>::zeros(&stream, 600 * columns)?;
     let graph = Graph::capture(&stream, || {
-        sparse::spmv(&stream, &matrix, x.slice(..500), &mut y, Product::default())?;
-        let (rows, output) = (x.as_2d(columns, 500)?, c.as_2d_mut(columns, 600)?);
-        sparse::spmm(&stream, &matrix, rows, output, Product::default())
+        sparse::spmv(&stream, Product::default(), &matrix, x.slice(..500), &mut y)?;
+        let (rows, output) = (x.as_2d(500, columns)?, c.as_2d_mut(600, columns)?);
+        sparse::spmm(&stream, Product::default(), &matrix, rows, output)
     })?;
     let exec = graph.instantiate()?;
     for seed in 0..3 {
@@ -306,10 +306,10 @@ fn unaligned<T: TestNumber>(
         let x = input.slice(start..start + inner * stride);
         let mut y = output.slice_mut(start..start + rows * stride);
         match columns {
-            None => sparse::spmv(stream, &matrix, x, y, product),
+            None => sparse::spmv(stream, product, &matrix, x, y),
             Some(columns) => {
-                let c = y.as_2d_pitched_mut(columns, rows, stride)?;
-                sparse::spmm(stream, &matrix, x.as_2d_pitched(columns, inner, stride)?, c, product)
+                let c = y.as_2d_strided_mut(rows, columns, stride)?;
+                sparse::spmm(stream, product, &matrix, x.as_2d_strided(inner, columns, stride)?, c)
             }
         }
     };
@@ -350,12 +350,12 @@ fn a_host_function_may_drop_a_matrix() -> Result<()> {
     let x = buffer(&stream, &random::<f32>(30, 1));
     let mut y = DeviceBuffer::<f32>::uninit(&stream, 40)?;
     let matrix = host.upload::<i32>(&stream)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     stream.host_function(move || drop(matrix))?;
     stream.synchronize()?;
     // The device still works.
     let matrix = host.upload::<i32>(&stream)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     let expected = host.product(&x.to_host()?, &[0.0; 40], 1, Product::default());
     check(&y.to_host()?, &expected, "after the drop");
     assert!(stream.device().take_drop_error().is_none());
@@ -373,7 +373,7 @@ fn matrices_copy_and_check_device_indices() -> Result<()> {
     columns.copy_from_host(&[7, 7])?;
     let x = buffer(&stream, &[1.0f32, 10.0]);
     let mut y = DeviceBuffer::uninit(&stream, 2)?;
-    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y)?;
     assert_eq!(y.to_host()?, [20.0, 3.0]);
     let make = |offsets: &DeviceBuffer<i32>| Csr::new(&stream, [2, 2], offsets, &columns, values());
     assert_refused(make(&offsets), "offset 1 is 100, but there are 2 elements");
@@ -391,7 +391,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let transposed = Product { transpose: true, ..Product::default() };
     let both = Product { deterministic: true, ..transposed };
     let spmv = |x: DeviceSlice<'_, f32>, y: &mut DeviceBuffer<f32>, product, text| {
-        assert_refused(sparse::spmv(&stream, &matrix, x, y, product), text);
+        assert_refused(sparse::spmv(&stream, product, &matrix, x, y), text);
     };
     spmv(x.slice(1..), &mut y, Product::default(), "2 x 3, wants 3 and 2");
     spmv(x.as_slice(), &mut y, transposed, "3 x 2 when transposed, wants 2 and 3");
@@ -399,8 +399,8 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let (wide, mut narrow) = (DeviceBuffer::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 3)?);
     spmv(wide.as_slice(), &mut narrow, both, "deterministic");
     let mut square = DeviceBuffer::zeros(&stream, 4)?;
-    let (rows, output) = (x.as_2d(1, x.len())?, square.as_2d_mut(2, 2)?);
-    assert_refused(sparse::spmm(&stream, &matrix, rows, output, Product::default()), "wants 3 x n and 2 x n");
+    let (rows, output) = (x.as_2d(x.len(), 1)?, square.as_2d_mut(2, 2)?);
+    assert_refused(sparse::spmm(&stream, Product::default(), &matrix, rows, output), "wants 3 x n and 2 x n");
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };
@@ -411,7 +411,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     make(&[0, 2, 1], &[0], 1, "offset 1 is 2");
     let elsewhere = Device::with_driver(EmulatedDriver::builder().memory(1 << 20).build(), 0)?;
     let other = Stream::new(&elsewhere)?;
-    let found = sparse::spmv(&other, &matrix, &x, &mut y, Product::default());
+    let found = sparse::spmv(&other, Product::default(), &matrix, &x, &mut y);
     assert!(matches!(found, Err(Error::DifferentDevices { .. })), "{found:?}");
     Ok(())
 }

@@ -6,8 +6,8 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
-//! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
-//! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
+//! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(rows, columns)?` |
+//! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(rows, columns)?` |
 //! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | as for `DisjointMut2<T>` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
@@ -246,42 +246,42 @@ parameters! {
     /// Argument for a parameter `Slice2<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice2<{T}>`",
-        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d(width, height)?`"
+        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d(rows, columns)?`"
     )]
     Slice2Argument: Slice2;
 
     /// Argument for a parameter `Slice3<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice3<{T}>`",
-        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d(width, height, depth)?`"
+        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d(planes, rows, columns)?`"
     )]
     Slice3Argument: Slice3;
 
     /// Argument for a parameter `DisjointMut2<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut2<{T}>`",
-        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d_mut(width, height)?`"
+        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d_mut(rows, columns)?`"
     )]
     Mut2Argument: SliceMut2;
 
     /// Argument for a parameter `DisjointMut3<T>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut3<{T}>`",
-        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d_mut(width, height, depth)?`"
+        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d_mut(planes, rows, columns)?`"
     )]
     Mut3Argument: SliceMut3;
 
     /// Argument for a parameter `Slice2<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice2<Atomic<{T}>>`",
-        label = "all threads change it: the kernel takes `buffer.as_2d_mut(width, height)?` of a buffer of `{T}`"
+        label = "all threads change it: the kernel takes `buffer.as_2d_mut(rows, columns)?` of a buffer of `{T}`"
     )]
     Atomic2Argument: AtomicSlice2;
 
     /// Argument for a parameter `Slice3<Atomic<T>>`.
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be passed for a kernel parameter `Slice3<Atomic<{T}>>`",
-        label = "all threads change it: the kernel takes `buffer.as_3d_mut(width, height, depth)?` of a buffer of `{T}`"
+        label = "all threads change it: the kernel takes `buffer.as_3d_mut(planes, rows, columns)?` of a buffer of `{T}`"
     )]
     Atomic3Argument: AtomicSlice3;
 

@@ -5,12 +5,12 @@
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
-//! let mut image = warpsmith_runtime::DeviceBuffer::<f32>::zeros(&stream, 640 * 480)?;
-//! let view = image.as_2d(640, 480)?;
-//! assert_eq!((view.width(), view.height(), view.pitch()), (640, 480, 640));
+//! let mut image = warpsmith_runtime::DeviceBuffer::<f32>::zeros(&stream, 480 * 640)?;
+//! let view = image.as_2d(480, 640)?;
+//! assert_eq!((view.rows(), view.columns(), view.row_stride()), (480, 640, 640));
 //! // All but the border.
-//! let inner = image.as_2d_mut(640, 480)?.into_part(1..479, 1..639);
-//! assert_eq!((inner.width(), inner.height(), inner.pitch()), (638, 478, 640));
+//! let inner = image.as_2d_mut(480, 640)?.into_part(1..479, 1..639);
+//! assert_eq!((inner.rows(), inner.columns(), inner.row_stride()), (478, 638, 640));
 //! # Ok(())
 //! # }
 //! ```
@@ -65,7 +65,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
     Error::BadExtents { extents: sides.join(" x "), len, reason }
 }
 
-const TOO_LARGE: &str = "a side or the pitch is over 2^31 - 1; use a slice, or views of parts";
+const TOO_LARGE: &str = "a side or stride is over 2^31 - 1; use a slice, or views of parts";
 
 /// Checks that the product of the sides is the length. A single side may still be too large for a view.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
@@ -82,203 +82,267 @@ fn check_len(sides: &[usize], len: usize) -> Result<()> {
 }
 
 /// Computes the extents of a 2-D view in `len` elements.
-pub(crate) fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -> Result<Extents2> {
-    let bad = |reason: String| bad(&[width, height], len, reason);
-    if pitch < width {
-        return Err(bad(format!("the pitch of {pitch} is below the width, so that rows overlap")));
+pub(crate) fn extents_2(rows: usize, columns: usize, row_stride: usize, len: usize) -> Result<Extents2> {
+    let bad = |reason: String| bad(&[rows, columns], len, reason);
+    if row_stride < columns {
+        return Err(bad(format!(
+            "the row stride of {row_stride} is below the columns, so that rows overlap"
+        )));
     }
-    let extents = Extents2::new(width, height, pitch).ok_or_else(|| bad(TOO_LARGE.to_owned()))?;
+    let extents = Extents2::new(rows, columns, row_stride).ok_or_else(|| bad(TOO_LARGE.to_owned()))?;
     match extents.span() {
         span if span <= len => Ok(extents),
-        span => Err(bad(format!("with a pitch of {pitch} the last row ends at element {span}"))),
+        span => Err(bad(format!("with a row stride of {row_stride} the last row ends at element {span}"))),
     }
 }
 
 /// Computes the extents of a 3-D view in `len` elements.
-fn extents_3([width, height, depth]: [usize; 3], pitch: usize, rows: usize, len: usize) -> Result<Extents3> {
-    let bad = |reason: String| bad(&[width, height, depth], len, reason);
-    if pitch < width {
-        return Err(bad(format!("the pitch of {pitch} is below the width, so that rows overlap")));
+fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Extents3> {
+    let ([_, rows, columns], [plane_stride, row_stride]) = (shape, strides);
+    let bad = |reason: String| bad(&shape, len, reason);
+    if row_stride < columns {
+        return Err(bad(format!(
+            "the row stride of {row_stride} is below the columns, so that rows overlap"
+        )));
     }
-    if rows < height {
-        return Err(bad(format!("planes of {rows} rows are below the height, so that planes overlap")));
+    if plane_stride.checked_rem(row_stride).unwrap_or(plane_stride) != 0 {
+        let reason =
+            format!("the plane stride of {plane_stride} is no multiple of the row stride of {row_stride}");
+        return Err(bad(reason));
     }
-    let too_large = || bad("a side or the pitch is over 2^31 - 1, or there are 2^32 rows or more".to_owned());
-    let extents = Extents3::new([width, height, depth], pitch, rows).ok_or_else(too_large)?;
+    if plane_stride < rows.saturating_mul(row_stride) {
+        let reason = format!(
+            "the plane stride of {plane_stride} is below {rows} rows with a stride of {row_stride}, so that planes \
+             overlap"
+        );
+        return Err(bad(reason));
+    }
+    let too_large = "a side or stride is over 2^31 - 1 elements or rows, or there are 2^32 rows or more";
+    let extents = Extents3::new(shape, strides).ok_or_else(|| bad(too_large.to_owned()))?;
     match extents.span() {
         span if span <= len => Ok(extents),
-        span => {
-            let reason = format!(
-                "with a pitch of {pitch} and {rows} rows a plane the last row ends at element {span}"
-            );
-            Err(bad(reason))
-        }
+        span => Err(bad(format!(
+            "with strides of {plane_stride} and {row_stride} the last row ends at element {span}"
+        ))),
     }
 }
 
+/// Strides of planes of rows without padding. The product of a shape that a view can have does not overflow.
+fn packed([_, rows, columns]: [usize; 3]) -> [usize; 2] {
+    [rows.saturating_mul(columns), columns]
+}
+
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// Views all elements as `height` rows of `width`.
+    /// Views all elements as `rows` rows of `columns` elements.
     ///
     /// # Errors
     /// [`Error::BadExtents`] if the number of elements differs, or a side exceeds 2^31 - 1.
-    pub fn as_2d(&self, width: usize, height: usize) -> Result<DeviceSlice2<'a, T>> {
-        check_len(&[width, height], self.len())?;
-        self.as_2d_pitched(width, height, width)
+    pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'a, T>> {
+        check_len(&[rows, columns], self.len())?;
+        self.as_2d_strided(rows, columns, columns)
     }
 
-    /// Views the elements as `height` rows of `width`, starting at the first element, with a row stride of `pitch`
-    /// elements. Elements between rows and after the last row are not part of the view.
+    /// Views the elements as `rows` rows of `columns` elements, starting at the first element. `row_stride` is the
+    /// distance between the starts of adjacent rows (pitch, leading dimension), in elements. Elements between rows and
+    /// after the last row are not part of the view.
     ///
     /// # Errors
-    /// [`Error::BadExtents`] if the last row is not within the elements, the pitch is below the width, or a side
+    /// [`Error::BadExtents`] if the last row is not within the elements, the row stride is below the columns, or a side
     /// exceeds 2^31 - 1.
-    pub fn as_2d_pitched(&self, width: usize, height: usize, pitch: usize) -> Result<DeviceSlice2<'a, T>> {
-        let extents = extents_2(width, height, pitch, self.len())?;
+    pub fn as_2d_strided(
+        &self,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+    ) -> Result<DeviceSlice2<'a, T>> {
+        let extents = extents_2(rows, columns, row_stride, self.len())?;
         Ok(DeviceSlice2 { elements: self.slice(..extents.span()), extents })
     }
 
-    /// Views all elements as `depth` planes of `height` rows of `width`.
+    /// Views all elements as `planes` planes of `rows` rows of `columns` elements.
     ///
     /// # Errors
     /// As [`Self::as_2d`]; also if there are 2^32 rows or more.
-    pub fn as_3d(&self, width: usize, height: usize, depth: usize) -> Result<DeviceSlice3<'a, T>> {
-        check_len(&[width, height, depth], self.len())?;
-        self.as_3d_pitched([width, height, depth], width, height)
+    pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'a, T>> {
+        check_len(&[planes, rows, columns], self.len())?;
+        self.as_3d_strided([planes, rows, columns], packed([planes, rows, columns]))
     }
 
-    /// Views the elements as planes of rows. `sides` are width, height and depth, `pitch` is the row stride in
-    /// elements, and `rows` is the plane stride in rows.
+    /// Views the elements as planes of rows, starting at the first element. The shape is planes, rows and columns; the
+    /// strides are the distances between adjacent planes and adjacent rows, in elements.
     ///
     /// # Errors
-    /// As [`Self::as_2d_pitched`]; also if `rows` is below the height, or there are 2^32 rows or more.
-    pub fn as_3d_pitched(&self, sides: [usize; 3], pitch: usize, rows: usize) -> Result<DeviceSlice3<'a, T>> {
-        let extents = extents_3(sides, pitch, rows, self.len())?;
+    /// As [`Self::as_2d_strided`]; also if planes overlap, the plane stride is not a multiple of the row stride, or there
+    /// are 2^32 rows or more.
+    pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'a, T>> {
+        let extents = extents_3(shape, strides, self.len())?;
         Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
     }
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// Views the elements as `height` rows of `width`, for writing. See [`DeviceSlice::as_2d`].
+    /// Views all elements as rows, for writing. See [`DeviceSlice::as_2d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_2d`].
-    pub fn as_2d_mut(&mut self, width: usize, height: usize) -> Result<DeviceSliceMut2<'_, T>> {
-        check_len(&[width, height], self.len())?;
-        self.as_2d_pitched_mut(width, height, width)
+    pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
+        self.reborrow().into_2d(rows, columns)
     }
 
-    /// Views the elements as rows with a stride of `pitch` elements, for writing. See [`DeviceSlice::as_2d_pitched`].
+    /// As [`Self::as_2d_mut`], with this slice's full lifetime.
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d_pitched`].
-    pub fn as_2d_pitched_mut(
+    /// As [`DeviceSlice::as_2d`].
+    pub fn into_2d(self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'a, T>> {
+        check_len(&[rows, columns], self.len())?;
+        self.into_2d_strided(rows, columns, columns)
+    }
+
+    /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_strided`].
+    pub fn as_2d_strided_mut(
         &mut self,
-        width: usize,
-        height: usize,
-        pitch: usize,
-    ) -> Result<DeviceSliceMut2<'_, T>> {
-        self.reborrow().into_2d_pitched(width, height, pitch)
-    }
-
-    /// As [`Self::as_2d_pitched_mut`], with this slice's full lifetime.
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_2d_pitched`].
-    pub fn into_2d_pitched(
-        self,
-        width: usize,
-        height: usize,
-        pitch: usize,
-    ) -> Result<DeviceSliceMut2<'a, T>> {
-        let extents = extents_2(width, height, pitch, self.len())?;
-        Ok(DeviceSliceMut2 { elements: self.into_slice(..extents.span()), extents })
-    }
-
-    /// Views the elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_3d`].
-    pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
-        self.reborrow().into_3d([width, height, depth])
-    }
-
-    fn into_3d(self, sides: [usize; 3]) -> Result<DeviceSliceMut3<'a, T>> {
-        check_len(&sides, self.len())?;
-        self.into_3d_pitched(sides, sides[0], sides[1])
-    }
-
-    /// Views the elements as planes of rows, for writing. See [`DeviceSlice::as_3d_pitched`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_3d_pitched`].
-    pub fn as_3d_pitched_mut(
-        &mut self,
-        sides: [usize; 3],
-        pitch: usize,
         rows: usize,
-    ) -> Result<DeviceSliceMut3<'_, T>> {
-        self.reborrow().into_3d_pitched(sides, pitch, rows)
-    }
-
-    fn into_3d_pitched(self, sides: [usize; 3], pitch: usize, rows: usize) -> Result<DeviceSliceMut3<'a, T>> {
-        let extents = extents_3(sides, pitch, rows, self.len())?;
-        Ok(DeviceSliceMut3 { elements: self.into_slice(..extents.span()), extents })
-    }
-}
-
-impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Views all elements as `height` rows of `width`, for reading. See [`DeviceSlice::as_2d`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_2d`].
-    pub fn as_2d(&self, width: usize, height: usize) -> Result<DeviceSlice2<'_, T>> {
-        self.as_slice().as_2d(width, height)
-    }
-
-    /// Views the elements as rows with a stride of `pitch` elements, for reading. See [`DeviceSlice::as_2d_pitched`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_2d_pitched`].
-    pub fn as_2d_pitched(&self, width: usize, height: usize, pitch: usize) -> Result<DeviceSlice2<'_, T>> {
-        self.as_slice().as_2d_pitched(width, height, pitch)
-    }
-
-    /// Views all elements as `depth` planes of `height` rows of `width`, for reading. See [`DeviceSlice::as_3d`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_3d`].
-    pub fn as_3d(&self, width: usize, height: usize, depth: usize) -> Result<DeviceSlice3<'_, T>> {
-        self.as_slice().as_3d(width, height, depth)
-    }
-
-    /// Views all elements as `height` rows of `width`, for writing. See [`DeviceSlice::as_2d`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_2d`].
-    pub fn as_2d_mut(&mut self, width: usize, height: usize) -> Result<DeviceSliceMut2<'_, T>> {
-        check_len(&[width, height], self.len())?;
-        self.as_2d_pitched_mut(width, height, width)
-    }
-
-    /// Views the elements as rows with a stride of `pitch` elements, for writing. See [`DeviceSlice::as_2d_pitched`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::as_2d_pitched`].
-    pub fn as_2d_pitched_mut(
-        &mut self,
-        width: usize,
-        height: usize,
-        pitch: usize,
+        columns: usize,
+        row_stride: usize,
     ) -> Result<DeviceSliceMut2<'_, T>> {
-        self.as_mut_slice().into_2d_pitched(width, height, pitch)
+        self.reborrow().into_2d_strided(rows, columns, row_stride)
+    }
+
+    /// As [`Self::as_2d_strided_mut`], with this slice's full lifetime.
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_strided`].
+    pub fn into_2d_strided(
+        self,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+    ) -> Result<DeviceSliceMut2<'a, T>> {
+        let extents = extents_2(rows, columns, row_stride, self.len())?;
+        Ok(DeviceSliceMut2 { elements: self.into_slice(..extents.span()), extents })
     }
 
     /// Views all elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
     ///
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
-    pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
-        self.as_mut_slice().into_3d([width, height, depth])
+    pub fn as_3d_mut(
+        &mut self,
+        planes: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<DeviceSliceMut3<'_, T>> {
+        self.reborrow().into_3d([planes, rows, columns])
+    }
+
+    fn into_3d(self, shape: [usize; 3]) -> Result<DeviceSliceMut3<'a, T>> {
+        check_len(&shape, self.len())?;
+        self.into_3d_strided(shape, packed(shape))
+    }
+
+    /// Views the elements as planes of rows with strides, for writing. See [`DeviceSlice::as_3d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d_strided`].
+    pub fn as_3d_strided_mut(
+        &mut self,
+        shape: [usize; 3],
+        strides: [usize; 2],
+    ) -> Result<DeviceSliceMut3<'_, T>> {
+        self.reborrow().into_3d_strided(shape, strides)
+    }
+
+    fn into_3d_strided(self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSliceMut3<'a, T>> {
+        let extents = extents_3(shape, strides, self.len())?;
+        Ok(DeviceSliceMut3 { elements: self.into_slice(..extents.span()), extents })
+    }
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Views all elements as rows, for reading. See [`DeviceSlice::as_2d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'_, T>> {
+        self.as_slice().as_2d(rows, columns)
+    }
+
+    /// Views the elements as rows with a stride, for reading. See [`DeviceSlice::as_2d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_strided`].
+    pub fn as_2d_strided(
+        &self,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+    ) -> Result<DeviceSlice2<'_, T>> {
+        self.as_slice().as_2d_strided(rows, columns, row_stride)
+    }
+
+    /// Views all elements as planes of rows, for reading. See [`DeviceSlice::as_3d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d`].
+    pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'_, T>> {
+        self.as_slice().as_3d(planes, rows, columns)
+    }
+
+    /// Views the elements as planes of rows with strides, for reading. See [`DeviceSlice::as_3d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d_strided`].
+    pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'_, T>> {
+        self.as_slice().as_3d_strided(shape, strides)
+    }
+
+    /// Views all elements as rows, for writing. See [`DeviceSlice::as_2d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
+        self.as_mut_slice().into_2d(rows, columns)
+    }
+
+    /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_strided`].
+    pub fn as_2d_strided_mut(
+        &mut self,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+    ) -> Result<DeviceSliceMut2<'_, T>> {
+        self.as_mut_slice().into_2d_strided(rows, columns, row_stride)
+    }
+
+    /// Views all elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d`].
+    pub fn as_3d_mut(
+        &mut self,
+        planes: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<DeviceSliceMut3<'_, T>> {
+        self.as_mut_slice().into_3d([planes, rows, columns])
+    }
+
+    /// Views the elements as planes of rows with strides, for writing. See [`DeviceSlice::as_3d_strided`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d_strided`].
+    pub fn as_3d_strided_mut(
+        &mut self,
+        shape: [usize; 3],
+        strides: [usize; 2],
+    ) -> Result<DeviceSliceMut3<'_, T>> {
+        self.as_mut_slice().into_3d_strided(shape, strides)
     }
 }
 
@@ -357,24 +421,24 @@ macro_rules! views {
 
 views! {
     DeviceSlice2, DeviceSliceMut2: Extents2, [
-        /// Elements per row.
-        width,
         /// Number of rows.
-        height,
-        /// Row stride in elements.
-        pitch
+        rows,
+        /// Elements per row.
+        columns,
+        /// Distance between the starts of adjacent rows, in elements.
+        row_stride
     ];
     DeviceSlice3, DeviceSliceMut3: Extents3, [
-        /// Elements per row.
-        width,
-        /// Rows per plane.
-        height,
         /// Number of planes.
-        depth,
-        /// Row stride in elements.
-        pitch,
-        /// Plane stride in rows.
-        rows
+        planes,
+        /// Rows per plane.
+        rows,
+        /// Elements per row.
+        columns,
+        /// Distance between the starts of adjacent planes, in elements.
+        plane_stride,
+        /// Distance between the starts of adjacent rows, in elements.
+        row_stride
     ];
 }
 
@@ -384,10 +448,10 @@ fn part(
     rows: &impl RangeBounds<usize>,
     columns: &impl RangeBounds<usize>,
 ) -> (Extents2, std::ops::Range<usize>) {
-    let columns = resolve_or_panic(columns, extents.width() as usize);
-    let rows = resolve_or_panic(rows, extents.height() as usize);
-    // Sides and pitch are at most those of an existing view.
-    let part = Extents2::new(columns.len(), rows.len(), extents.pitch() as usize).unwrap_or(extents);
+    let columns = resolve_or_panic(columns, extents.columns() as usize);
+    let rows = resolve_or_panic(rows, extents.rows() as usize);
+    // Sides and stride are at most those of an existing view.
+    let part = Extents2::new(rows.len(), columns.len(), extents.row_stride() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())
 }
@@ -440,8 +504,8 @@ impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
     /// If it is out of bounds.
     #[track_caller]
     pub fn plane(&self, plane: usize) -> DeviceSlice2<'a, T> {
-        let (extents, depth) = (self.extents.plane(), self.depth());
-        assert!(plane < depth, "plane {plane} is not within {depth} planes");
+        let (extents, planes) = (self.extents.plane(), self.planes());
+        assert!(plane < planes, "plane {plane} is not within {planes} planes");
         let start = if extents.is_empty() { 0 } else { self.extents.offset([plane as u32, 0, 0]) };
         DeviceSlice2 { elements: self.elements.slice(start..start + extents.span()), extents }
     }

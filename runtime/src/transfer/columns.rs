@@ -25,11 +25,11 @@ use crate::stream::Stream;
 /// let streams = devices.each_ref().map(Device::default_stream);
 /// // Two rows, three columns.
 /// let matrix = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3, 4, 5, 6])?;
-/// let parts = scatter_columns(matrix.as_2d(3, 2)?, &streams, Some(&[1, 2]))?;
+/// let parts = scatter_columns(matrix.as_2d(2, 3)?, &streams, Some(&[1, 2]))?;
 /// assert_eq!(parts[0].to_host()?, [1, 4]);
 /// assert_eq!(parts[1].to_host()?, [2, 3, 5, 6]);
 ///
-/// let whole = gather_columns([parts[0].as_2d(1, 2)?, parts[1].as_2d(2, 2)?], &streams[1])?;
+/// let whole = gather_columns([parts[0].as_2d(2, 1)?, parts[1].as_2d(2, 2)?], &streams[1])?;
 /// assert_eq!(whole.to_host()?, [1, 2, 3, 4, 5, 6]);
 /// # Ok(())
 /// # }
@@ -48,9 +48,9 @@ pub fn scatter_columns<T: DeviceCopy>(
     let _site = site();
     check_list("scatter_columns", "streams", streams.is_empty())?;
     streams.iter().try_for_each(|stream| check_drivers(source.device(), stream.device()))?;
-    let rows = source.height();
+    let rows = source.rows();
     let mut results = Vec::with_capacity(streams.len());
-    let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.width())?.collect();
+    let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.columns())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
         // The product is at most the source's number of elements, so it fits in a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
@@ -61,7 +61,7 @@ pub fn scatter_columns<T: DeviceCopy>(
         }
         let columns = source.part(.., chunk.clone());
         if result.device() == source.device() {
-            stream.copy_rows(columns, result.as_2d_mut(chunk.len(), rows)?)?;
+            stream.copy_rows(columns, result.as_2d_mut(rows, chunk.len())?)?;
         } else {
             stream.copy(&packed(columns)?, result)?;
         }
@@ -72,8 +72,8 @@ pub fn scatter_columns<T: DeviceCopy>(
 /// Returns the rows without gaps, on their device.
 fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     let stream = rows.elements().stream();
-    let mut packed = DeviceBuffer::uninit(stream, rows.height() * rows.width())?;
-    stream.copy_rows(rows, packed.as_2d_mut(rows.width(), rows.height())?)?;
+    let mut packed = DeviceBuffer::uninit(stream, rows.rows() * rows.columns())?;
+    stream.copy_rows(rows, packed.as_2d_mut(rows.rows(), rows.columns())?)?;
     Ok(packed)
 }
 
@@ -95,15 +95,15 @@ pub fn gather_columns<'s, T: DeviceCopy>(
     let _site = site();
     let sources: Vec<DeviceSlice2<'s, T>> = sources.into_iter().collect();
     check_list("gather_columns", "sources", sources.is_empty())?;
-    let (rows, first_len) = sources.first().map_or((0, 0), |first| (first.height(), first.width()));
+    let (rows, first_len) = sources.first().map_or((0, 0), |first| (first.rows(), first.columns()));
     for source in &sources {
         check_drivers(source.device(), stream.device())?;
-        if source.height() != rows {
-            let (left, right) = ((rows, first_len), (source.height(), source.width()));
+        if source.rows() != rows {
+            let (left, right) = ((rows, first_len), (source.rows(), source.columns()));
             return Err(Error::ShapeMismatch { operation: "gather_columns", left, right });
         }
     }
-    let columns = sources.iter().try_fold(0usize, |sum, source| sum.checked_add(source.width()));
+    let columns = sources.iter().try_fold(0usize, |sum, source| sum.checked_add(source.columns()));
     let elements = columns.and_then(|columns| columns.checked_mul(rows));
     let (Some(columns), Some(elements)) = (columns, elements) else {
         return Err(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() });
@@ -112,7 +112,7 @@ pub fn gather_columns<'s, T: DeviceCopy>(
     if elements == 0 {
         return Ok(result);
     }
-    for (source, place) in sources.iter().zip(ranges(sources.iter().map(DeviceSlice2::width))) {
+    for (source, place) in sources.iter().zip(ranges(sources.iter().map(DeviceSlice2::columns))) {
         if place.is_empty() {
             continue;
         }
@@ -120,13 +120,13 @@ pub fn gather_columns<'s, T: DeviceCopy>(
         let columns_here = if source.device() == stream.device() {
             *source
         } else {
-            here = match source.elements().len() == rows * source.width() {
+            here = match source.elements().len() == rows * source.columns() {
                 true => source.elements().clone_on(stream)?,
                 false => packed(*source)?.clone_on(stream)?,
             };
-            here.as_2d(source.width(), rows)?
+            here.as_2d(rows, source.columns())?
         };
-        stream.copy_rows(columns_here, result.as_2d_mut(columns, rows)?.into_part(.., place))?;
+        stream.copy_rows(columns_here, result.as_2d_mut(rows, columns)?.into_part(.., place))?;
     }
     Ok(result)
 }

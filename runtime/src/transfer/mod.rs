@@ -38,7 +38,7 @@
 //! | `host_copy` | copying host memory with several threads |
 //! | `device` | copies between buffers, memsets |
 //! | `peer` | copies between devices |
-//! | [`rows`] | pitched (2-D) copies of rows |
+//! | [`rows`] | copies of strided rows |
 //! | [`collective`] | [`broadcast`], [`scatter`], [`gather`]: one buffer to several devices and back |
 //! | `coalesced` | broadcast of many small buffers in few copies, and other operations on them |
 //! | `columns` | scatter and gather of the columns of a matrix |

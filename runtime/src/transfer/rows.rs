@@ -1,4 +1,4 @@
-//! Pitched copies of rows, such as a part of a matrix: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
+//! Copies of strided rows, such as a part of a matrix: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -30,20 +30,20 @@ pub struct PinnedRows<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Interprets the buffer as `height` rows of `width` elements, one every `pitch` elements from the first. Elements
-    /// between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the buffer.
+    /// Interprets the buffer as `rows` rows of `columns` elements, one every `row_stride` elements from the first.
+    /// Elements between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
     /// [`Error::BadExtents`], with the buffer, as for
-    /// [`DeviceSlice::as_2d_pitched`](crate::DeviceSlice::as_2d_pitched).
+    /// [`DeviceSlice::as_2d_strided`](crate::DeviceSlice::as_2d_strided).
     pub fn into_rows(
         self,
-        width: usize,
-        height: usize,
-        pitch: usize,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
     ) -> std::result::Result<PinnedRows<T>, CopyFailed<Self>> {
         self.into_range(..)
-            .into_rows(width, height, pitch)
+            .into_rows(rows, columns, row_stride)
             .map_err(|CopyFailed { error, memory }| CopyFailed { error, memory: memory.into_buffer() })
     }
 }
@@ -55,11 +55,11 @@ impl<T: DeviceCopy> PinnedRange<T> {
     /// The errors of [`PinnedBuffer::into_rows`], with the range.
     pub fn into_rows(
         self,
-        width: usize,
-        height: usize,
-        pitch: usize,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
     ) -> std::result::Result<PinnedRows<T>, CopyFailed<Self>> {
-        match extents_2(width, height, pitch, self.len()) {
+        match extents_2(rows, columns, row_stride, self.len()) {
             Ok(extents) => Ok(PinnedRows { memory: self, extents }),
             Err(error) => Err(CopyFailed { error, memory: self }),
         }
@@ -67,19 +67,19 @@ impl<T: DeviceCopy> PinnedRange<T> {
 }
 
 impl<T: DeviceCopy> PinnedRows<T> {
-    /// Number of elements per row.
-    pub fn width(&self) -> usize {
-        self.extents.width() as usize
-    }
-
     /// Number of rows.
-    pub fn height(&self) -> usize {
-        self.extents.height() as usize
+    pub fn rows(&self) -> usize {
+        self.extents.rows() as usize
     }
 
-    /// Number of elements from the start of a row to the start of the next.
-    pub fn pitch(&self) -> usize {
-        self.extents.pitch() as usize
+    /// Number of elements per row.
+    pub fn columns(&self) -> usize {
+        self.extents.columns() as usize
+    }
+
+    /// Distance between the starts of adjacent rows, in elements.
+    pub fn row_stride(&self) -> usize {
+        self.extents.row_stride() as usize
     }
 
     /// Returns the whole buffer.
@@ -94,8 +94,8 @@ impl<T: DeviceCopy> PinnedRows<T> {
 
 impl<T: DeviceCopy> fmt::Debug for PinnedRows<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (width, height, pitch) = (self.width(), self.height(), self.pitch());
-        write!(f, "PinnedRows({height} rows of {width}, one every {pitch}, in {:?})", self.memory)
+        let (rows, columns, row_stride) = (self.rows(), self.columns(), self.row_stride());
+        write!(f, "PinnedRows({rows} rows of {columns}, one every {row_stride}, in {:?})", self.memory)
     }
 }
 
@@ -115,15 +115,15 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
 
 /// Fails unless both have the same number of rows, and of elements per row.
 fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
-    let of = |extents: Extents2| (extents.height() as usize, extents.width() as usize);
+    let of = |extents: Extents2| (extents.rows() as usize, extents.columns() as usize);
     let (left, right) = (of(target), of(source));
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
 /// Returns a copy between places with these extents; `None` if there is nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
-    let pitch = |extents: Extents2| (extents.pitch() as usize).saturating_mul(size_of::<T>());
-    let (row_bytes, rows) = (to.width() as usize * size_of::<T>(), to.height() as usize);
+    let pitch = |extents: Extents2| (extents.row_stride() as usize).saturating_mul(size_of::<T>());
+    let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);
     let (dst_pitch, src_pitch) = (pitch(to), pitch(from));
     (row_bytes > 0 && rows > 0).then_some(RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes, rows })
 }
@@ -139,7 +139,7 @@ impl Stream {
     /// // Columns 1 and 2 of a matrix of 2 rows and 4 columns.
     /// let matrix = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7])?;
     /// let mut part = DeviceBuffer::uninit(&stream, 4)?;
-    /// stream.copy_rows(matrix.as_2d(4, 2)?.part(.., 1..3), part.as_2d_mut(2, 2)?)?;
+    /// stream.copy_rows(matrix.as_2d(2, 4)?.part(.., 1..3), part.as_2d_mut(2, 2)?)?;
     /// assert_eq!(part.to_host()?, [1, 2, 5, 6]);
     /// # Ok(())
     /// # }

@@ -20,7 +20,7 @@ pub fn csr(bytes: &[u8]) {
         let Ok(matrix) = Csr::from_host(&stream, shape, offsets, indices, &values) else { return };
         let x = DeviceBuffer::from_host(&stream, &vec![1f32; shape[1]]).unwrap();
         let mut y = DeviceBuffer::<f32>::zeros(&stream, shape[0]).unwrap();
-        sparse::spmv(&stream, &matrix, &x, &mut y, Product::default()).unwrap();
+        sparse::spmv(&stream, Product::default(), &matrix, &x, &mut y).unwrap();
         let sum: f32 = y.to_host().unwrap().iter().sum();
         assert_eq!(sum, indices.len() as f32, "each element counts once");
     });

@@ -433,7 +433,7 @@ fn columns_go_to_devices_and_back() {
             let len = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
             let bytes = pattern(len, 4);
             let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
-            let matrix = source.as_2d_pitched(columns, rows, stride).unwrap();
+            let matrix = source.as_2d_strided(rows, columns, stride).unwrap();
             let expected = |range: std::ops::Range<usize>| -> Vec<u8> {
                 (0..rows).flat_map(|row| bytes[row * stride..][range.clone()].to_vec()).collect()
             };
@@ -449,7 +449,7 @@ fn columns_go_to_devices_and_back() {
                 assert_same(&part.to_host().unwrap(), &expected(start..start + len), &what);
                 start += len;
                 if len > 0 {
-                    rows_of_parts.push(part.as_2d(len, rows).unwrap());
+                    rows_of_parts.push(part.as_2d(rows, len).unwrap());
                 }
             }
             assert_eq!(start, columns, "{what}");
@@ -477,7 +477,7 @@ fn columns_cross_without_their_gaps() {
         let rig = Rig::new(builder(), 2, access);
         let bytes = pattern(4 << 20, 4);
         let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
-        let column = source.as_2d_pitched(1, 1024, 4096).unwrap();
+        let column = source.as_2d_strided(1024, 1, 4096).unwrap();
         let whole = gather_columns([column, column], &rig.streams[1]).unwrap();
         let expected: Vec<u8> = bytes.chunks(4096).flat_map(|row| [row[0], row[0]]).collect();
         assert_same(&whole.to_host().unwrap(), &expected, &rig.what);
@@ -492,7 +492,7 @@ fn columns_cross_without_their_gaps() {
 fn columns_that_do_not_fit_are_refused() {
     let rig = Rig::new(builder(), 2, true);
     let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 12]).unwrap();
-    let matrix = |columns| source.as_2d(columns, 12 / columns).unwrap();
+    let matrix = |columns| source.as_2d(12 / columns, columns).unwrap();
     rig.driver.reset_calls();
     let error = scatter_columns(matrix(4), &rig.streams, Some(&[1, 2])).unwrap_err();
     assert!(matches!(error, Error::BadChunks { len: 4, total: 3, .. }), "{error}");

@@ -84,7 +84,7 @@ unsafe fn add_plane(args: *const *const c_void) {
     unsafe {
         let (from, to): (Extents2, Extents2) = (value(args, 2), value(args, 4));
         let [x, y, _] = place();
-        if x < to.width() && y < to.height() {
+        if x < to.columns() && y < to.rows() {
             let read = value::<*const u32>(args, 1).add(from.offset([y, x])).read();
             let sum = value::<u32>(args, 0) + read + x + 1000 * y;
             value::<*mut u32>(args, 3).add(to.offset([y, x])).write(sum);
@@ -96,7 +96,7 @@ unsafe fn add_plane(args: *const *const c_void) {
 unsafe fn volume(args: *const *const c_void) {
     unsafe {
         let (to, [x, y, z]) = (value::<Extents3>(args, 1), place());
-        if x < to.width() && y < to.height() && z < to.depth() {
+        if x < to.columns() && y < to.rows() && z < to.planes() {
             let sum = 1 + x + 100 * y + 10_000 * z;
             value::<*mut u32>(args, 0).add(to.offset([z, y, x])).write(sum);
         }
@@ -111,25 +111,25 @@ fn refused<T>(result: Result<T, Error>, words: &[&str]) {
 }
 
 #[test]
-fn planes_with_a_pitch_are_arguments() {
+fn planes_with_a_row_stride_are_arguments() {
     let (_, _, stream, kernel) = kernel_rig::<AddPlane>();
-    let (width, height, pitch) = (7, 5, 9);
-    let from: Vec<u32> = (0..pitch * height - 2).map(|i| i as u32).collect();
+    let (rows, columns, row_stride) = (5, 7, 9);
+    let from: Vec<u32> = (0..row_stride * rows - 2).map(|i| i as u32).collect();
     let device_from = DeviceBuffer::from_host(&stream, &from).unwrap();
     let mut to = DeviceBuffer::from_host(&stream, &[u32::MAX; 40]).unwrap();
-    let rows = device_from.as_2d_pitched(width, height, pitch).unwrap();
-    assert_eq!((rows.width(), rows.height(), rows.pitch(), rows.elements().len()), (7, 5, 9, 43));
-    let launch = Launch::cover((width, height));
-    let view = to.slice_mut(3..38).as_2d_mut(width, height).map(|view| {
-        kernel.launch(&stream, launch, (5, &rows, view)).unwrap();
+    let plane = device_from.as_2d_strided(rows, columns, row_stride).unwrap();
+    assert_eq!((plane.rows(), plane.columns(), plane.row_stride(), plane.elements().len()), (5, 7, 9, 43));
+    let launch = Launch::cover((columns, rows));
+    let view = to.slice_mut(3..38).as_2d_mut(rows, columns).map(|view| {
+        kernel.launch(&stream, launch, (5, &plane, view)).unwrap();
     });
     view.unwrap();
     let found = to.to_host().unwrap();
     for (i, found) in found.into_iter().enumerate() {
         let expected = match i.checked_sub(3) {
             Some(i) if i < 35 => {
-                let (x, y) = (i % width, i / width);
-                5 + from[y * pitch + x] + x as u32 + 1000 * y as u32
+                let (x, y) = (i % columns, i / columns);
+                5 + from[y * row_stride + x] + x as u32 + 1000 * y as u32
             }
             _ => u32::MAX,
         };
@@ -142,9 +142,9 @@ fn parts_of_planes_are_written_alone() {
     let (_, _, stream, kernel) = kernel_rig::<AddPlane>();
     let zeros = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
-    let from = zeros.as_2d(10, 8).unwrap().part(..4, 2..5);
-    let (upper, lower) = to.as_2d_mut(10, 8).unwrap().split_at_row_mut(3);
-    assert_eq!((upper.height(), lower.height()), (3, 5));
+    let from = zeros.as_2d(8, 10).unwrap().part(..4, 2..5);
+    let (upper, lower) = to.as_2d_mut(8, 10).unwrap().split_at_row_mut(3);
+    assert_eq!((upper.rows(), lower.rows()), (3, 5));
     let mut inner = lower.into_part(1.., 2..5);
     kernel.launch(&stream, Launch::cover((3, 4)).block((3, 1)), (1, from, &mut inner)).unwrap();
     kernel.launch(&stream, Launch::cover((3, 3)), (7, from, upper.into_part(.., 7..))).unwrap();
@@ -157,9 +157,9 @@ fn parts_of_planes_are_written_alone() {
         assert_eq!(found as usize, expected, "element {i}");
     }
     let mut none = DeviceBuffer::<u32>::zeros(&stream, 0).unwrap();
-    let empty = zeros.as_2d(10, 8).unwrap().part(8.., 10..);
-    assert!(empty.is_empty() && none.as_2d(0, 7).unwrap().is_empty());
-    kernel.launch(&stream, Launch::cover((1, 1)), (1, empty, none.as_2d_mut(0, 7).unwrap())).unwrap();
+    let empty = zeros.as_2d(8, 10).unwrap().part(8.., 10..);
+    assert!(empty.is_empty() && none.as_2d(7, 0).unwrap().is_empty());
+    kernel.launch(&stream, Launch::cover((1, 1)), (1, empty, none.as_2d_mut(7, 0).unwrap())).unwrap();
     stream.synchronize().unwrap();
 }
 
@@ -167,14 +167,16 @@ fn parts_of_planes_are_written_alone() {
 fn volumes_are_arguments() {
     let (_, _, stream, kernel) = kernel_rig::<Volume>();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 6 * 5 * 4).unwrap();
-    let plane = to.as_3d(6, 5, 4).unwrap().plane(3);
-    assert_eq!((plane.width(), plane.height(), plane.elements().len()), (6, 5, 30));
-    kernel.launch(&stream, Launch::cover((6, 5, 4)), (to.as_3d_mut(6, 5, 4).unwrap(),)).unwrap();
+    let plane = to.as_3d(4, 5, 6).unwrap().plane(3);
+    assert_eq!((plane.rows(), plane.columns(), plane.elements().len()), (5, 6, 30));
+    kernel.launch(&stream, Launch::cover((6, 5, 4)), (to.as_3d_mut(4, 5, 6).unwrap(),)).unwrap();
     for (i, found) in to.to_host().unwrap().into_iter().enumerate() {
         assert_eq!(found as usize, 1 + i % 6 + 100 * (i / 6 % 5) + 10_000 * (i / 30), "element {i}");
     }
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
-    let view = to.as_mut_slice().as_3d_pitched_mut([3, 2, 4], 5, 4).map(|mut view| {
+    let view = to.as_3d_strided_mut([4, 2, 3], [20, 5]).map(|mut view| {
+        assert_eq!((view.planes(), view.rows(), view.columns()), (4, 2, 3));
+        assert_eq!((view.plane_stride(), view.row_stride()), (20, 5));
         kernel.launch(&stream, Launch::cover((3, 2, 4)).block((2, 2, 2)), (&mut view,)).unwrap();
     });
     view.unwrap();
@@ -189,17 +191,19 @@ fn volumes_are_arguments() {
 fn extents_that_do_not_fit_are_refused() {
     let (_, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
-    refused(buffer.as_2d(10, 9), &["100 elements", "10 x 9", "90 elements"]);
-    refused(buffer.as_2d_mut(11, 10), &["11 x 10", "110 elements"]);
-    refused(buffer.as_2d_pitched(10, 5, 9), &["pitch of 9 is below the width"]);
-    refused(buffer.as_2d_pitched(10, 5, 23), &["pitch of 23", "ends at element 102"]);
-    assert!(buffer.as_2d_pitched(10, 5, 22).is_ok());
-    refused(buffer.as_2d(usize::MAX, 2), &["2^31 - 1"]);
-    refused(buffer.as_2d_pitched(0, 1 << 31, 0), &["2^31 - 1"]);
+    refused(buffer.as_2d(9, 10), &["100 elements", "9 x 10", "90 elements"]);
+    refused(buffer.as_2d_mut(10, 11), &["10 x 11", "110 elements"]);
+    refused(buffer.as_2d_strided(5, 10, 9), &["row stride of 9 is below the columns"]);
+    refused(buffer.as_2d_strided(5, 10, 23), &["row stride of 23", "ends at element 102"]);
+    assert!(buffer.as_2d_strided(5, 10, 22).is_ok());
+    refused(buffer.as_2d(2, usize::MAX), &["2^31 - 1"]);
+    refused(buffer.as_2d_strided(1 << 31, 0, 0), &["2^31 - 1"]);
     refused(buffer.as_3d(5, 5, 5), &["5 x 5 x 5", "125 elements"]);
-    refused(buffer.as_slice().as_3d_pitched([5, 5, 2], 5, 4), &["planes of 4 rows"]);
-    refused(buffer.as_slice().as_3d_pitched([5, 5, 3], 5, 8), &["8 rows a plane", "ends at element 105"]);
-    refused(buffer.as_mut_slice().as_3d_pitched_mut([0, 1 << 20, 1 << 20], 0, 1 << 20), &["2^32 rows"]);
+    refused(buffer.as_3d_strided([2, 5, 5], [20, 5]), &["20 is below 5 rows with a stride of 5"]);
+    refused(buffer.as_3d_strided([2, 5, 5], [32, 6]), &["32 is no multiple of the row stride of 6"]);
+    refused(buffer.as_3d_strided([2, 5, 0], [5, 0]), &["5 is no multiple of the row stride of 0"]);
+    refused(buffer.as_3d_strided([3, 5, 5], [40, 5]), &["strides of 40 and 5", "ends at element 105"]);
+    refused(buffer.as_3d_strided_mut([1 << 20, 1 << 20, 0], [0, 0]), &["2^32 rows"]);
 }
 
 #[test]
@@ -304,7 +308,7 @@ fn a_required_cluster_is_filled_in_or_named() {
     let from = DeviceBuffer::<u32>::zeros(&stream, 120).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 120).unwrap();
     let launch = Launch::cover((40, 3));
-    kernel.launch(&stream, launch, (1, from.as_2d(40, 3).unwrap(), to.as_2d_mut(40, 3).unwrap())).unwrap();
+    kernel.launch(&stream, launch, (1, from.as_2d(3, 40).unwrap(), to.as_2d_mut(3, 40).unwrap())).unwrap();
     assert_eq!(to.to_host().unwrap()[119], 1 + 39 + 2000);
 }
 
@@ -335,13 +339,13 @@ fn graph_nodes_take_other_views() {
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();
     let mut other = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();
     let mut graph = Graph::new(&device).unwrap();
-    let view = to.as_2d_mut(10, 6).unwrap();
+    let view = to.as_2d_mut(6, 10).unwrap();
     let node = graph
-        .add_kernel(&kernel, Launch::cover((10, 6)), (1, from.as_2d(10, 6).unwrap(), view), &[])
+        .add_kernel(&kernel, Launch::cover((10, 6)), (1, from.as_2d(6, 10).unwrap(), view), &[])
         .unwrap();
     let mut exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
-    let arguments = (2, from.as_2d_pitched(5, 6, 11).unwrap(), other.as_2d_pitched_mut(5, 6, 10).unwrap());
+    let arguments = (2, from.as_2d_strided(6, 5, 11).unwrap(), other.as_2d_strided_mut(6, 5, 10).unwrap());
     exec.set_kernel(&node, &kernel, Launch::cover((5, 6)), arguments).unwrap();
     exec.launch(&stream).unwrap();
     let (to, other) = (to.to_host().unwrap(), other.to_host().unwrap());

@@ -312,7 +312,7 @@ fn reports_are_as_many_as_the_drivers_calls() {
             6 => y.copy_from_host(&[5; 64]).unwrap(),
             7 => stream.host_function(|| ()).unwrap(),
             _ => stream
-                .copy_rows(x.as_2d_pitched(8, 2, 16).unwrap(), y.as_2d_pitched_mut(8, 2, 8).unwrap())
+                .copy_rows(x.as_2d_strided(2, 8, 16).unwrap(), y.as_2d_strided_mut(2, 8, 8).unwrap())
                 .unwrap(),
         }
     }

@@ -93,7 +93,7 @@ fn a_failed_copy_leaves_the_buffers_usable() {
         let mut program = || {
             home.memset(&mut target, 0)?;
             other.copy(&source, &mut target)?;
-            other.copy_rows(source.as_2d_pitched(2, 2, 3)?, target.as_2d_pitched_mut(2, 2, 3)?)?;
+            other.copy_rows(source.as_2d_strided(2, 2, 3)?, target.as_2d_strided_mut(2, 2, 3)?)?;
             home.memset(target.slice_mut(..1), 0)
         };
         driver.fail_call(call, 0);
@@ -118,11 +118,11 @@ fn rows_are_copied_between_strides() {
     let (driver, _, [home, other]) = streams_rig();
     let matrix = numbered(&home, 20);
     // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the destination's last row has no gap after it.
-    let rows = matrix.as_2d(5, 4).unwrap().part(.., 1..4);
-    assert_eq!((rows.height(), rows.width(), rows.pitch()), (4, 3, 5));
+    let rows = matrix.as_2d(4, 5).unwrap().part(.., 1..4);
+    assert_eq!((rows.rows(), rows.columns(), rows.row_stride()), (4, 3, 5));
     let mut target = DeviceBuffer::from_host(&home, &[99u32; 15]).unwrap();
     let hold = driver.hold();
-    other.copy_rows(rows, target.as_2d_pitched_mut(3, 4, 4).unwrap()).unwrap();
+    other.copy_rows(rows, target.as_2d_strided_mut(4, 3, 4).unwrap()).unwrap();
     home.memset(target.slice_mut(..1), 0).unwrap();
     drop(hold);
     assert_eq!(target.to_host().unwrap(), [0, 2, 3, 99, 6, 7, 8, 99, 11, 12, 13, 99, 16, 17, 18]);
@@ -134,12 +134,12 @@ fn rows_copy_with_pinned_memory_at_offsets() {
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let hold = driver.hold();
-    let source = host.into_range(1..).into_rows(2, 3, 4).unwrap();
-    assert_eq!((source.height(), source.width(), source.pitch(), source.len()), (3, 2, 4, 11));
-    let up = stream.copy_rows_from_host_async(source, buffer.as_2d_pitched_mut(2, 3, 3).unwrap()).unwrap();
-    let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(1, 3, 2).unwrap();
+    let source = host.into_range(1..).into_rows(3, 2, 4).unwrap();
+    assert_eq!((source.rows(), source.columns(), source.row_stride(), source.len()), (3, 2, 4, 11));
+    let up = stream.copy_rows_from_host_async(source, buffer.as_2d_strided_mut(3, 2, 3).unwrap()).unwrap();
+    let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(3, 1, 2).unwrap();
     let down =
-        stream.copy_rows_to_host_async(buffer.slice(1..).as_2d_pitched(1, 3, 3).unwrap(), target).unwrap();
+        stream.copy_rows_to_host_async(buffer.slice(1..).as_2d_strided(3, 1, 3).unwrap(), target).unwrap();
     assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false));
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [1, 2, 0, 5, 6, 0, 9, 10, 0]);
@@ -156,7 +156,7 @@ fn pinned_rows_outlive_a_dropped_copy() {
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 2, 3).unwrap();
     let hold = driver.hold();
-    drop(stream.copy_rows_from_host_async(host, buffer.as_2d_pitched_mut(2, 2, 3).unwrap()).unwrap());
+    drop(stream.copy_rows_from_host_async(host, buffer.as_2d_strided_mut(2, 2, 3).unwrap()).unwrap());
     let other = PinnedBuffer::from_slice(&device, &[6u32; 6]).unwrap();
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [5, 5, 2, 5, 5, 5]);
@@ -168,24 +168,24 @@ fn rows_that_do_not_fit_are_refused() {
     let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
-        (3, 2, 0, "the pitch of 0 is below the width"),
-        (3, 2, 2, "the pitch of 2 is below the width"),
-        (usize::MAX, 1, 2, "the pitch of 2 is below the width"),
+        (2, 3, 0, "the row stride of 0 is below the columns"),
+        (2, 3, 2, "the row stride of 2 is below the columns"),
+        (1, usize::MAX, 2, "the row stride of 2 is below the columns"),
         (3, 3, 4, "the last row ends at element 11"),
-        (11, 1, 11, "the last row ends at element 11"),
+        (1, 11, 11, "the last row ends at element 11"),
         (1, 1, 1 << 31, "over 2^31 - 1"),
-        (usize::MAX, 1, usize::MAX, "over 2^31 - 1"),
+        (1, usize::MAX, usize::MAX, "over 2^31 - 1"),
     ];
-    for (width, height, pitch, what) in said {
-        let error = buffer.as_2d_pitched(width, height, pitch).map(drop).unwrap_err();
+    for (rows, columns, row_stride, what) in said {
+        let error = buffer.as_2d_strided(rows, columns, row_stride).map(drop).unwrap_err();
         assert!(
             matches!(error, Error::BadExtents { len: 10, .. }) && error.to_string().contains(what),
             "{error}"
         );
-        let error = buffer.as_2d_pitched_mut(width, height, pitch).map(drop).unwrap_err();
+        let error = buffer.as_2d_strided_mut(rows, columns, row_stride).map(drop).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
         let host = PinnedBuffer::<u32>::zeroed(&device, 10).unwrap();
-        let CopyFailed { error, memory } = host.into_rows(width, height, pitch).map(drop).unwrap_err();
+        let CopyFailed { error, memory } = host.into_rows(rows, columns, row_stride).map(drop).unwrap_err();
         assert!(error.to_string().contains(what) && memory.len() == 10, "{error}");
     }
 }
@@ -197,29 +197,29 @@ fn rows_of_unequal_shapes_are_refused() {
     let source = numbered(&stream, 12);
     let mut target = numbered(&stream, 12);
     let mut far = numbered(&there.default_stream(), 12);
-    let host = || PinnedBuffer::<u32>::zeroed(&here, 12).unwrap().into_rows(2, 4, 3).unwrap();
+    let host = || PinnedBuffer::<u32>::zeroed(&here, 12).unwrap().into_rows(4, 2, 3).unwrap();
     driver.reset_calls();
-    let rows = source.as_2d_pitched(2, 4, 3).unwrap();
-    for (width, height, pitch) in [(2, 3, 4), (3, 4, 3)] {
-        let into = target.as_2d_pitched_mut(width, height, pitch).unwrap();
+    let rows = source.as_2d_strided(4, 2, 3).unwrap();
+    for (count, columns, row_stride) in [(3, 2, 4), (4, 3, 3)] {
+        let into = target.as_2d_strided_mut(count, columns, row_stride).unwrap();
         let error = stream.copy_rows(rows, into).unwrap_err();
         assert!(
-            matches!(error, Error::ShapeMismatch { left: l, right: (4, 2), .. } if l == (height, width)),
+            matches!(error, Error::ShapeMismatch { left: l, right: (4, 2), .. } if l == (count, columns)),
             "{error}"
         );
-        let into = target.as_2d_pitched_mut(width, height, pitch).unwrap();
+        let into = target.as_2d_strided_mut(count, columns, row_stride).unwrap();
         let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host(), into).unwrap_err();
-        assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.height() == 4, "{error}");
+        assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.rows() == 4, "{error}");
     }
-    let error = stream.copy_rows(rows, far.as_2d_pitched_mut(2, 4, 3).unwrap()).unwrap_err();
+    let error = stream.copy_rows(rows, far.as_2d_strided_mut(4, 2, 3).unwrap()).unwrap_err();
     assert!(error.to_string().contains("the target is on cpu:1"), "{error}");
-    let failed = stream.copy_rows_to_host_async(far.as_2d_pitched(2, 4, 3).unwrap(), host()).unwrap_err();
+    let failed = stream.copy_rows_to_host_async(far.as_2d_strided(4, 2, 3).unwrap(), host()).unwrap_err();
     assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
     assert_eq!(driver.calls(Call::CopyRows), 0);
     // An empty copy is not an error.
-    for (width, height) in [(0, 4), (3, 0)] {
-        let none = source.as_2d_pitched(width, height, 3).unwrap();
-        stream.copy_rows(none, target.as_2d_pitched_mut(width, height, 3).unwrap()).unwrap();
+    for (count, columns) in [(4, 0), (0, 3)] {
+        let none = source.as_2d_strided(count, columns, 3).unwrap();
+        stream.copy_rows(none, target.as_2d_strided_mut(count, columns, 3).unwrap()).unwrap();
     }
     assert_eq!(driver.calls(Call::CopyRows), 0);
 }
@@ -229,15 +229,15 @@ fn pinned_rows_come_back_from_failures() {
     for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
         let (driver, device, stream) = rig();
         let mut buffer = numbered(&stream, 12);
-        let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 4, 3).unwrap();
+        let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(4, 2, 3).unwrap();
         driver.fail_call(call, 0);
-        let rows = buffer.as_2d_pitched_mut(2, 4, 3).unwrap();
+        let rows = buffer.as_2d_strided_mut(4, 2, 3).unwrap();
         let CopyFailed { error, memory } = stream.copy_rows_from_host_async(host, rows).unwrap_err();
         assert!(error.to_string().contains(call.name()), "{error}");
         assert!(stream.query().unwrap(), "nothing uses the memory");
         let hold = driver.hold();
         let pending =
-            stream.copy_rows_from_host_async(memory, buffer.as_2d_pitched_mut(2, 4, 3).unwrap()).unwrap();
+            stream.copy_rows_from_host_async(memory, buffer.as_2d_strided_mut(4, 2, 3).unwrap()).unwrap();
         driver.poison(0, panicked());
         drop(hold);
         let CopyFailed { error, memory } = pending.wait().unwrap_err();
@@ -247,12 +247,12 @@ fn pinned_rows_come_back_from_failures() {
 }
 
 #[test]
-fn one_row_may_have_the_largest_pitch() {
+fn one_row_may_have_the_largest_stride() {
     let (_, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
     let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
-    let pitch = i32::MAX as usize;
-    let from = source.as_2d_pitched(4, 1, pitch).unwrap();
-    stream.copy_rows(from, target.as_2d_pitched_mut(4, 1, pitch).unwrap()).unwrap();
+    let row_stride = i32::MAX as usize;
+    let from = source.as_2d_strided(1, 4, row_stride).unwrap();
+    stream.copy_rows(from, target.as_2d_strided_mut(1, 4, row_stride).unwrap()).unwrap();
     assert_eq!(target.to_host().unwrap(), [7; 4]);
 }

@@ -133,23 +133,23 @@ fn rows_go_up_across_and_down() {
     let host = PinnedBuffer::from_slice(&device, &all)
         .unwrap()
         .into_range(7..)
-        .into_rows(100, rows as usize, columns)
+        .into_rows(rows as usize, 100, columns)
         .unwrap();
     let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
     let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
     let up = stream
-        .copy_rows_from_host_async(host, matrix.as_2d_pitched_mut(100, rows as usize, 128).unwrap())
+        .copy_rows_from_host_async(host, matrix.as_2d_strided_mut(rows as usize, 100, 128).unwrap())
         .unwrap();
     stream
         .copy_rows(
-            matrix.as_2d_pitched(100, rows as usize, 128).unwrap(),
-            part.as_2d_mut(100, rows as usize).unwrap(),
+            matrix.as_2d_strided(rows as usize, 100, 128).unwrap(),
+            part.as_2d_mut(rows as usize, 100).unwrap(),
         )
         .unwrap();
     let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
-    let target = target.into_rows(5, rows as usize, 10).unwrap();
+    let target = target.into_rows(rows as usize, 5, 10).unwrap();
     let down = stream
-        .copy_rows_to_host_async(part.as_2d(100, rows as usize).unwrap().part(.., 1..6), target)
+        .copy_rows_to_host_async(part.as_2d(rows as usize, 100).unwrap().part(.., 1..6), target)
         .unwrap();
     let down = down.wait().unwrap();
     for (row, found) in down.chunks(10).enumerate() {

@@ -7,30 +7,30 @@ fn takes<A: Arguments<(Slice2<f32>, SliceMut2<f32>)>>(_: A) {}
 
 /// One buffer is not read and written in one launch.
 fn shared_and_mutable(y: &mut DeviceBuffer<f32>) -> Result<()> {
-    takes((y.as_2d(2, 3)?, y.as_2d_mut(2, 3)?));
+    takes((y.as_2d(3, 2)?, y.as_2d_mut(3, 2)?));
     Ok(())
 }
 
 /// Two views of one buffer cannot both be written.
 fn two_mutable_views(y: &mut DeviceBuffer<f32>) -> Result<()> {
-    let first = y.as_2d_mut(2, 3)?;
-    let second = y.as_2d_mut(3, 2)?;
+    let first = y.as_2d_mut(3, 2)?;
+    let second = y.as_2d_mut(2, 3)?;
     drop((first, second));
     Ok(())
 }
 
 /// A view does not outlive its buffer.
 fn view_outlives_buffer(stream: &Stream) -> Result<()> {
-    let view = DeviceBuffer::<f32>::zeros(stream, 6)?.as_2d(2, 3)?;
+    let view = DeviceBuffer::<f32>::zeros(stream, 6)?.as_2d(3, 2)?;
     drop(view);
     Ok(())
 }
 
 /// A slice has no rows, and a view to read is not one to write.
 fn other_arguments(x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) -> Result<()> {
-    takes((x, y.as_2d_mut(2, 3)?));
-    takes((x.as_2d(2, 3)?, x.as_2d(2, 3)?));
-    takes((x.as_3d(2, 3, 1)?, y.as_2d_mut(2, 3)?));
+    takes((x, y.as_2d_mut(3, 2)?));
+    takes((x.as_2d(3, 2)?, x.as_2d(3, 2)?));
+    takes((x.as_3d(1, 3, 2)?, y.as_2d_mut(3, 2)?));
     Ok(())
 }
 
@@ -38,7 +38,7 @@ fn takes_atomics<A: Arguments<(AtomicSlice2<u32>,)>>(_: A) {}
 
 /// All threads change atomics: a view of them is borrowed mutably.
 fn atomics_to_read(x: &DeviceBuffer<u32>) -> Result<()> {
-    takes_atomics((x.as_2d(2, 3)?,));
+    takes_atomics((x.as_2d(3, 2)?,));
     Ok(())
 }
 

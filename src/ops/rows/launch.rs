@@ -213,7 +213,7 @@ pub(super) fn same_sides(
 /// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is such a multiple.
 pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool {
     let in_vectors = |elements: usize| (elements * size_of::<T>()).is_multiple_of(VECTOR);
-    address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.pitch()) && in_vectors(x.width())
+    address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.row_stride()) && in_vectors(x.columns())
 }
 
 /// Address as an integer.

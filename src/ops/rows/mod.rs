@@ -1,4 +1,4 @@
-//! Operations on the rows and columns of views, [`DeviceSlice2`](warpsmith_runtime::DeviceSlice2), with any pitch.
+//! Operations on the rows and columns of views, [`DeviceSlice2`](warpsmith_runtime::DeviceSlice2), with any row stride.
 
 mod launch;
 mod norm;
@@ -18,6 +18,6 @@ pub use select::{Sampling, sample, top_k};
 pub use softmax::{log_softmax, log_softmax_backward, softmax, softmax_backward};
 pub use tokens::{RotaryPairs, append_to_cache, rotary, swiglu};
 pub use whole::{
-    Predicate, all, any, count_if, count_if_into, dot, dot_into, l1_norm, l1_norm_into, l2_norm,
-    l2_norm_into, variance, variance_into,
+    Predicate, all, all_into, any, any_into, count_if, count_if_into, dot, dot_into, l1_norm, l1_norm_into,
+    l2_norm, l2_norm_into, mean_into, variance, variance_into,
 };

@@ -165,16 +165,16 @@ fn forward<T: Float>(
     bias: Option<DeviceSlice<'_, T>>,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
-    same_sides(norm.operation, ("x", (x.height(), x.width())), ("out", (out.height(), out.width())))?;
-    norm.check(x.width(), &[("weight", weight.map(|w| w.len())), ("bias", bias.map(|b| b.len()))])?;
+    same_sides(norm.operation, ("x", (x.rows(), x.columns())), ("out", (out.rows(), out.columns())))?;
+    norm.check(x.columns(), &[("weight", weight.map(|w| w.len())), ("bias", bias.map(|b| b.len()))])?;
     if x.is_empty() {
         return Ok(());
     }
-    let place = (x.as_device_ptr(), x.pitch());
+    let place = (x.as_device_ptr(), x.row_stride());
     let [weight_place, bias_place] =
         [weight, bias].map(|array| array.map_or(place, |array| (array.as_device_ptr(), 0)));
-    let views = [place, (out.as_device_ptr(), out.pitch()), weight_place, bias_place];
-    let sides = (x.width(), x.height());
+    let views = [place, (out.as_device_ptr(), out.row_stride()), weight_place, bias_place];
+    let sides = (x.columns(), x.rows());
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm", T::NAME, items)?;
@@ -206,24 +206,25 @@ fn backward<T: Float>(
     ),
 ) -> Result<()> {
     let Norm { operation, is_rms, epsilon } = norm;
-    let of_x = (x.height(), x.width());
-    same_sides(operation, ("x", of_x), ("dy", (dy.height(), dy.width())))?;
-    same_sides(operation, ("x", of_x), ("dx", (dx.height(), dx.width())))?;
+    let of_x = (x.rows(), x.columns());
+    same_sides(operation, ("x", of_x), ("dy", (dy.rows(), dy.columns())))?;
+    same_sides(operation, ("x", of_x), ("dx", (dx.rows(), dx.columns())))?;
     let lengths = [
         ("weight", weight.map(|array| array.len())),
         ("dweight", dweight.as_ref().map(|array| array.len())),
         ("dbias", dbias.as_ref().map(|array| array.len())),
     ];
-    norm.check(x.width(), &lengths)?;
+    norm.check(x.columns(), &lengths)?;
     if x.is_empty() {
         // Sums over zero rows.
-        return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, out, T::ZERO));
+        return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, T::ZERO, out));
     }
-    let place = (x.as_device_ptr(), x.pitch());
+    let place = (x.as_device_ptr(), x.row_stride());
     let weight_place = weight.map_or(place, |array| (array.as_device_ptr(), 0));
-    let views = [place, (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch()), weight_place];
-    let sides = (x.width(), x.height());
-    let mut statistics = DeviceBuffer::<[T::SumAccumulator; 4]>::uninit(stream, x.height())?;
+    let views =
+        [place, (dy.as_device_ptr(), dy.row_stride()), (dx.as_device_ptr(), dx.row_stride()), weight_place];
+    let sides = (x.columns(), x.rows());
+    let mut statistics = DeviceBuffer::<[T::SumAccumulator; 4]>::uninit(stream, x.rows())?;
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
@@ -251,7 +252,7 @@ fn backward<T: Float>(
     let (shape, parts) = columns_shape(&x, in_vectors, stream.device().properties());
     let constant = if in_vectors { VECTOR as u32 } else { 1 };
     let kernel = RowKernel::new(stream, "norm_backward_parameters", T::NAME, constant)?;
-    let partials = if parts > 1 { x.width() * parts } else { 0 };
+    let partials = if parts > 1 { x.columns() * parts } else { 0 };
     // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. These are the
     // kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {

@@ -51,7 +51,7 @@ pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
 
 /// Launch shape for row reductions, and the number of blocks per row.
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
-    let (width, height) = (x.width(), x.height());
+    let (width, height) = (x.columns(), x.rows());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
     // Short rows: groups of lanes load whole rows, several at once, in vectors or in single elements.
     let units = if has_whole_vectors(x) { vectors } else { width };
@@ -82,10 +82,10 @@ pub(super) fn columns_shape<T: DeviceCopy>(
     device: &DeviceProperties,
 ) -> (Shape, usize) {
     let (n, items) = if in_vectors { (VECTOR / size_of::<T>(), ITEMS) } else { (1, 16) };
-    let lanes = x.width().div_ceil(n).next_power_of_two().min(32);
-    let tiles = x.width().div_ceil(lanes * n);
+    let lanes = x.columns().div_ceil(n).next_power_of_two().min(32);
+    let tiles = x.columns().div_ceil(lanes * n);
     let rows = MAX_BLOCK as usize / lanes;
-    let parts = (resident(device, MAX_BLOCK) / tiles).min(x.height() / (rows * items)).max(1);
+    let parts = (resident(device, MAX_BLOCK) / tiles).min(x.rows() / (rows * items)).max(1);
     let parts = if tiles > COUNTERS { 1 } else { parts };
     let shape = Shape { team: lanes as u32, ..Shape::of_blocks(MAX_BLOCK, 1, tiles.saturating_mul(parts)) };
     (shape, parts)
@@ -109,21 +109,21 @@ fn along<T: Number, O: Element>(
     of_nothing: Option<O>,
 ) -> Result<()> {
     let (results, elements, of) = match axis {
-        Axis::Rows => (x.height(), x.width(), "one for each row"),
-        Axis::Columns => (x.width(), x.height(), "one for each column"),
+        Axis::Rows => (x.rows(), x.columns(), "one for each row"),
+        Axis::Columns => (x.columns(), x.rows(), "one for each column"),
     };
     check_len(operation, ("out", out.len()), (results, of))?;
     if results == 0 {
         return Ok(());
     }
     if elements == 0 {
-        return fill(stream, out, of_nothing.ok_or(OpError::Empty { operation })?);
+        return fill(stream, of_nothing.ok_or(OpError::Empty { operation })?, out);
     }
     let properties = stream.device().properties();
     match axis {
         Axis::Rows => {
             let (shape, parts) = rows_shape(&x, properties);
-            let sides = [x.width() as u64, x.height() as u64, x.pitch() as u64];
+            let sides = [x.columns() as u64, x.rows() as u64, x.row_stride() as u64];
             rows(stream, operation, (x.elements(), sides, None), out, (shape, parts))
         }
         Axis::Columns => {
@@ -146,7 +146,7 @@ fn along<T: Number, O: Element>(
 }
 
 /// Launches the kernel of an operation on rows or segments, given the elements, sizes and offsets.
-fn rows<T: Number, O: Element>(
+pub(super) fn rows<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
     (x, sides, offsets): (DeviceSlice<'_, T>, [u64; 3], Option<DeviceSlice<'_, u64>>),
@@ -275,8 +275,8 @@ reductions! {
 # let stream = Stream::new(&Device::open(\"cpu\")?)?;
 let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 let (mut rows, mut columns) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 3)?);
-ops::sum_rows(&stream, x.as_2d(3, 2)?, &mut rows)?;
-ops::sum_columns(&stream, x.as_2d(3, 2)?, &mut columns)?;
+ops::sum_rows(&stream, x.as_2d(2, 3)?, &mut rows)?;
+ops::sum_columns(&stream, x.as_2d(2, 3)?, &mut columns)?;
 assert_eq!(rows.to_host()?, [6.0, 15.0]);
 assert_eq!(columns.to_host()?, [5.0, 7.0, 9.0]);
 # Ok::<(), warpsmith::Error>(())

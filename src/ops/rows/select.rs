@@ -20,7 +20,7 @@ use crate::random::{Generator, Numbers, with_base};
 /// reads.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the width of `x`, and if the shapes
+/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of `x`, and if the shapes
 /// of the outputs differ or their number of rows is not that of `x`; [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -28,7 +28,7 @@ use crate::random::{Generator, Numbers, with_base};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[0.5f32, 3.0, -1.0, 2.0])?;
 /// let (mut values, mut indices) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 2)?);
-/// ops::top_k(&stream, x.as_2d(4, 1)?, values.as_2d_mut(2, 1)?, indices.as_2d_mut(2, 1)?)?;
+/// ops::top_k(&stream, x.as_2d(1, 4)?, values.as_2d_mut(1, 2)?, indices.as_2d_mut(1, 2)?)?;
 /// assert_eq!(values.to_host()?, [3.0, 2.0]);
 /// assert_eq!(indices.to_host()?, [1, 3]);
 /// # Ok::<(), warpsmith::Error>(())
@@ -41,16 +41,16 @@ pub fn top_k<T: Number>(
     indices: DeviceSliceMut2<'_, u64>,
 ) -> Result<()> {
     let _site = site();
-    let k = values.width();
-    same_sides("top_k", ("values", (values.height(), k)), ("indices", (indices.height(), indices.width())))?;
-    if values.height() != x.height() {
-        let problem = format!("x has {} rows, but values has {}", x.height(), values.height());
+    let k = values.columns();
+    same_sides("top_k", ("values", (values.rows(), k)), ("indices", (indices.rows(), indices.columns())))?;
+    if values.rows() != x.rows() {
+        let problem = format!("x has {} rows, but values has {}", x.rows(), values.rows());
         return Err(shape_error("top_k", problem));
     }
-    if k == 0 || k > MAX_K.min(x.width()) {
+    if k == 0 || k > MAX_K.min(x.columns()) {
         let problem = format!(
             "values has {k} columns, but must have from 1 to {MAX_K}, and no more than the {} of x",
-            x.width()
+            x.columns()
         );
         return Err(shape_error("top_k", problem));
     }
@@ -60,10 +60,10 @@ pub fn top_k<T: Number>(
     let layout = BitLayout::of::<T>();
     macro_rules! by_size {
         ($u:ty) => {{
-            let x = x.elements().cast::<$u>()?.as_2d_pitched(x.width(), x.height(), x.pitch())?;
-            let (width, height, pitch) = (values.width(), values.height(), values.pitch());
+            let x = x.elements().cast::<$u>()?.as_2d_strided(x.rows(), x.columns(), x.row_stride())?;
+            let (rows, columns, row_stride) = (values.rows(), values.columns(), values.row_stride());
             let mut values = values.into_elements().cast::<$u>()?;
-            top_k_of::<$u>(stream, layout, x, values.as_2d_pitched_mut(width, height, pitch)?, indices)
+            top_k_of::<$u>(stream, layout, x, values.as_2d_strided_mut(rows, columns, row_stride)?, indices)
         }};
     }
     match size_of::<T>() {
@@ -85,7 +85,7 @@ fn top_k_of<T: Scalar>(
     let BitLayout { negative, always, magnitude, most, .. } = layout;
     let [negative, always, magnitude, most] = [negative, always, magnitude, most].map(T::from_u64);
     let kernel = RowKernel::new(stream, "top_k", T::NAME, 0)?;
-    let shape = Shape::of_blocks(BLOCK, 1, x.height());
+    let shape = Shape::of_blocks(BLOCK, 1, x.rows());
     let arguments = (negative, always, magnitude, most, x, values, indices);
     // SAFETY: these are the kernel's parameters; sizes and shape meet its conditions.
     unsafe { kernel.launch::<Params<T>, _>(&shape, arguments) }
@@ -138,7 +138,7 @@ impl Default for Sampling {
 /// let logits = DeviceBuffer::from_host(&stream, &[0.0f32, 20.0, 0.0, 1.0, 1.1, 1.2])?;
 /// let mut tokens = DeviceBuffer::uninit(&stream, 2)?;
 /// let sampling = ops::Sampling { top_k: Some(2), ..Default::default() };
-/// ops::sample(&stream, &generator, logits.as_2d(3, 2)?, sampling, &mut tokens)?;
+/// ops::sample(&stream, &generator, sampling, logits.as_2d(2, 3)?, &mut tokens)?;
 /// let tokens = tokens.to_host()?;
 /// assert!(tokens[0] == 1 && [1, 2].contains(&tokens[1]));
 /// # Ok::<(), warpsmith::Error>(())
@@ -147,13 +147,13 @@ impl Default for Sampling {
 pub fn sample<'o, T: Float>(
     stream: &Stream,
     generator: &Generator,
-    logits: DeviceSlice2<'_, T>,
     sampling: Sampling,
+    logits: DeviceSlice2<'_, T>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
     let _site = site();
     let (out, Sampling { temperature, top_k, top_p }) = (out.into(), sampling);
-    check_len("sample", ("out", out.len()), (logits.height(), "one for each row"))?;
+    check_len("sample", ("out", out.len()), (logits.rows(), "one for each row"))?;
     let problem = if !temperature.is_finite()
         || temperature < 0.0
         || (temperature > 0.0 && temperature.recip().is_infinite())
@@ -163,8 +163,8 @@ pub fn sample<'o, T: Float>(
         "top_k is 0, but at least one logit has to count".to_owned()
     } else if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) {
         format!("top_p is {}, but must be above 0 and at most 1", top_p.unwrap_or_default())
-    } else if logits.height() > 0 && (logits.width() == 0 || logits.width() > MAX_VOCABULARY) {
-        format!("rows have {} logits, but must have from 1 to {MAX_VOCABULARY}", logits.width())
+    } else if logits.rows() > 0 && (logits.columns() == 0 || logits.columns() > MAX_VOCABULARY) {
+        format!("rows have {} logits, but must have from 1 to {MAX_VOCABULARY}", logits.columns())
     } else {
         String::new()
     };
@@ -178,7 +178,7 @@ pub fn sample<'o, T: Float>(
         return argmax_rows(stream, logits, out);
     }
     let kernel = RowKernel::new(stream, "sample", T::NAME, 0)?;
-    let shape = Shape::of_blocks(BLOCK, 1, logits.height());
+    let shape = Shape::of_blocks(BLOCK, 1, logits.rows());
     generator.with_numbers(
         stream,
         "sample",

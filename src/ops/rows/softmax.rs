@@ -57,12 +57,12 @@ fn forward<T: Float>(
     x: DeviceSlice2<'_, T>,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
-    let sides = (x.width(), x.height());
-    same_sides(operation, ("x", (x.height(), x.width())), ("out", (out.height(), out.width())))?;
+    let sides = (x.columns(), x.rows());
+    same_sides(operation, ("x", (x.rows(), x.columns())), ("out", (out.rows(), out.columns())))?;
     if x.is_empty() {
         return Ok(());
     }
-    let views = [(x.as_device_ptr(), x.pitch()), (out.as_device_ptr(), out.pitch())];
+    let views = [(x.as_device_ptr(), x.row_stride()), (out.as_device_ptr(), out.row_stride())];
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
@@ -87,7 +87,7 @@ fn forward<T: Float>(
 /// let y = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
 /// let dy = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?;
 /// let mut dx = DeviceBuffer::uninit(&stream, 2)?;
-/// ops::softmax_backward(&stream, y.as_2d(2, 1)?, dy.as_2d(2, 1)?, dx.as_2d_mut(2, 1)?)?;
+/// ops::softmax_backward(&stream, y.as_2d(1, 2)?, dy.as_2d(1, 2)?, dx.as_2d_mut(1, 2)?)?;
 /// assert_eq!(dx.to_host()?, [0.25, -0.25]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -126,15 +126,18 @@ fn backward<T: Float>(
     dy: DeviceSlice2<'_, T>,
     dx: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
-    let of_y = (y.height(), y.width());
-    same_sides(operation, ("y", of_y), ("dy", (dy.height(), dy.width())))?;
-    same_sides(operation, ("y", of_y), ("dx", (dx.height(), dx.width())))?;
+    let of_y = (y.rows(), y.columns());
+    same_sides(operation, ("y", of_y), ("dy", (dy.rows(), dy.columns())))?;
+    same_sides(operation, ("y", of_y), ("dx", (dx.rows(), dx.columns())))?;
     if y.is_empty() {
         return Ok(());
     }
-    let views =
-        [(y.as_device_ptr(), y.pitch()), (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch())];
-    let sides = (y.width(), y.height());
+    let views = [
+        (y.as_device_ptr(), y.row_stride()),
+        (dy.as_device_ptr(), dy.row_stride()),
+        (dx.as_device_ptr(), dx.row_stride()),
+    ];
+    let sides = (y.columns(), y.rows());
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;

@@ -63,9 +63,8 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 ///
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
-/// [`OpError::Shape`](crate::OpError::Shape) if the widths or depths of the views differ, if there are more new rows
-/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if there are more new rows
+/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -88,37 +87,36 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     let _site = site();
     let operation = "append_to_cache";
     let lengths = lengths.into();
-    if (new.width(), new.depth()) != (cache.width(), cache.depth()) || new.height() > cache.height() {
+    if (new.columns(), new.planes()) != (cache.columns(), cache.planes()) || new.rows() > cache.rows() {
         let sides =
-            |name, depth, height, width| format!("{name} has {depth} planes of {height} rows of {width}");
+            |name, planes, rows, columns| format!("{name} has {planes} planes of {rows} rows of {columns}");
         let problem = format!(
-            "{}, but {}; pass views of the same width and depth, and no more new rows than the cache has",
-            sides("new", new.depth(), new.height(), new.width()),
-            sides("cache", cache.depth(), cache.height(), cache.width()),
+            "{}, but {}; pass views of the same planes and columns, and no more new rows than the cache has",
+            sides("new", new.planes(), new.rows(), new.columns()),
+            sides("cache", cache.planes(), cache.rows(), cache.columns()),
         );
         return Err(shape_error(operation, problem));
     }
-    check_len(operation, ("lengths", lengths.len()), (new.depth(), "one for each plane"))?;
+    check_len(operation, ("lengths", lengths.len()), (new.planes(), "one for each plane"))?;
     if new.is_empty() {
         return Ok(());
     }
-    check_indices(stream, operation, ("lengths", lengths), cache.height() - new.height() + 1, false)?;
+    check_indices(stream, operation, ("lengths", lengths), cache.rows() - new.rows() + 1, false)?;
     let size = size_of::<T>();
-    let views = [(new.as_device_ptr(), new.pitch() * size), (cache.as_device_ptr(), cache.pitch() * size)];
+    let views =
+        [(new.as_device_ptr(), new.row_stride() * size), (cache.as_device_ptr(), cache.row_stride() * size)];
     let has_vectors = have_vectors(&views, true);
-    let rows = lengths.len() * new.height();
+    let rows = lengths.len() * new.rows();
     let properties = stream.device().properties();
-    let (shape, parts) = shape_of(units::<T>(new.width(), has_vectors), rows, properties);
+    let (shape, parts) = shape_of(units::<T>(new.columns(), has_vectors), rows, properties);
     let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
-    let of_plane = cache.rows() as u32;
-    let arguments = (new, lengths, cache, of_plane, shape.team, parts, u32::from(has_vectors));
+    let arguments = (new, lengths, cache, shape.team, parts, u32::from(has_vectors));
     // SAFETY: these are the kernel's parameters, with elements and indices of the same sizes. The check found no length
     // that leaves no room for the rows; sizes, shape and alignment meet the kernel's conditions.
     unsafe {
-        kernel
-            .launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>, Value<u32>), _>(
-                &shape, arguments,
-            )
+        kernel.launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>), _>(
+            &shape, arguments,
+        )
     }
 }
 
@@ -135,7 +133,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 /// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 2.0, 30.0, 0.5])?;
 /// let x = x.as_2d(2, 2)?;
 /// let mut out = DeviceBuffer::uninit(&stream, 2)?;
-/// ops::swiglu(&stream, x.part(.., ..1), x.part(.., 1..), out.as_2d_mut(1, 2)?)?;
+/// ops::swiglu(&stream, x.part(.., ..1), x.part(.., 1..), out.as_2d_mut(2, 1)?)?;
 /// assert_eq!(out.to_host()?, [0.0, 15.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -147,21 +145,21 @@ pub fn swiglu<T: Float>(
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let sides = (gate.height(), gate.width());
-    same_sides("swiglu", ("gate", sides), ("up", (up.height(), up.width())))?;
-    same_sides("swiglu", ("gate", sides), ("out", (out.height(), out.width())))?;
+    let sides = (gate.rows(), gate.columns());
+    same_sides("swiglu", ("gate", sides), ("up", (up.rows(), up.columns())))?;
+    same_sides("swiglu", ("gate", sides), ("out", (out.rows(), out.columns())))?;
     if gate.is_empty() {
         return Ok(());
     }
     let size = size_of::<T>();
     let views = [
-        (gate.as_device_ptr(), gate.pitch() * size),
-        (up.as_device_ptr(), up.pitch() * size),
-        (out.as_device_ptr(), out.pitch() * size),
+        (gate.as_device_ptr(), gate.row_stride() * size),
+        (up.as_device_ptr(), up.row_stride() * size),
+        (out.as_device_ptr(), out.row_stride() * size),
     ];
     let has_vectors = have_vectors(&views, false);
     let properties = stream.device().properties();
-    let (shape, parts) = shape_of(units::<T>(gate.width(), has_vectors), gate.height(), properties);
+    let (shape, parts) = shape_of(units::<T>(gate.columns(), has_vectors), gate.rows(), properties);
     let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
     let arguments = (gate, up, out, shape.team, parts, u32::from(has_vectors));
     // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
@@ -190,9 +188,8 @@ pub enum RotaryPairs {
 ///
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the width of `x` is not a multiple
-/// of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the columns of `x` are not a multiple
+/// of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -202,7 +199,7 @@ pub enum RotaryPairs {
 /// let (cos, sin) =
 ///     (DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?, DeviceBuffer::from_host(&stream, &[0.0f32, 1.0])?);
 /// let mut out = DeviceBuffer::uninit(&stream, 4)?;
-/// let tables = (cos.as_2d(1, 2)?, sin.as_2d(1, 2)?);
+/// let tables = (cos.as_2d(2, 1)?, sin.as_2d(2, 1)?);
 /// let none = None::<DeviceSlice<u32>>;
 /// ops::rotary(&stream, x.as_2d(2, 2)?, none, tables, ops::RotaryPairs::Halves, out.as_2d_mut(2, 2)?)?;
 /// assert_eq!(out.to_host()?, [1.0, 2.0, -4.0, 3.0]);
@@ -218,33 +215,33 @@ pub fn rotary<T: Float, I: Index>(
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
     let _site = site();
-    let sides = (x.height(), x.width());
-    same_sides("rotary", ("x", sides), ("out", (out.height(), out.width())))?;
-    same_sides("rotary", ("cos", (cos.height(), cos.width())), ("sin", (sin.height(), sin.width())))?;
+    let sides = (x.rows(), x.columns());
+    same_sides("rotary", ("x", sides), ("out", (out.rows(), out.columns())))?;
+    same_sides("rotary", ("cos", (cos.rows(), cos.columns())), ("sin", (sin.rows(), sin.columns())))?;
     if x.is_empty() {
         return Ok(());
     }
-    if cos.width() == 0 || !x.width().is_multiple_of(2 * cos.width()) {
+    if cos.columns() == 0 || !x.columns().is_multiple_of(2 * cos.columns()) {
         let problem = format!(
-            "x has rows of {}, which are not a whole number of heads of {}, twice the width of cos",
-            x.width(),
-            2 * cos.width()
+            "x has rows of {}, which are not a whole number of heads of {}, twice the columns of cos",
+            x.columns(),
+            2 * cos.columns()
         );
         return Err(shape_error("rotary", problem));
     }
     match positions {
         Some(positions) => {
-            check_len("rotary", ("positions", positions.len()), (x.height(), "one for each row of x"))?;
-            check_indices(stream, "rotary", ("positions", positions), cos.height(), false)?;
+            check_len("rotary", ("positions", positions.len()), (x.rows(), "one for each row of x"))?;
+            check_indices(stream, "rotary", ("positions", positions), cos.rows(), false)?;
         }
-        None if x.height() > cos.height() => {
-            let problem = format!("x has {} rows, but cos has {} positions", x.height(), cos.height());
+        None if x.rows() > cos.rows() => {
+            let problem = format!("x has {} rows, but cos has {} positions", x.rows(), cos.rows());
             return Err(shape_error("rotary", problem));
         }
         None => {}
     }
     let properties = stream.device().properties();
-    let (shape, parts) = shape_of(x.width() / 2, x.height(), properties);
+    let (shape, parts) = shape_of(x.columns() / 2, x.rows(), properties);
     let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
     let arguments = (x, positions, cos, sin, out, is_interleaved, shape.team, parts);

@@ -5,6 +5,7 @@
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
+use gpu_std::Checked;
 use gpu_std::scalar::{Element, Float, Number, Scalar};
 use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
@@ -12,7 +13,8 @@ use warpsmith_runtime::{
 };
 
 use super::launch::{RowKernel, Shape, VECTOR, address, check_len};
-use super::reduce::{resident, with_workspace};
+use super::reduce::{resident, rows, with_workspace};
+use crate::ops::arithmetic::{eq, ne};
 use crate::ops::data::fill;
 use crate::ops::launch::same_length;
 
@@ -99,7 +101,7 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
     same_length("dot", ("x", x.len()), ("y", y.len()))?;
     single("dot", &out)?;
     if x.is_empty() {
-        return fill(stream, out, T::SumAccumulator::ZERO);
+        return fill(stream, T::SumAccumulator::ZERO, out);
     }
     let place = |array: &DeviceSlice<'_, T>| address(array.as_device_ptr()) % VECTOR;
     let has_vectors = u32::from(place(&x) == place(&y));
@@ -164,10 +166,20 @@ pub fn count_if_into<'x, 'o, T: Element>(
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
     let _site = site();
-    let (x, out) = (x.into().cast::<T::Scalar>()?, out.into());
+    let out = out.into();
     single("count_if", &out)?;
+    count(stream, x.into(), predicate, out)
+}
+
+fn count<T: Element>(
+    stream: &Stream,
+    x: DeviceSlice<'_, T>,
+    predicate: Predicate<T>,
+    out: DeviceSliceMut<'_, u64>,
+) -> Result<()> {
+    let x = x.cast::<T::Scalar>()?;
     if x.is_empty() {
-        return fill(stream, out, 0);
+        return fill(stream, 0, out);
     }
     let (number, of) = match predicate {
         Predicate::Equal(of) => (0u32, of.to_scalar()),
@@ -199,6 +211,25 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? > 0)
 }
 
+/// [`any()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn any_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("any", &out)?;
+    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
+    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
+    ne::<u64>(stream, &found, 0, out)
+}
+
 /// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
 ///
 /// # Errors
@@ -208,6 +239,46 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     let _site = site();
     let x = x.into();
     Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
+}
+
+/// [`all()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn all_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("all", &out)?;
+    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
+    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
+    eq::<u64>(stream, &found, x.len() as u64, out)
+}
+
+/// [`mean()`](crate::ops::mean()) that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn mean_into<'x, 'o, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("mean", &out)?;
+    if x.is_empty() {
+        return fill(stream, f64::NAN.cast(), out);
+    }
+    let (parts, len) = (parts::<T>(stream, x.len()), x.len() as u64);
+    rows(stream, "mean_rows", (x, [len, 1, len], None), out, (Shape::of_blocks(MAX_BLOCK, 1, parts), parts))
 }
 
 /// Sum of absolute values; 0 for zero elements.
@@ -278,7 +349,7 @@ fn vector_norm<T: Float>(
 ) -> Result<()> {
     single(operation, &out)?;
     if x.is_empty() {
-        return fill(stream, out, T::SumAccumulator::ZERO);
+        return fill(stream, T::SumAccumulator::ZERO, out);
     }
     type Params<T> =
         (Slice<T>, Value<u32>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);
@@ -330,7 +401,7 @@ pub fn variance_into<'x, 'o, T: Float>(
     let (x, out) = (x.into(), out.into());
     single("variance", &out)?;
     if x.is_empty() {
-        return fill(stream, out, f64::NAN.cast());
+        return fill(stream, f64::NAN.cast(), out);
     }
     type Params<T> =
         (Slice<T>, Value<u64>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);

@@ -89,8 +89,8 @@ impl Case {
         let [planes, rows] = self.planes(which);
         let heads = self.heads[which];
         match self.is_by_head {
-            true => Heads::by_head(buffer.as_3d(self.dim, rows, heads * planes).unwrap(), planes),
-            false => Heads::by_token(buffer.as_3d(self.dim, heads, rows * planes).unwrap(), planes),
+            true => Heads::by_head(buffer.as_3d(heads * planes, rows, self.dim).unwrap(), planes),
+            false => Heads::by_token(buffer.as_3d(rows * planes, heads, self.dim).unwrap(), planes),
         }
         .unwrap()
     }
@@ -102,8 +102,8 @@ impl Case {
     ) -> HeadsMut<'a, T> {
         let ([planes, rows], heads) = (self.planes(which), self.heads[which]);
         match self.is_by_head {
-            true => HeadsMut::by_head(buffer.as_3d_mut(self.dim, rows, heads * planes).unwrap(), planes),
-            false => HeadsMut::by_token(buffer.as_3d_mut(self.dim, heads, rows * planes).unwrap(), planes),
+            true => HeadsMut::by_head(buffer.as_3d_mut(heads * planes, rows, self.dim).unwrap(), planes),
+            false => HeadsMut::by_token(buffer.as_3d_mut(rows * planes, heads, self.dim).unwrap(), planes),
         }
         .unwrap()
     }
@@ -370,8 +370,8 @@ fn wrong_offsets_reach_no_other_memory() {
         let (q, k) =
             (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
         let offsets = Some(Offsets { q: q.as_slice(), k: k.as_slice() });
-        let heads = || Heads::by_token(ones.as_3d(64, 1, rows).unwrap(), 1).unwrap();
-        let to = HeadsMut::by_token(out.as_3d_mut(64, 1, rows).unwrap(), 1).unwrap();
+        let heads = || Heads::by_token(ones.as_3d(rows, 1, 64).unwrap(), 1).unwrap();
+        let to = HeadsMut::by_token(out.as_3d_mut(rows, 1, 64).unwrap(), 1).unwrap();
         let options = Attention { offsets, ..Attention::default() };
         attention(&stream, &options, heads(), heads(), heads(), to).unwrap();
         for (row, values) in out.to_host().unwrap().chunks(64).enumerate() {
@@ -395,13 +395,13 @@ fn parts_of_one_buffer_are_attended() {
     }
     let tokens = DeviceBuffer::from_host(&stream, &tokens).unwrap();
     let part = |first: usize, heads| {
-        let view = tokens.slice(first * 64..).as_3d_pitched([64, heads, 100], 64, 5).unwrap();
+        let view = tokens.slice(first * 64..).as_3d_strided([100, heads, 64], [320, 64]).unwrap();
         Heads::by_token(view, 1).unwrap()
     };
     let mut out = DeviceBuffer::<f16>::zeros(&stream, 100 * 128).unwrap();
     let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
     let options = Attention { is_causal: true, ..Attention::default() };
-    let to = HeadsMut::by_token(out.as_3d_mut(64, 2, 100).unwrap(), 1).unwrap();
+    let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
     attention_with_sums(&stream, &options, part(0, 2), part(2, 1), part(3, 1), to, sums.as_mut_slice())
         .unwrap();
     data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
@@ -422,12 +422,12 @@ fn wrong_heads_are_named() {
     let x = DeviceBuffer::<bf16>::zeros(&stream, 1 << 14).unwrap();
     let offsets = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let view = |[dim, heads, rows]: [usize; 3], sequences| {
-        Heads::by_token(x.slice(..dim * heads * rows).as_3d(dim, heads, rows).unwrap(), sequences)
+        Heads::by_token(x.slice(..dim * heads * rows).as_3d(rows, heads, dim).unwrap(), sequences)
     };
     let refused =
         |options: &Attention<'_>, q: [usize; 3], k: [usize; 3], v: [usize; 3], to: [usize; 3], sequences| {
             let mut out = DeviceBuffer::<bf16>::zeros(&stream, to.iter().product()).unwrap();
-            let to = HeadsMut::by_token(out.as_3d_mut(to[0], to[1], to[2]).unwrap(), sequences).unwrap();
+            let to = HeadsMut::by_token(out.as_3d_mut(to[2], to[1], to[0]).unwrap(), sequences).unwrap();
             let [q, k, v] = [q, k, v].map(|sides| view(sides, sequences).unwrap());
             let error = attention(&stream, options, q, k, v, to).unwrap_err();
             (error.downcast_ref::<TensorError>().cloned().unwrap(), error.to_string())
@@ -466,7 +466,7 @@ fn wrong_heads_are_named() {
 
     let mut out = DeviceBuffer::<bf16>::zeros(&stream, 64 * 24).unwrap();
     fn to(out: &mut DeviceBuffer<bf16>) -> HeadsMut<'_, bf16> {
-        HeadsMut::by_token(out.as_3d_mut(64, 4, 6).unwrap(), 1).unwrap()
+        HeadsMut::by_token(out.as_3d_mut(6, 4, 64).unwrap(), 1).unwrap()
     }
     let right = || view([64, 4, 6], 1).unwrap();
     let mut sums = DeviceBuffer::<f32>::zeros(&stream, 23).unwrap();
@@ -475,7 +475,7 @@ fn wrong_heads_are_named() {
         attention_with_sums(&stream, &plain, right(), right(), right(), to(&mut out), sums).unwrap_err();
     assert!(error.to_string().contains("23 sums: there is one for each of the 24 rows"), "{error}");
     let unaligned = |first: usize, pitch: usize| {
-        Heads::by_token(x.slice(first..).as_3d_pitched([64, 4, 6], pitch, 4).unwrap(), 1).unwrap()
+        Heads::by_token(x.slice(first..).as_3d_strided([6, 4, 64], [4 * pitch, pitch]).unwrap(), 1).unwrap()
     };
     for (heads, bytes) in [(unaligned(1, 64), 512), (unaligned(0, 68), 136), (unaligned(0, 65), 520)] {
         let error = attention(&stream, &plain, right(), heads, right(), to(&mut out)).unwrap_err();

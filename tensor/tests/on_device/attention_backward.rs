@@ -248,11 +248,11 @@ fn wrong_offsets_reach_no_other_memory() {
         let (q, k) =
             (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
         let offsets = Some(Offsets { q: q.as_slice(), k: k.as_slice() });
-        let all = Heads::by_token(ones.as_3d(64, 1, rows).unwrap(), 1).unwrap();
+        let all = Heads::by_token(ones.as_3d(rows, 1, 64).unwrap(), 1).unwrap();
         let poison = vec![bf16::from_f32(7.5); rows * 64];
         let [mut dq, mut dk, mut dv] = [0; 3].map(|_| DeviceBuffer::from_host(&stream, &poison).unwrap());
         let to =
-            |buffer| HeadsMut::by_token(DeviceBuffer::as_3d_mut(buffer, 64, 1, rows).unwrap(), 1).unwrap();
+            |buffer| HeadsMut::by_token(DeviceBuffer::as_3d_mut(buffer, rows, 1, 64).unwrap(), 1).unwrap();
         let gradients = Gradients { q: to(&mut dq), k: to(&mut dk), v: to(&mut dv) };
         let attended = Attended { q: all, k: all, v: all, out: all, sums: sums.as_slice() };
         let options = Attention { offsets, ..Attention::default() };
@@ -272,7 +272,7 @@ fn wrong_gradients_are_named() {
     let x = DeviceBuffer::<bf16>::zeros(&stream, 1 << 14).unwrap();
     let sums = DeviceBuffer::<f32>::zeros(&stream, 24).unwrap();
     let view =
-        |dim, rows| Heads::by_token(x.slice(..dim * 4 * rows).as_3d(dim, 4, rows).unwrap(), 1).unwrap();
+        |dim, rows| Heads::by_token(x.slice(..dim * 4 * rows).as_3d(rows, 4, dim).unwrap(), 1).unwrap();
     let refused = |dim, of_dout, of_dk, count| {
         let case = Case::new(dim, [6, 6]).heads([4, 4]);
         let of = |rows| Case::new(dim, [rows; 2]).heads([4, 4]);

@@ -38,7 +38,7 @@ where
         for (scale, has_bias) in [(1.0, true), (0.25, false), (-2.5, true)] {
             let epilogue = Epilogue { scale, bias: has_bias.then(|| on_bias.as_slice()), activation };
             let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
-            let views = (a.view(&on_a), b.view(&on_b), c.as_2d_mut(n, m).unwrap());
+            let views = (a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap());
             matmul_fused(&stream, &epilogue, views.0, views.1, views.2).unwrap();
             for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
                 let (sum, all) = sums[i];
@@ -79,13 +79,13 @@ fn sums_of_nothing_have_a_bias() {
             let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
             let view = |[rows, columns]: [usize; 2], is_transposed: bool| {
                 let [width, height] = if is_transposed { [rows, columns] } else { [columns, rows] };
-                let matrix = Matrix::from(nothing.as_2d(width, height).unwrap());
+                let matrix = Matrix::from(nothing.as_2d(height, width).unwrap());
                 if is_transposed { matrix.transposed() } else { matrix }
             };
             let (a, b) = (view([m, 0], a_transposed), view([0, n], b_transposed));
             let (bias_of, activation) = (Some(on_bias.as_slice()), Activation::Relu);
             let epilogue = Epilogue { bias: bias_of, activation, ..Epilogue::default() };
-            matmul_fused(&stream, &epilogue, a, b, c.as_2d_mut(n, m).unwrap()).unwrap();
+            matmul_fused(&stream, &epilogue, a, b, c.as_2d_mut(m, n).unwrap()).unwrap();
             for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
                 assert_eq!(T::number_of(value), T::number_of(bias[i % n]).max(0.0), "{m} x {n}, element {i}");
             }
@@ -141,15 +141,15 @@ fn batched<T: TestNumber>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) 
     let (on_a, on_b) = (on(&a), on(&b));
     let rows = m + 2;
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; planes * rows * n]).unwrap();
-    let a_view: Matrix<'_, T> = on_a.as_3d(k, m, a_planes).unwrap().into();
+    let a_view: Matrix<'_, T> = on_a.as_3d(a_planes, m, k).unwrap().into();
     let b_view: Matrix<'_, T> = if b_transposed {
-        Matrix::from(on_b.as_3d(k, n, b_planes).unwrap()).transposed()
+        Matrix::from(on_b.as_3d(b_planes, n, k).unwrap()).transposed()
     } else {
-        on_b.as_3d(n, k, b_planes).unwrap().into()
+        on_b.as_3d(b_planes, k, n).unwrap().into()
     };
     {
         let mut c = c.as_mut_slice();
-        matmul(&stream, a_view, b_view, c.as_3d_pitched_mut([n, m, planes], n, rows).unwrap()).unwrap();
+        matmul(&stream, a_view, b_view, c.as_3d_strided_mut([planes, m, n], [rows * n, n]).unwrap()).unwrap();
     }
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let (plane, row, column) = (i / (rows * n), i / n % rows, i % n);
@@ -181,8 +181,8 @@ fn batches_of_other_lengths_are_named() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let x = DeviceBuffer::<bf16>::zeros(&stream, 256).unwrap();
     let mut c = DeviceBuffer::<bf16>::zeros(&stream, 192).unwrap();
-    let (a, b) = (x.slice(..128).as_3d(8, 8, 2).unwrap(), x.as_3d(8, 8, 4).unwrap());
-    let error = matmul(&stream, a, b, c.as_3d_mut(8, 8, 3).unwrap()).unwrap_err();
+    let (a, b) = (x.slice(..128).as_3d(2, 8, 8).unwrap(), x.as_3d(4, 8, 8).unwrap());
+    let error = matmul(&stream, a, b, c.as_3d_mut(3, 8, 8).unwrap()).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{text}");
     assert!(text.contains("a is 2 matrices of 8 x 8, b is 4 matrices of 8 x 8, c is 3 matrices"), "{text}");

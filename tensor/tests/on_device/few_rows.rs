@@ -43,10 +43,10 @@ fn exact<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], planes: us
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; planes * m * c_pitch]).unwrap();
     {
         let (on_a, on_b) = (on_a.as_slice(), on_b.as_slice());
-        let a: Matrix<'_, T> = on_a.as_3d_pitched([k, m, planes], pitch, m).unwrap().into();
-        let b: Matrix<'_, T> = on_b.as_3d_pitched([k, n, planes], pitch, n).unwrap().into();
+        let a: Matrix<'_, T> = on_a.as_3d_strided([planes, m, k], [m * pitch, pitch]).unwrap().into();
+        let b: Matrix<'_, T> = on_b.as_3d_strided([planes, n, k], [n * pitch, pitch]).unwrap().into();
         let mut c = c.as_mut_slice();
-        let c = c.as_3d_pitched_mut([n, m, planes], c_pitch, m).unwrap();
+        let c = c.as_3d_strided_mut([planes, m, n], [m * c_pitch, c_pitch]).unwrap();
         matmul(&stream, a, b.transposed(), c).unwrap();
     }
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
@@ -87,7 +87,7 @@ fn few_rows_with_epilogues_are_within_rounding() {
     let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
     let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-    matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(n, m).unwrap()).unwrap();
+    matmul_fused(&stream, &epilogue, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
     for ((i, value), (sum, all)) in c.to_host().unwrap().into_iter().enumerate().zip(a.times(&b)) {
         let expected = (0.5 * sum + f64::from(bias[i % n])).max(0.0);
         let error = (f64::from(value) - expected).abs();
@@ -133,8 +133,8 @@ fn exact_4bit<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], has_z
     let coded = Coded::<T>::new(&stream, [n, k], has_zeros);
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
     let weights = coded.weights(has_zeros);
-    let c_view = c.as_2d_mut(n, m).unwrap();
-    matmul_4bit(&stream, &Epilogue::default(), on_a.as_2d(k, m).unwrap(), &weights, c_view).unwrap();
+    let c_view = c.as_2d_mut(m, n).unwrap();
+    matmul_4bit(&stream, &Epilogue::default(), on_a.as_2d(m, k).unwrap(), &weights, c_view).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let (a, b) = (&a[i / n * k..][..k], &coded.numbers[i % n * k..][..k]);
         let expected: f64 = a.iter().zip(b).map(|(a, b)| a.value() * b).sum();
@@ -165,8 +165,8 @@ fn products_of_nothing_are_zero_or_the_bias() {
     for bias in [None, Some(bias.as_slice())] {
         let mut c = DeviceBuffer::from_host(&stream, &[bf16::NAN; 6]).unwrap();
         let epilogue = Epilogue { bias, ..Epilogue::default() };
-        let a = nothing.as_2d(0, 2).unwrap();
-        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(3, 2).unwrap()).unwrap();
+        let a = nothing.as_2d(2, 0).unwrap();
+        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 3).unwrap()).unwrap();
         let expected = if bias.is_some() { bf16::ONE } else { bf16::ZERO };
         assert_eq!(c.to_host().unwrap(), [expected; 6]);
     }
@@ -182,8 +182,8 @@ fn bad_weights_are_named() {
     let mut c = DeviceBuffer::<bf16>::zeros(&stream, 8).unwrap();
     let mut multiply = |k: usize, m: usize, weights: Weights4<'_, bf16>, bias: Option<usize>| {
         let epilogue = Epilogue { bias: bias.map(|len| numbers.slice(..len)), ..Epilogue::default() };
-        let a = numbers.slice(..m * k).as_2d(k, m).unwrap();
-        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(4, 2).unwrap()).unwrap_err()
+        let a = numbers.slice(..m * k).as_2d(m, k).unwrap();
+        matmul_4bit(&stream, &epilogue, a, &weights, c.as_2d_mut(2, 4).unwrap()).unwrap_err()
     };
     let scales = Weights4 { scales: numbers.slice(..3), ..good };
     let zeros = Weights4 { zeros: Some(codes(0..5)), ..good };

@@ -60,13 +60,15 @@ fn exact_by(multiply: Multiply, Case { shape: [m, n, k], are_transposed, planes,
     {
         let view = |buffer, [height, width]: [usize; 2], count, is_transposed| {
             let elements = DeviceBuffer::slice(buffer, offset..);
-            let view = elements.as_3d_pitched([width, height, count], width + gap, height).unwrap();
+            let view = elements
+                .as_3d_strided([count, height, width], [height * (width + gap), width + gap])
+                .unwrap();
             if is_transposed { Matrix::from(view).transposed() } else { Matrix::from(view) }
         };
         let a = view(&on_a, a_sides, planes[0], are_transposed[0]);
         let b = view(&on_b, b_sides, planes[1], are_transposed[1]);
         let mut c = on_c.slice_mut(offset..);
-        let c = c.as_3d_pitched_mut([n, m, planes[2]], n + gap, m).unwrap();
+        let c = c.as_3d_strided_mut([planes[2], m, n], [m * (n + gap), n + gap]).unwrap();
         multiply(&stream, &Epilogue::default(), a, b, c.into()).unwrap();
     }
     let at =
@@ -128,8 +130,8 @@ fn sums_have_the_precision_of_f32() {
     let mut c = DeviceBuffer::<f32>::uninit(&stream, m * n).unwrap();
     let epilogue = Epilogue { scale: -2.0, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
     for multiply in BOTH {
-        let views = (on_a.as_2d(k, m).unwrap(), on_b.as_2d(n, k).unwrap());
-        let to = c.as_2d_mut(n, m).unwrap();
+        let views = (on_a.as_2d(m, k).unwrap(), on_b.as_2d(k, n).unwrap());
+        let to = c.as_2d_mut(m, n).unwrap();
         multiply(&stream, &epilogue, views.0.into(), views.1.into(), to.into()).unwrap();
         for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
             let products = (0..k).map(|j| f64::from(a[i / n * k + j]) * f64::from(b[j * n + i % n]));
@@ -162,7 +164,7 @@ fn parts_have_all_bits_but_few() {
     let x = DeviceBuffer::from_host(&stream, &numbers).unwrap();
     let len = numbers.len();
     let mut c = DeviceBuffer::<f32>::uninit(&stream, len * len).unwrap();
-    let (a, b) = (x.as_2d(1, len).unwrap(), x.as_2d(len, 1).unwrap());
+    let (a, b) = (x.as_2d(len, 1).unwrap(), x.as_2d(1, len).unwrap());
     matmul_tf32x3(&stream, &Epilogue::default(), a, b, c.as_2d_mut(len, len).unwrap()).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let (x, y) = (f64::from(numbers[i / len]), f64::from(numbers[i % len]));
@@ -208,7 +210,7 @@ fn wrong_sides_are_named() {
     let mut c = DeviceBuffer::<f32>::zeros(&stream, 64).unwrap();
     let b = x.slice(..56);
     for (multiply, name) in BOTH.into_iter().zip(["matmul_f32", "matmul_tf32x3"]) {
-        let (a, b) = (x.as_2d(8, 8).unwrap(), b.as_2d(8, 7).unwrap());
+        let (a, b) = (x.as_2d(8, 8).unwrap(), b.as_2d(7, 8).unwrap());
         let c = c.as_2d_mut(8, 8).unwrap();
         let error = multiply(&stream, &Epilogue::default(), a.into(), b.into(), c.into()).unwrap_err();
         let text = error.to_string();

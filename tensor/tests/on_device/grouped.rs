@@ -36,12 +36,12 @@ where
     let pitch = n + 3;
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * pitch]).unwrap();
     let b_view = if b_transposed {
-        Matrix::from(on_b.as_3d(k, n, count).unwrap()).transposed()
+        Matrix::from(on_b.as_3d(count, n, k).unwrap()).transposed()
     } else {
-        on_b.as_3d(n, k, count).unwrap().into()
+        on_b.as_3d(count, k, n).unwrap().into()
     };
     let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
-    let c_view = c.as_2d_pitched_mut(n, m, pitch).unwrap();
+    let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_grouped(&stream, &epilogue, a.view(&on_a), on_offsets.as_slice(), b_view, c_view).unwrap();
     let groups = groups(offsets, m);
     let sums: Vec<_> = b.iter().map(|b| a.times(b)).collect();
@@ -101,7 +101,7 @@ fn wrong_groups_are_named() {
         let a = if a_transposed { a.transposed() } else { a };
         let epilogue = Epilogue { bias: bias.map(|len| x.slice(..len)), ..Epilogue::default() };
         let b = x.slice(..128);
-        let (b, c) = (b.as_3d(8, 8, 2).unwrap(), c.as_2d_mut(8, 8).unwrap());
+        let (b, c) = (b.as_3d(2, 8, 8).unwrap(), c.as_2d_mut(8, 8).unwrap());
         let error = matmul_grouped(&stream, &epilogue, a, offsets.slice(..count), b, c).unwrap_err();
         (error.downcast_ref::<TensorError>().cloned().unwrap(), error.to_string())
     };

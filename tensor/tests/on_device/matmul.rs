@@ -34,7 +34,7 @@ fn multiply<T: TestNumber>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; a.rows * b.columns]).unwrap();
     let (a, b) = (a.view(&on_a), b.view(&on_b));
     let (m, n) = (a.rows(), b.columns());
-    matmul(&stream, a, b, c.as_2d_mut(n, m).unwrap()).unwrap();
+    matmul(&stream, a, b, c.as_2d_mut(m, n).unwrap()).unwrap();
     c.to_host().unwrap()
 }
 
@@ -137,8 +137,8 @@ fn padded_rows_are_multiplied_and_gaps_kept() {
     let (on_a, on_b) =
         (DeviceBuffer::from_host(&stream, &a).unwrap(), DeviceBuffer::from_host(&stream, &b).unwrap());
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::from_f32(7.5); m * pitch]).unwrap();
-    let rows = |buffer, rows| DeviceBuffer::as_slice(buffer).as_2d_pitched(k, rows, pitch).unwrap();
-    let c_rows = c.as_2d_pitched_mut(n, m, pitch).unwrap();
+    let rows = |buffer, rows| DeviceBuffer::as_slice(buffer).as_2d_strided(rows, k, pitch).unwrap();
+    let c_rows = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul(&stream, rows(&on_a, m), Matrix::from(rows(&on_b, n)).transposed(), c_rows).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let (row, column) = (i / pitch, i % pitch);
@@ -158,7 +158,7 @@ fn a_product_of_16_bits_begins_anywhere() {
         let (on_a, on_b) = (a.on(&stream), b.on(&stream));
         let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::from_f32(7.5); first + m * n + 1]).unwrap();
         let mut c_elements = c.slice_mut(first..first + m * n);
-        let c_view = c_elements.as_2d_pitched_mut(n, m, n).unwrap();
+        let c_view = c_elements.as_2d_strided_mut(m, n, n).unwrap();
         matmul(&stream, a.view(&on_a), b.view(&on_b), c_view).unwrap();
         let found = c.to_host().unwrap();
         let sums = a.times(&b).into_iter().map(|(sum, _)| bf16::rounded(sum));
@@ -189,11 +189,11 @@ fn wrong_matrices_are_named() {
         let x = DeviceBuffer::<T>::zeros(&stream, 4096).unwrap();
         let mut c = DeviceBuffer::<T::Output>::zeros(&stream, 4096).unwrap();
         let view = |[width, height]: [usize; 2]| -> DeviceSlice2<'_, T> {
-            x.slice(from..from + width * height).as_2d(width, height).unwrap()
+            x.slice(from..from + width * height).as_2d(height, width).unwrap()
         };
         let b = Matrix::from(view(b));
         let b = if b_transposed { b.transposed() } else { b };
-        let c = c.as_2d_pitched_mut(b.columns(), a[1], b.columns()).unwrap();
+        let c = c.as_2d_strided_mut(a[1], b.columns(), b.columns()).unwrap();
         let error = matmul(&stream, view(a), b, c).unwrap_err();
         (error.downcast_ref::<TensorError>().cloned().unwrap(), error.to_string())
     }

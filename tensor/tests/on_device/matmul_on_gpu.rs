@@ -28,7 +28,7 @@ mod on_gpu {
         let case = format!("{} {m} x {n} x {k}, {a_transposed} {b_transposed}", std::any::type_name::<T>());
         for repetition in 0..repetitions {
             c.copy_from_host(&poison).unwrap();
-            matmul(&stream, a.view(&on_a), b.view(&on_b), c.as_2d_mut(n, m).unwrap()).unwrap();
+            matmul(&stream, a.view(&on_a), b.view(&on_b), c.as_2d_mut(m, n).unwrap()).unwrap();
             let c = c.to_host().unwrap();
             if let Some(first) = &first {
                 let same = first.iter().zip(&c).all(|(x, y)| x == y);
@@ -123,7 +123,7 @@ mod on_gpu {
             let mut first: Option<Vec<bf16>> = None;
             for repetition in 0..20 {
                 c.copy_from_host(&vec![bf16::NAN; m * n]).unwrap();
-                let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+                let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(m, n).unwrap());
                 matmul_with(&stream, schedule, &epilogue, a.view(&on_a), b.view(&on_b), to).unwrap();
                 let found = c.to_host().unwrap();
                 if let Some(first) = &first {
@@ -159,8 +159,8 @@ mod on_gpu {
             let (on_a, on_b) = (a.on(&stream), DeviceBuffer::from_host(&stream, &all).unwrap());
             let on_offsets = DeviceBuffer::from_host(&stream, &offsets).unwrap();
             let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-            let b_view = Matrix::from(on_b.as_3d(k, n, count).unwrap()).transposed();
-            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+            let b_view = Matrix::from(on_b.as_3d(count, n, k).unwrap()).transposed();
+            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(m, n).unwrap());
             matmul_grouped(&stream, &epilogue, a.view(&on_a), on_offsets.as_slice(), b_view, to).unwrap();
             let c = c.to_host().unwrap();
             for (row, column) in samples([m, n]) {
@@ -186,9 +186,9 @@ mod on_gpu {
             let (on_a, on_b) = (on(&a), on(&b));
             let error = |is_by_three: bool| {
                 let mut c = DeviceBuffer::from_host(&stream, &vec![f32::NAN; m * n]).unwrap();
-                let b_view = Matrix::from(on_b.as_2d(k, n).unwrap()).transposed();
-                let (a_view, epilogue) = (on_a.as_2d(k, m).unwrap(), Epilogue::default());
-                let to = c.as_2d_mut(n, m).unwrap();
+                let b_view = Matrix::from(on_b.as_2d(n, k).unwrap()).transposed();
+                let (a_view, epilogue) = (on_a.as_2d(m, k).unwrap(), Epilogue::default());
+                let to = c.as_2d_mut(m, n).unwrap();
                 if is_by_three {
                     matmul_tf32x3(&stream, &epilogue, a_view, b_view, to).unwrap();
                 } else {
@@ -222,7 +222,7 @@ mod on_gpu {
             let (on_a, on_b, on_a_scales, on_b_scales) = (a.on(&stream), b.on(&stream), on(&of_a), on(&of_b));
             let scales = BlockScales { a: on_a_scales.as_slice(), b: on_b_scales.as_slice() };
             let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(m, n).unwrap());
             matmul_scaled(&stream, &epilogue, a.view(&on_a), b.view(&on_b), scales, to).unwrap();
             let c = c.to_host().unwrap();
             for (row, column) in samples([m, n]) {

@@ -86,9 +86,9 @@ impl<T: TestNumber> Stored<T> {
 
     pub fn view<'a>(&self, buffer: &'a DeviceBuffer<T>) -> Matrix<'a, T> {
         if self.is_transposed {
-            Matrix::from(buffer.as_2d(self.rows, self.columns).unwrap()).transposed()
+            Matrix::from(buffer.as_2d(self.columns, self.rows).unwrap()).transposed()
         } else {
-            buffer.as_2d(self.columns, self.rows).unwrap().into()
+            buffer.as_2d(self.rows, self.columns).unwrap().into()
         }
     }
 

@@ -26,7 +26,7 @@ fn exact([m, n, k]: [usize; 3]) {
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * pitch]).unwrap();
     let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
     let scales = BlockScales { a: on_a_scales.as_slice(), b: on_b_scales.as_slice() };
-    let c_view = c.as_2d_pitched_mut(n, m, pitch).unwrap();
+    let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_scaled(&stream, &epilogue, a.view(&on_a), b.view(&on_b), scales, c_view).unwrap();
     let value = |matrix: &Stored<F8E4M3>, i: usize| matrix.elements[i].value();
     for (i, found) in c.to_host().unwrap().into_iter().enumerate() {

@@ -23,7 +23,7 @@ where
     let pitch = n + 16;
     let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * pitch]).unwrap();
     let epilogue = Epilogue { scale: 0.5, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
-    let c_view = c.as_2d_pitched_mut(n, m, pitch).unwrap();
+    let c_view = c.as_2d_strided_mut(m, n, pitch).unwrap();
     matmul_with(&stream, schedule, &epilogue, a.view(&on_a), b.view(&on_b), c_view).unwrap();
     let sums = a.times(&b);
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
@@ -86,9 +86,9 @@ fn parts_of_batches_are_exact() {
     let all: Vec<bf16> = a.iter().flat_map(|matrix| matrix.elements.iter().copied()).collect();
     let (on_a, on_b) = (DeviceBuffer::from_host(&stream, &all).unwrap(), b.on(&stream));
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; planes * m * n]).unwrap();
-    let a_view = Matrix::from(on_a.as_3d(k, m, planes).unwrap());
+    let a_view = Matrix::from(on_a.as_3d(planes, m, k).unwrap());
     let (schedule, plain) = (Schedule { tile: LARGE, cluster: 1, splits: 4 }, Epilogue::default());
-    let c_view = c.as_3d_mut(n, m, planes).unwrap();
+    let c_view = c.as_3d_mut(planes, m, n).unwrap();
     matmul_with(&stream, schedule, &plain, a_view, b.view(&on_b), c_view).unwrap();
     let expected = a.iter().flat_map(|a| a.times(&b));
     for (i, (value, (expected, _))) in c.to_host().unwrap().into_iter().zip(expected).enumerate() {

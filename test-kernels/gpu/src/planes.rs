@@ -56,7 +56,7 @@ pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
 /// Adds `value` to every element in a grid-stride loop over the plane: correct for any launch of up to two dimensions.
 #[kernel]
 pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
-    for cell in thread::grid_stride_2d(plane.width(), plane.height()) {
+    for cell in thread::grid_stride_2d(plane.rows(), plane.columns()) {
         if let Some(element) = plane.get_mut(cell) {
             *element += value;
         }
@@ -66,7 +66,7 @@ pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
 /// Adds `value` to every element in a grid-stride loop over the volume: correct for any launch.
 #[kernel]
 pub fn add_to_volume(value: f32, mut volume: DisjointMut3<f32>) {
-    for cell in thread::grid_stride_3d(volume.width(), volume.height(), volume.depth()) {
+    for cell in thread::grid_stride_3d(volume.planes(), volume.rows(), volume.columns()) {
         if let Some(element) = volume.get_mut(cell) {
             *element += value;
         }
@@ -86,7 +86,7 @@ pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
 /// Divides every row by its sum, one row per thread.
 #[kernel]
 pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
-    for index in thread::grid_stride(rows.height()) {
+    for index in thread::grid_stride(rows.rows()) {
         if let Some(row) = rows.get_mut(index) {
             let sum: f32 = row.iter().sum();
             row.iter_mut().for_each(|value| *value /= sum);

@@ -60,7 +60,7 @@ pub fn heat_tiled(
 ) {
     let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
     let (left, top) = (thread::block_idx_x() * SIDE as u32, thread::block_idx_y() * SIDE as u32);
-    let (right, bottom) = (image.width() as u32 - 1, image.height() as u32 - 1);
+    let (right, bottom) = (image.columns() as u32 - 1, image.rows() as u32 - 1);
     let tile = tile.fill(|[row, column]| {
         let (x, y) = ((left + column as u32).saturating_sub(1), (top + row as u32).saturating_sub(1));
         image.get([y.min(bottom), x.min(right)]).copied().unwrap_or(0.0)
@@ -136,7 +136,7 @@ pub fn matmul_tiled<T: Float>(
     let (left, top) = (thread::block_idx_x() * SIDE as u32, thread::block_idx_y() * SIDE as u32);
     let mut sum = T::ZERO;
     let mut first = 0;
-    while first < a.width() as u32 {
+    while first < a.columns() as u32 {
         let [of_a, of_b] = tiles.fill(|[which, row, column]| {
             let (row, column) = (row as u32, column as u32);
             let element = match which {

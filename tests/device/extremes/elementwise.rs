@@ -99,7 +99,7 @@ fn fused<T: TestNumber + Float>() {
         [columns[0][0], columns[0][1], T::nearest(0.1), T::nearest(-greatest::<T>()), columns[0][n - 1]]
     {
         let mut y = DeviceBuffer::from_host(&stream, &columns[2]).unwrap();
-        ops::axpy(&stream, factor, &x, &mut y).unwrap();
+        ops::axpy(&stream, &x, factor, &mut y).unwrap();
         for (i, found) in y.to_host().unwrap().into_iter().enumerate() {
             same(found, [factor, columns[0][i], columns[2][i]], "axpy");
         }
@@ -126,7 +126,7 @@ fn interpolated<T: TestNumber + Float>() {
     let run = |weight: T, x: &[T], y: &[T]| {
         let [x, y] = [x, y].map(|values| DeviceBuffer::from_host(&stream, values).unwrap());
         let mut out = DeviceBuffer::<T>::uninit(&stream, x.len()).unwrap();
-        ops::lerp(&stream, weight, &x, &y, &mut out).unwrap();
+        ops::lerp(&stream, &x, &y, weight, &mut out).unwrap();
         out.to_host().unwrap()
     };
     let same = |a: &[T], b: &[T]| {
@@ -242,7 +242,7 @@ fn gated_numbers_are_in_range_where_the_product_is() {
     let (x, y) =
         (DeviceBuffer::from_host(&stream, &gate).unwrap(), DeviceBuffer::from_host(&stream, &up).unwrap());
     let mut out = DeviceBuffer::<f32>::uninit(&stream, 6).unwrap();
-    ops::swiglu(&stream, x.as_2d(6, 1).unwrap(), y.as_2d(6, 1).unwrap(), out.as_2d_mut(6, 1).unwrap())
+    ops::swiglu(&stream, x.as_2d(1, 6).unwrap(), y.as_2d(1, 6).unwrap(), out.as_2d_mut(1, 6).unwrap())
         .unwrap();
     for (i, found) in out.to_host().unwrap().into_iter().enumerate() {
         let (gate, up) = (f64::from(gate[i]), f64::from(up[i]));
@@ -281,8 +281,8 @@ macro_rules! integers {
         let count = |y: i128| (y as u32) % $t::BITS;
         check("shl", &|o| ops::shl(&stream, &a, &b, o).unwrap(), &|x, y| x.wrapping_shl(count(y)));
         check("shr", &|o| ops::shr(&stream, &a, &b, o).unwrap(), &|x, y| x >> count(y));
-        check("clamp", &|o| ops::clamp(&stream, $t::MIN, $t::MAX, &a, o).unwrap(), &|x, _| x);
-        check("clamp to the greatest", &|o| ops::clamp(&stream, $t::MAX, $t::MIN, &a, o).unwrap(), &|_, _| $t::MIN as i128);
+        check("clamp", &|o| ops::clamp(&stream, &a, $t::MIN, $t::MAX, o).unwrap(), &|x, _| x);
+        check("clamp to the greatest", &|o| ops::clamp(&stream, &a, $t::MAX, $t::MIN, o).unwrap(), &|_, _| $t::MIN as i128);
     })* };
 }
 
@@ -338,13 +338,13 @@ fn basic<T: TestNumber + Float>() {
         nan_or(x, y, if x == y { if x.is_sign_negative() { y } else { x } } else { x.max(y) })
     });
     let (low, high) = (T::nearest(-1.0), T::nearest(f64::INFINITY));
-    check("clamp", &|o| ops::clamp(&stream, low, high, &a, o).unwrap(), &|x, _| {
+    check("clamp", &|o| ops::clamp(&stream, &a, low, high, o).unwrap(), &|x, _| {
         if x < -1.0 { -1.0 } else { x }
     });
     // A NaN bound does not clamp.
     let nan = T::nearest(f64::NAN);
-    check("clamp by NaN", &|o| ops::clamp(&stream, nan, nan, &a, o).unwrap(), &|x, _| x);
-    check("clamp by NaN", &|o| ops::clamp(&stream, low, nan, &a, o).unwrap(), &|x, _| {
+    check("clamp by NaN", &|o| ops::clamp(&stream, &a, nan, nan, o).unwrap(), &|x, _| x);
+    check("clamp by NaN", &|o| ops::clamp(&stream, &a, low, nan, o).unwrap(), &|x, _| {
         if x < -1.0 { -1.0 } else { x }
     });
 }

@@ -27,7 +27,7 @@ fn run<T: TestNumber + Float>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
     let stream = stream();
     let on_device = DeviceBuffer::from_host(&stream, x).unwrap();
     let mut out = DeviceBuffer::uninit(&stream, x.len()).unwrap();
-    let (view, target) = (on_device.as_2d(x.len(), 1).unwrap(), out.as_2d_mut(x.len(), 1).unwrap());
+    let (view, target) = (on_device.as_2d(1, x.len()).unwrap(), out.as_2d_mut(1, x.len()).unwrap());
     match is_rms {
         true => ops::rms_norm(&stream, view, None, epsilon, target).unwrap(),
         false => ops::layer_norm(&stream, view, None, None, epsilon, target).unwrap(),
@@ -189,9 +189,9 @@ fn gradients<T: TestNumber + Float>() {
                 let mut out = DeviceBuffer::<T>::uninit(&stream, width).unwrap();
                 let mut dweight = DeviceBuffer::<T>::uninit(&stream, width).unwrap();
                 let (x, dy, dx) = (
-                    x.as_2d(width, 1).unwrap(),
-                    dy.as_2d(width, 1).unwrap(),
-                    out.as_2d_mut(width, 1).unwrap(),
+                    x.as_2d(1, width).unwrap(),
+                    dy.as_2d(1, width).unwrap(),
+                    out.as_2d_mut(1, width).unwrap(),
                 );
                 let dw = Some(dweight.as_mut_slice());
                 match is_rms {
@@ -250,8 +250,8 @@ fn gradients_whose_sums_leave_the_range() {
         let (x, dy) =
             (DeviceBuffer::from_host(&stream, &x).unwrap(), DeviceBuffer::from_host(&stream, &dy).unwrap());
         let mut dx = DeviceBuffer::<f32>::uninit(&stream, 2).unwrap();
-        let (x, dy) = (x.as_2d(2, 1).unwrap(), dy.as_2d(2, 1).unwrap());
-        ops::layer_norm_backward(&stream, x, dy, None, 0.0, dx.as_2d_mut(2, 1).unwrap(), None, None).unwrap();
+        let (x, dy) = (x.as_2d(1, 2).unwrap(), dy.as_2d(1, 2).unwrap());
+        ops::layer_norm_backward(&stream, x, dy, None, 0.0, dx.as_2d_mut(1, 2).unwrap(), None, None).unwrap();
         dx.to_host().unwrap()
     };
     // Two elements become ±1 for any values, so the gradient is zero.
@@ -269,7 +269,7 @@ fn softmax_at_the_ends_of_the_range() {
     let run = |x: &[f32], is_log: bool| {
         let on_device = DeviceBuffer::from_host(&stream, x).unwrap();
         let mut out = DeviceBuffer::<f32>::uninit(&stream, x.len()).unwrap();
-        let (x, target) = (on_device.as_2d(x.len(), 1).unwrap(), out.as_2d_mut(x.len(), 1).unwrap());
+        let (x, target) = (on_device.as_2d(1, x.len()).unwrap(), out.as_2d_mut(1, x.len()).unwrap());
         if is_log { ops::log_softmax(&stream, x, target) } else { ops::softmax(&stream, x, target) }.unwrap();
         out.to_host().unwrap()
     };
@@ -284,7 +284,7 @@ fn softmax_at_the_ends_of_the_range() {
         let (y, dy) =
             (DeviceBuffer::from_host(&stream, y).unwrap(), DeviceBuffer::from_host(&stream, dy).unwrap());
         let mut out = DeviceBuffer::<f32>::uninit(&stream, n).unwrap();
-        let (y, dy, dx) = (y.as_2d(n, 1).unwrap(), dy.as_2d(n, 1).unwrap(), out.as_2d_mut(n, 1).unwrap());
+        let (y, dy, dx) = (y.as_2d(1, n).unwrap(), dy.as_2d(1, n).unwrap(), out.as_2d_mut(1, n).unwrap());
         match is_log {
             true => ops::log_softmax_backward(&stream, y, dy, dx),
             false => ops::softmax_backward(&stream, y, dy, dx),

@@ -146,8 +146,8 @@ fn choices<T: TestNumber + ops::Float>() {
     // The largest are NaN, in sort order.
     let (mut values, mut places) =
         (DeviceBuffer::<T>::uninit(&stream, 20).unwrap(), DeviceBuffer::<u64>::uninit(&stream, 20).unwrap());
-    let view = on_device.as_2d(300, 1).unwrap();
-    ops::top_k(&stream, view, values.as_2d_mut(20, 1).unwrap(), places.as_2d_mut(20, 1).unwrap()).unwrap();
+    let view = on_device.as_2d(1, 300).unwrap();
+    ops::top_k(&stream, view, values.as_2d_mut(1, 20).unwrap(), places.as_2d_mut(1, 20).unwrap()).unwrap();
     let nan: Vec<u64> = (0..300).filter(|&i| x[i as usize].to_f64().is_nan()).take(20).collect();
     assert_eq!(places.to_host().unwrap(), nan, "{what:?}");
     // For NaN, only the comparison for inequality holds.

@@ -193,8 +193,8 @@ where
         let mut columns = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, width).unwrap();
         let mut segments = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, 2).unwrap();
         let offsets = DeviceBuffer::from_host(&stream, &[0, width as u64, (width * height) as u64]).unwrap();
-        ops::mean_rows(&stream, x.as_2d(width, height).unwrap(), &mut rows).unwrap();
-        ops::mean_columns(&stream, x.as_2d(width, height).unwrap(), &mut columns).unwrap();
+        ops::mean_rows(&stream, x.as_2d(height, width).unwrap(), &mut rows).unwrap();
+        ops::mean_columns(&stream, x.as_2d(height, width).unwrap(), &mut columns).unwrap();
         ops::mean_segments(&stream, &x, &offsets, &mut segments).unwrap();
         let (rows, columns, segments) =
             (rows.to_host().unwrap(), columns.to_host().unwrap(), segments.to_host().unwrap());

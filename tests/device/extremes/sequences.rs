@@ -24,11 +24,11 @@ macro_rules! integers {
             let what = (stringify!($t), n, "seed", random.seed);
             ops::inclusive_sum(&stream, &on_device, &mut out).unwrap();
             assert_eq!(out.to_host().unwrap(), running(&$t::wrapping_add, 0, false), "{what:?}");
-            ops::exclusive_sum(&stream, 0, &on_device, &mut out).unwrap();
+            ops::exclusive_sum(&stream, &on_device, 0, &mut out).unwrap();
             assert_eq!(out.to_host().unwrap(), running(&$t::wrapping_add, 0, true), "{what:?}");
             ops::inclusive_min(&stream, &on_device, &mut out).unwrap();
             assert_eq!(out.to_host().unwrap(), running(&$t::min, $t::MAX, false), "{what:?}");
-            ops::exclusive_max(&stream, $t::MIN, &on_device, &mut out).unwrap();
+            ops::exclusive_max(&stream, &on_device, $t::MIN, &mut out).unwrap();
             assert_eq!(out.to_host().unwrap(), running(&$t::max, $t::MIN, true), "{what:?}");
             ops::inclusive_max(&stream, &on_device, &mut out).unwrap();
             assert_eq!(out.to_host().unwrap(), running(&$t::max, $t::MIN, false), "{what:?}");
@@ -91,7 +91,7 @@ fn random_numbers<T: TestNumber + ops::Float>() {
         (0.0, two_to(super::exponents::<T>()[1])),
     ] {
         let [low, high] = [low, high].map(T::nearest);
-        random::uniform_in(&stream, &generator, &mut out, low..high).unwrap();
+        random::uniform_in(&stream, &generator, low..high, &mut out).unwrap();
         let found = out.to_host().unwrap();
         assert!(found.iter().all(|x| *x >= low && *x < high), "{} {low:?} {high:?}", T::NAME);
         let above = found.iter().filter(|x| x.to_f64() >= low.to_f64() / 2.0 + high.to_f64() / 2.0).count();
@@ -99,13 +99,13 @@ fn random_numbers<T: TestNumber + ops::Float>() {
     }
     // A range whose length is not representable is refused.
     let [low, high] = [-most, most].map(T::nearest);
-    assert!(random::uniform_in(&stream, &generator, &mut out, low..high).is_err());
+    assert!(random::uniform_in(&stream, &generator, low..high, &mut out).is_err());
     // −most + most / 3 · z overflows only for z below 0.
-    random::normal(&stream, &generator, &mut out, -most, most / 3.0).unwrap();
+    random::normal(&stream, &generator, -most, most / 3.0, &mut out).unwrap();
     let finite = out.to_host().unwrap().iter().filter(|x| x.to_f64().is_finite()).count();
     assert!((2000..3000).contains(&finite), "{}: {finite}", T::NAME);
     assert!(out.to_host().unwrap().iter().all(|x| x.to_f64() < most && !x.to_f64().is_nan()));
-    random::normal(&stream, &generator, &mut out, most, 0.0).unwrap();
+    random::normal(&stream, &generator, most, 0.0, &mut out).unwrap();
     assert!(out.to_host().unwrap().iter().all(|x| x.to_f64() == most));
 }
 
@@ -115,11 +115,11 @@ fn random_numbers_of_wide_ranges() {
     let stream = stream();
     let generator = Generator::new(&device());
     let mut out = DeviceBuffer::<f32>::uninit(&stream, 1000).unwrap();
-    assert!(random::exponential(&stream, &generator, &mut out, 1e-40).is_err());
-    random::exponential(&stream, &generator, &mut out, 1e-36).unwrap();
+    assert!(random::exponential(&stream, &generator, 1e-40, &mut out).is_err());
+    random::exponential(&stream, &generator, 1e-36, &mut out).unwrap();
     assert!(out.to_host().unwrap().iter().all(|x| *x > 0.0 && !x.is_nan()));
     let mut integers = DeviceBuffer::<i64>::uninit(&stream, 1000).unwrap();
-    random::integers(&stream, &generator, &mut integers, i64::MIN..i64::MAX).unwrap();
+    random::integers(&stream, &generator, i64::MIN..i64::MAX, &mut integers).unwrap();
     let below = integers.to_host().unwrap().iter().filter(|x| **x < 0).count();
     assert!((400..600).contains(&below), "{below}");
 }
@@ -134,10 +134,10 @@ fn samples_of_logits_at_the_ends_of_the_range() {
     let logits = DeviceBuffer::from_host(&stream, &logits).unwrap();
     let mut out = DeviceBuffer::<u64>::uninit(&stream, rows).unwrap();
     let sampling = Sampling { temperature: 3e38, ..Sampling::default() };
-    ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), sampling, &mut out).unwrap();
+    ops::sample(&stream, &generator, sampling, logits.as_2d(rows, 2).unwrap(), &mut out).unwrap();
     let lesser = out.to_host().unwrap().iter().sum::<u64>();
     // The mean is 179 and the standard deviation 12.6.
     assert!((110..250).contains(&lesser), "{lesser}");
-    ops::sample(&stream, &generator, logits.as_2d(2, rows).unwrap(), Sampling::default(), &mut out).unwrap();
+    ops::sample(&stream, &generator, Sampling::default(), logits.as_2d(rows, 2).unwrap(), &mut out).unwrap();
     assert!(out.to_host().unwrap().iter().all(|column| *column == 0));
 }

@@ -61,7 +61,7 @@ fn captured_streams_equal_eager_ones() {
         let mut between = DeviceBuffer::<f32>::uninit(&main, n)?;
         ops::mul(&main, &x, &x, &mut between)?;
         main.wait_stream(&side)?;
-        ops::axpy(&main, 1.0, &between, &mut y)?;
+        ops::axpy(&main, &between, 1.0, &mut y)?;
         main.copy_to_host_buffer_async(&y, &output)
     })
     .unwrap();
@@ -138,7 +138,7 @@ fn kernels_decide_what_a_graph_does() {
     // The loop runs as often as the counter says.
     let mut looping = Graph::new(stream.device()).unwrap();
     let condition = looping.add_condition(Some(1)).unwrap();
-    let mut body = Graph::capture(&stream, || ops::axpy(&stream, 1.0, &ones, &mut sum)).unwrap();
+    let mut body = Graph::capture(&stream, || ops::axpy(&stream, &ones, 1.0, &mut sum)).unwrap();
     let arguments = (condition.argument(), &mut counter);
     // SAFETY: the condition belongs to the graph that runs the kernel.
     unsafe { body.add_kernel_unsafe(&count_down, one_warp, arguments, &[]) }.unwrap();
@@ -158,7 +158,7 @@ fn kernels_decide_what_a_graph_does() {
     let condition = choosing.add_condition(None).unwrap();
     // SAFETY: as above.
     unsafe { choosing.add_kernel_unsafe(&set_from, one_warp, (condition.argument(), &chosen), &[]) }.unwrap();
-    let body = Graph::capture(&stream, || ops::fill(&stream, &mut sum, 5.0)).unwrap();
+    let body = Graph::capture(&stream, || ops::fill(&stream, 5.0, &mut sum)).unwrap();
     choosing.add_if(&condition, &body).unwrap();
     let exec = choosing.instantiate().unwrap();
     exec.launch(&stream).unwrap();
@@ -174,7 +174,7 @@ fn captures_in_every_mode_let_other_threads_work() {
         let stream = own_stream();
         let mut x = DeviceBuffer::<u32>::zeros(&stream, 1 << 20).unwrap();
         let capture = Capture::begin(&stream, mode).unwrap();
-        ops::fill(&stream, &mut x, 3u32).unwrap();
+        ops::fill(&stream, 3u32, &mut x).unwrap();
         let between = DeviceBuffer::<u32>::uninit(&stream, 3 << 20).unwrap();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -211,7 +211,7 @@ fn many_graphs_come_and_go_while_they_run() {
             .launch(&stream, round % 6, &inputs, |stream| {
                 let mut between = DeviceBuffer::<f32>::uninit(stream, n)?;
                 ops::copy(stream, &ones, &mut between)?;
-                ops::axpy(stream, 1.0, &between, &mut sum)
+                ops::axpy(stream, &between, 1.0, &mut sum)
             })
             .unwrap();
     }

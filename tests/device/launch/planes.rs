@@ -27,9 +27,9 @@ fn a_required_block_covers_any_extent() {
         let (on_device_a, on_device_b) =
             (DeviceBuffer::from_host(&stream, &a).unwrap(), DeviceBuffer::from_host(&stream, &b).unwrap());
         let mut out = DeviceBuffer::from_host(&stream, &vec![f32::NAN; width * height]).unwrap();
-        let views = (on_device_a.as_2d(width, height).unwrap(), on_device_b.as_2d(width, height).unwrap());
+        let views = (on_device_a.as_2d(height, width).unwrap(), on_device_b.as_2d(height, width).unwrap());
         let launch = Launch::cover((width, height));
-        kernel.launch(&stream, launch, (views.0, views.1, out.as_2d_mut(width, height).unwrap())).unwrap();
+        kernel.launch(&stream, launch, (views.0, views.1, out.as_2d_mut(height, width).unwrap())).unwrap();
         let expected = a.iter().zip(&b).map(|(a, b)| a + b);
         assert!(out.to_host().unwrap().into_iter().eq(expected), "{width} x {height}, seed {}", random.seed);
     }
@@ -48,11 +48,11 @@ fn optional_views_are_passed_or_not() {
             let mut out = DeviceBuffer::<f32>::zeros(&stream, n).unwrap();
             let mut planes = DeviceBuffer::<u32>::zeros(&stream, n).unwrap();
             let args = (
-                values_there.as_2d(width, height).unwrap(),
-                has(0).then(|| weights_there.as_2d(width, height).unwrap()),
-                has(1).then(|| out.as_2d_mut(width, height).unwrap()),
-                has(2).then(|| planes.as_3d_mut(width, height, 1).unwrap()),
-                has(3).then(|| weights_there.as_3d(width, height, 1).unwrap()),
+                values_there.as_2d(height, width).unwrap(),
+                has(0).then(|| weights_there.as_2d(height, width).unwrap()),
+                has(1).then(|| out.as_2d_mut(height, width).unwrap()),
+                has(2).then(|| planes.as_3d_mut(1, height, width).unwrap()),
+                has(3).then(|| weights_there.as_3d(1, height, width).unwrap()),
             );
             kernel.launch(&stream, Launch::cover((width, height)).block((32, 8)), args).unwrap();
             let weighed = |(value, weight): (&f32, &f32)| {
@@ -118,7 +118,7 @@ fn heat_spreads_as_on_the_host() {
         let mut from = DeviceBuffer::from_host(&stream, &expected).unwrap();
         let mut to = DeviceBuffer::from_host(&stream, &vec![f32::NAN; width * height]).unwrap();
         for _ in 0..5 {
-            let views = (from.as_2d(width, height).unwrap(), to.as_2d_mut(width, height).unwrap());
+            let views = (from.as_2d(height, width).unwrap(), to.as_2d_mut(height, width).unwrap());
             kernel.launch(&stream, Launch::cover((width, height)), (0.2f32, views.0, views.1)).unwrap();
             std::mem::swap(&mut from, &mut to);
             expected = heat_on_the_host(0.2, &expected, width);
@@ -143,7 +143,7 @@ fn a_stride_covers_parts_of_planes_in_any_launch() {
             Launch::cover((width, height)).block((8, 8)),
         ] {
             let mut plane = DeviceBuffer::from_host(&stream, &before).unwrap();
-            let part = plane.as_2d_mut(pitch, height).unwrap().into_part(top.., ..width);
+            let part = plane.as_2d_mut(height, pitch).unwrap().into_part(top.., ..width);
             kernel.launch(&stream, launch, (2.5f32, part)).unwrap();
             for (i, (found, before)) in plane.to_host().unwrap().into_iter().zip(&before).enumerate() {
                 let is_inside = i % pitch < width && i / pitch >= top;
@@ -166,7 +166,7 @@ fn a_stride_covers_volumes_in_any_launch() {
             Launch::cover((width, height)),
         ] {
             let mut volume = DeviceBuffer::from_host(&stream, &before).unwrap();
-            let view = volume.as_3d_mut(width, height, depth).unwrap();
+            let view = volume.as_3d_mut(depth, height, width).unwrap();
             kernel.launch(&stream, launch, (2.5f32, view)).unwrap();
             let expected = before.iter().map(|before| before + 2.5);
             assert!(volume.to_host().unwrap().into_iter().eq(expected), "{launch:?}, seed {}", random.seed);
@@ -183,7 +183,7 @@ fn atomics_of_a_view_count_from_all_blocks() {
     let on_device = DeviceBuffer::from_host(&stream, &points).unwrap();
     let mut counts = DeviceBuffer::<u32>::zeros(&stream, pitch * height).unwrap();
     for _ in 0..2 {
-        let view = counts.as_2d_pitched_mut(width, height, pitch).unwrap();
+        let view = counts.as_2d_strided_mut(height, width, pitch).unwrap();
         kernel.launch(&stream, Launch::auto(points.len()), (&on_device, view)).unwrap();
     }
     for (i, found) in counts.to_host().unwrap().into_iter().enumerate() {
@@ -200,7 +200,7 @@ fn rows_belong_to_one_thread_each() {
     for (width, height) in SIDES {
         let before: Vec<f32> = (0..width * height).map(|_| random.unit() as f32 + 2.0).collect();
         let mut rows = DeviceBuffer::from_host(&stream, &before).unwrap();
-        kernel.launch(&stream, Launch::auto(height), (rows.as_2d_mut(width, height).unwrap(),)).unwrap();
+        kernel.launch(&stream, Launch::auto(height), (rows.as_2d_mut(height, width).unwrap(),)).unwrap();
         let found = rows.to_host().unwrap();
         for (row, before) in found.chunks(width).zip(before.chunks(width)) {
             let sum: f32 = before.iter().sum();
@@ -222,7 +222,7 @@ fn tiles_are_written_at_the_mirrored_place() {
             let before: Vec<f32> = random.values(width * height, 10.0);
             let from = DeviceBuffer::from_host(&stream, &before).unwrap();
             let mut to = DeviceBuffer::from_host(&stream, &vec![f32::NAN; width * height]).unwrap();
-            let views = (from.as_2d(width, height).unwrap(), to.as_2d_mut(height, width).unwrap());
+            let views = (from.as_2d(height, width).unwrap(), to.as_2d_mut(width, height).unwrap());
             kernel.launch(&stream, Launch::cover((width, height)).tile((tile, tile)), views).unwrap();
             for (i, found) in to.to_host().unwrap().into_iter().enumerate() {
                 let (column, row) = (i % height, i / height);
@@ -241,7 +241,7 @@ fn volumes_have_neighbours_in_three_dimensions() {
         let before: Vec<f64> = random.values(width * height * depth, 10.0);
         let from = DeviceBuffer::from_host(&stream, &before).unwrap();
         let mut to = DeviceBuffer::from_host(&stream, &vec![f64::NAN; before.len()]).unwrap();
-        let views = (from.as_3d(width, height, depth).unwrap(), to.as_3d_mut(width, height, depth).unwrap());
+        let views = (from.as_3d(depth, height, width).unwrap(), to.as_3d_mut(depth, height, width).unwrap());
         kernel.launch(&stream, Launch::cover((width, height, depth)), views).unwrap();
         let plane = width * height;
         for (i, found) in to.to_host().unwrap().into_iter().enumerate() {

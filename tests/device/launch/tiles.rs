@@ -47,7 +47,7 @@ fn heat_is_right_raw_and_safe() {
         let arguments = (width as u32, height as u32, alpha, &image, &mut raw);
         // SAFETY: both buffers have one element per position.
         unsafe { kernel::<heat_raw>().launch_unsafe(&stream, launch, arguments) }.unwrap();
-        let arguments = (alpha, image.as_2d(width, height).unwrap(), safe.as_2d_mut(width, height).unwrap());
+        let arguments = (alpha, image.as_2d(height, width).unwrap(), safe.as_2d_mut(height, width).unwrap());
         kernel::<heat_tiled>().launch(&stream, launch, arguments).unwrap();
         let expected = heat(width, height, alpha, &host);
         for (form, out) in [("raw", raw), ("safe", safe)] {
@@ -71,7 +71,7 @@ fn transposes_are_right_raw_and_safe() {
         let arguments = (width as u32, height as u32, &image, &mut raw);
         // SAFETY: both buffers have one element per position.
         unsafe { kernel::<transpose_raw>().launch_unsafe(&stream, launch, arguments) }.unwrap();
-        let arguments = (image.as_2d(width, height).unwrap(), safe.as_2d_mut(height, width).unwrap());
+        let arguments = (image.as_2d(height, width).unwrap(), safe.as_2d_mut(width, height).unwrap());
         kernel::<transpose_tiled>().launch(&stream, launch, arguments).unwrap();
         let expected: Vec<f32> = (0..width * height).map(|i| host[i % height * width + i / height]).collect();
         for (form, out) in [("raw", raw), ("safe", safe)] {
@@ -91,9 +91,9 @@ where
         let (a_device, b_device) = (on_device(&a), on_device(&b));
         let mut out = on_device(&vec![T::poison(); rows * columns]);
         let arguments = (
-            a_device.as_2d(inner, rows).unwrap(),
-            b_device.as_2d(columns, inner).unwrap(),
-            out.as_2d_mut(columns, rows).unwrap(),
+            a_device.as_2d(rows, inner).unwrap(),
+            b_device.as_2d(inner, columns).unwrap(),
+            out.as_2d_mut(rows, columns).unwrap(),
         );
         kernel::<matmul_tiled<T>>().launch(stream, Launch::cover((columns, rows)), arguments).unwrap();
         for (i, found) in out.to_host().unwrap().into_iter().enumerate() {

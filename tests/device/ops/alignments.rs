@@ -87,11 +87,11 @@ fn everywhere<I: Scalar + Pod, O: DeviceCopy + Pod>(
 }
 
 fn rows<'a, T: DeviceCopy>(x: &DeviceSlice<'a, T>) -> DeviceSlice2<'a, T> {
-    x.as_2d(SIDES.0, SIDES.1).unwrap()
+    x.as_2d(SIDES.1, SIDES.0).unwrap()
 }
 
 fn rows_mut<'a, T: DeviceCopy>(out: &'a mut DeviceSliceMut<'_, T>) -> DeviceSliceMut2<'a, T> {
-    out.as_2d_mut(SIDES.0, SIDES.1).unwrap()
+    out.as_2d_mut(SIDES.1, SIDES.0).unwrap()
 }
 
 /// Operations that move elements, for all element sizes.
@@ -99,16 +99,16 @@ fn rows_mut<'a, T: DeviceCopy>(out: &'a mut DeviceSliceMut<'_, T>) -> DeviceSlic
 fn elements_move_from_every_address() {
     fn of<T: Scalar>() {
         everywhere::<T, T>("copy", N, |s, [x, _], out| ops::copy(s, x, out));
-        everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, out, small::<T>(0, 3)));
+        everywhere::<T, T>("fill", N, |s, [_, _], out| ops::fill(s, small::<T>(0, 3), out));
         everywhere::<T, T>("concat_rows", N, |s, [x, _], mut out| {
             let parts = [rows(&x).part(.., 1..)];
             ops::concat_rows(s, &parts, rows_mut(&mut out).into_part(.., ..SIDES.0 - 1))
         });
         everywhere::<T, T>("concat_columns", 2 * N, |s, [x, y], mut out| {
-            ops::concat_columns(s, &[rows(&x), rows(&y)], out.as_2d_mut(2 * SIDES.0, SIDES.1)?)
+            ops::concat_columns(s, &[rows(&x), rows(&y)], out.as_2d_mut(SIDES.1, 2 * SIDES.0)?)
         });
         everywhere::<T, T>("transpose", N, |s, [x, _], mut out| {
-            ops::transpose(s, rows(&x), out.as_2d_mut(SIDES.1, SIDES.0)?)
+            ops::transpose(s, rows(&x), out.as_2d_mut(SIDES.0, SIDES.1)?)
         });
         everywhere::<T, T>("gather_rows", N, |s, [x, _], mut out| {
             let order = DeviceBuffer::from_host(s, &Vec::from_iter((0..SIDES.1 as u32).rev())).unwrap();
@@ -146,7 +146,7 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, u8>("lt", N, |s, [x, y], out| ops::lt(s, x, y, out.cast::<Checked<bool>>()?));
         everywhere::<T, T>("clamp", N, |s, [x, _], out| {
-            ops::clamp(s, small::<T>(0, 0).min_propagate(small(0, 1)), small(0, 1), x, out)
+            ops::clamp(s, x, small::<T>(0, 0).min_propagate(small(0, 1)), small(0, 1), out)
         });
         everywhere::<T, T::SumAccumulator>("sum", 1, |s, [x, _], out| ops::sum_into(s, x, out));
         everywhere::<T, T::Accumulator>("max", 1, |s, [x, _], out| ops::max_into(s, x, out));
@@ -166,10 +166,10 @@ fn numbers_are_read_from_every_address() {
         });
         everywhere::<T, T>("top_k", 5 * SIDES.1, |s, [x, _], mut out| {
             let mut indices = DeviceBuffer::zeros(s, 5 * SIDES.1)?;
-            ops::top_k(s, rows(&x), out.as_2d_mut(5, SIDES.1)?, indices.as_2d_mut(5, SIDES.1)?)
+            ops::top_k(s, rows(&x), out.as_2d_mut(SIDES.1, 5)?, indices.as_2d_mut(SIDES.1, 5)?)
         });
         everywhere::<T, T>("inclusive_sum", N, |s, [x, _], out| ops::inclusive_sum(s, x, out));
-        everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, small(0, 0), x, out));
+        everywhere::<T, T>("exclusive_max", N, |s, [x, _], out| ops::exclusive_max(s, x, small(0, 0), out));
         everywhere::<T, T>("inclusive_sum_by_key", N, |s, [x, _], out| {
             let keys = Vec::from_iter((0..N as u32).map(|i| i / 7));
             let keys = At::new(s, x.as_device_ptr().0 as usize / 4 % 4, &keys);

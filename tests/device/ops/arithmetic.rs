@@ -205,7 +205,7 @@ fn floats_of<T: common::TestNumber + Float>() {
         x: DeviceSlice<'_, T>,
         o: DeviceSliceMut<'_, T>,
     ) -> Result<(), Error> {
-        ops::clamp(s, T::nearest(-1.5), T::nearest(2.0), x, o)
+        ops::clamp(s, x, T::nearest(-1.5), T::nearest(2.0), o)
     }
     let clamp = |x: f64| if x.is_nan() { x } else { x.clamp(-1.5, 2.0) };
     function::<T>("clamp", clamped::<T>, (0.0, 0.0), clamp);
@@ -254,7 +254,7 @@ fn two_floats_of<T: common::TestNumber + Float>() {
     let (x, y): (Vec<T>, Vec<T>) = (random.values(1001, 4.0), random.values(1001, 4.0));
     let (on_x, on_y) = (Padded::new(&stream, 1, &x), Padded::new(&stream, 0, &y));
     let mut out = Padded::poisoned(&stream, 0, 1001);
-    ops::lerp(&stream, T::nearest(0.25), on_x.get(), on_y.get(), out.get_mut()).unwrap();
+    ops::lerp(&stream, on_x.get(), on_y.get(), T::nearest(0.25), out.get_mut()).unwrap();
     for (i, found) in out.read().into_iter().enumerate() {
         let expected = 0.25f64.mul_add(y[i].to_f64() - x[i].to_f64(), x[i].to_f64());
         assert_close(found, expected, 1.0, 8.0 * T::EPSILON, &("lerp", i, x[i], y[i]));

@@ -246,7 +246,7 @@ fn outputs_of_another_length_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 12]).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 5]).unwrap();
-    let view = x.as_2d(4, 3).unwrap();
+    let view = x.as_2d(3, 4).unwrap();
     let message = ops::sum_rows(&stream, view, &mut out).unwrap_err().to_string();
     assert_eq!(message, "sum_rows: out has 5 elements, but needs 3: one for each row");
     let message = ops::max_columns(&stream, view, &mut out).unwrap_err().to_string();
@@ -259,7 +259,7 @@ fn empty_rows_have_a_sum_but_no_extreme() {
     let stream = stream();
     let none = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 3]).unwrap();
-    let (no_columns, no_rows) = (none.as_2d(0, 3).unwrap(), none.as_2d(3, 0).unwrap());
+    let (no_columns, no_rows) = (none.as_2d(3, 0).unwrap(), none.as_2d(0, 3).unwrap());
     let error = ops::max_rows(&stream, no_columns, &mut out).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&OpError::Empty { operation: "max_rows" }));
     assert_eq!(out.to_host().unwrap(), [7.0; 3]);

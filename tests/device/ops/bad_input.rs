@@ -26,7 +26,7 @@ fn lengths_that_differ_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[7.0f32; 9]).unwrap();
-    text_of(&stream, ops::axpy(&stream, 2.0, &x, &mut y), &["axpy", "x has 10", "y has 9"]);
+    text_of(&stream, ops::axpy(&stream, &x, 2.0, &mut y), &["axpy", "x has 10", "y has 9"]);
     text_of(&stream, ops::copy(&stream, &x, &mut y), &["copy", "src has 10", "dst has 9"]);
     text_of(
         &stream,
@@ -45,8 +45,8 @@ fn no_elements_are_no_work() {
     let x = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     let mut y = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     ops::copy(&stream, &x, &mut y).unwrap();
-    ops::fill(&stream, &mut y, 1.0).unwrap();
-    ops::axpy(&stream, 1.0, &x, &mut y).unwrap();
+    ops::fill(&stream, 1.0, &mut y).unwrap();
+    ops::axpy(&stream, &x, 1.0, &mut y).unwrap();
     ops::add(&stream, &x, &x, &mut y).unwrap();
     let kernel = device().load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
     kernel.launch(&stream, Launch::auto(0), (1.0f32, &x, &mut y)).unwrap();

@@ -269,7 +269,7 @@ fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
         expected[to_start..to_start + n].copy_from_slice(&values[start..start + n]);
         assert_eq!(bits(&to.to_host().unwrap()), bits(&expected), "{n} of {}, seed {}", T::NAME, random.seed);
         let value = values[values.len() / 3];
-        ops::fill(stream, to.slice_mut(to_start..to_start + n), value).unwrap();
+        ops::fill(stream, value, to.slice_mut(to_start..to_start + n)).unwrap();
         expected[to_start..to_start + n].fill(value);
         assert_eq!(bits(&to.to_host().unwrap()), bits(&expected), "{n} of {}, seed {}", T::NAME, random.seed);
     }

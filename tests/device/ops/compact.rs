@@ -121,7 +121,7 @@ fn runs_of<T: TestNumber>() {
             x.extend(std::iter::repeat_n(value, 1 + random.below(longest)));
         }
         x.truncate(n);
-        let (mut values, mut lengths): (Vec<u64>, Vec<u32>) = (Vec::new(), Vec::new());
+        let (mut values, mut lengths): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         for (i, value) in x.iter().enumerate() {
             if i > 0 && x[i - 1] == *value {
                 *lengths.last_mut().unwrap() += 1;
@@ -138,11 +138,10 @@ fn runs_of<T: TestNumber>() {
         assert_eq!(count.to_host().unwrap(), [values.len() as u64], "{what:?}");
         assert_eq!(begin(&selected, values.len()), values, "{what:?}");
         let mut selected = Padded::<T>::poisoned(&stream, 0, n);
-        let mut found = Padded::<u32>::poisoned(&stream, 1, n);
+        let mut found = Padded::<u64>::poisoned(&stream, 1, n);
         ops::run_lengths(&stream, input.get(), selected.get_mut(), found.get_mut(), &mut count).unwrap();
         assert_eq!(count.to_host().unwrap(), [values.len() as u64], "{what:?}");
         assert_eq!(begin(&selected, values.len()), values, "{what:?}");
-        let lengths: Vec<u64> = lengths.into_iter().map(u64::from).collect();
         assert_eq!(begin(&found, lengths.len()), lengths, "{what:?}");
     }
 }

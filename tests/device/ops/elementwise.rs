@@ -83,7 +83,7 @@ fn fill_writes_every_element() {
     fn of<T: TestNumber>() {
         let value = T::random(&mut Random::new(), 1e3);
         check::<T, T, 1>("fill", 1.0, same(|_: [T; 1]| value), |stream, _, out| {
-            ops::fill(stream, out, value)
+            ops::fill(stream, value, out)
         });
     }
     for_types!(of: f32, f64, f16, bf16, u32, i64);
@@ -98,7 +98,7 @@ fn axpy_of<T: TestNumber + Float>() {
             let (x, y): (Vec<T>, Vec<T>) = (random.values(n, 10.0), random.values(n, 10.0));
             let on_device = Padded::new(&stream, x_offset, &x);
             let mut out = Padded::new(&stream, y_offset, &y);
-            ops::axpy(&stream, a, on_device.get(), out.get_mut()).unwrap();
+            ops::axpy(&stream, on_device.get(), a, out.get_mut()).unwrap();
             for (i, found) in out.read().into_iter().enumerate() {
                 let expected = a.to_f64().mul_add(x[i].to_f64(), y[i].to_f64());
                 let what = ("axpy", n, x_offset, y_offset, "element", i, "seed", random.seed);
@@ -131,7 +131,7 @@ fn every_configuration_of_axpy_gives_the_same_bits() {
             ] {
                 let config = Config { block, grid, items: variant.items, vector: variant.vector };
                 let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
-                ops::axpy_with(&stream, config, 3.0, &x, &mut out).unwrap();
+                ops::axpy_with(&stream, config, &x, 3.0, &mut out).unwrap();
                 let found = out.to_host().unwrap();
                 for i in 0..n {
                     let (found, expected) = (found[i].to_bits(), expected[i].to_bits());

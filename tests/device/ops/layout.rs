@@ -40,7 +40,7 @@ impl<T: DeviceCopy + bytemuck::Pod + Debug + PartialEq> Matrix<T> {
 
     fn view(&self) -> DeviceSlice2<'_, T> {
         let [width, height, pitch] = self.sides;
-        self.buffer.slice(self.offset..).as_2d_pitched(width, height, pitch).unwrap()
+        self.buffer.slice(self.offset..).as_2d_strided(height, width, pitch).unwrap()
     }
 
     /// Element at a position of the matrix.
@@ -58,7 +58,7 @@ impl<T: DeviceCopy + bytemuck::Pod + Debug + PartialEq> Matrix<T> {
     ) {
         let [width, height, pitch] = self.sides;
         let mut slice = self.buffer.slice_mut(self.offset..);
-        write(slice.as_2d_pitched_mut(width, height, pitch).unwrap());
+        write(slice.as_2d_strided_mut(height, width, pitch).unwrap());
         let mut whole = self.host;
         for row in 0..height {
             for column in 0..width {
@@ -120,7 +120,7 @@ fn a_batch_is_transposed_plane_by_plane() {
             let from = DeviceBuffer::from_host(&stream, &host).unwrap();
             let mut to = DeviceBuffer::<T>::zeros(&stream, host.len()).unwrap();
             let (source, target) =
-                (from.as_3d(width, height, depth).unwrap(), to.as_3d_mut(height, width, depth).unwrap());
+                (from.as_3d(depth, height, width).unwrap(), to.as_3d_mut(depth, width, height).unwrap());
             ops::transpose_batched(&stream, source, target).unwrap();
             let plane = width * height;
             let expected = (0..host.len()).map(|i| {
@@ -194,7 +194,7 @@ fn parts_make_up_a_whole_and_back() {
                 .iter_mut()
                 .map(|part| {
                     index += 1;
-                    part.as_2d_mut(sizes[index - 1], across).unwrap()
+                    part.as_2d_mut(across, sizes[index - 1]).unwrap()
                 })
                 .collect();
             ops::split_columns(&stream, from.view(), &mut views).unwrap();
@@ -210,7 +210,7 @@ fn parts_make_up_a_whole_and_back() {
                 .iter_mut()
                 .map(|part| {
                     index += 1;
-                    part.as_2d_mut(across, sizes[index - 1]).unwrap()
+                    part.as_2d_mut(sizes[index - 1], across).unwrap()
                 })
                 .collect();
             ops::split_rows(&stream, other.view(), &mut views).unwrap();
@@ -311,10 +311,10 @@ fn shapes_that_do_not_fit_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 12]).unwrap();
     let mut out = DeviceBuffer::<f32>::zeros(&stream, 12).unwrap();
-    let from = x.as_2d(4, 3).unwrap();
-    let text = ops::transpose(&stream, from, out.as_2d_mut(4, 3).unwrap()).unwrap_err().to_string();
+    let from = x.as_2d(3, 4).unwrap();
+    let text = ops::transpose(&stream, from, out.as_2d_mut(3, 4).unwrap()).unwrap_err().to_string();
     assert!(text.contains("3 rows of 4 elements become 1 times 4 rows of 3"), "{text}");
-    let text = ops::concat_rows(&stream, &[from], out.as_2d_mut(6, 2).unwrap()).unwrap_err().to_string();
+    let text = ops::concat_rows(&stream, &[from], out.as_2d_mut(2, 6).unwrap()).unwrap_err().to_string();
     assert!(text.contains("the parts have 3 rows together, but the whole has 2"), "{text}");
     let triples = DeviceBuffer::<Triple>::zeros(&stream, 4).unwrap();
     let mut turned = DeviceBuffer::<Triple>::zeros(&stream, 4).unwrap();

@@ -14,8 +14,8 @@ fn is_exact([m, n, k]: [usize; 3]) {
     let a = DeviceBuffer::from_host(&stream, &numbers(m * k)).unwrap();
     let b = DeviceBuffer::from_host(&stream, &numbers(n * k)).unwrap();
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-    let columns = ops::Matrix::from(b.as_2d(k, n).unwrap()).transposed();
-    ops::matmul(&stream, a.as_2d(k, m).unwrap(), columns, c.as_2d_mut(n, m).unwrap()).unwrap();
+    let columns = ops::Matrix::from(b.as_2d(n, k).unwrap()).transposed();
+    ops::matmul(&stream, a.as_2d(m, k).unwrap(), columns, c.as_2d_mut(m, n).unwrap()).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let sum: f32 = (0..k).map(|x| number(i / n * k + x) * number(i % n * k + x)).sum();
         assert_eq!(value, bf16::from_f32(sum), "{m} x {n} x {k}, element {i}");
@@ -45,12 +45,12 @@ fn products_of_tf32_are_exact_in_both_layouts() {
     for is_transposed in [true, false] {
         let mut c = DeviceBuffer::from_host(&stream, &vec![f32::NAN; m * n]).unwrap();
         let b = if is_transposed {
-            ops::Matrix::from(b.as_2d(k, n).unwrap()).transposed()
+            ops::Matrix::from(b.as_2d(n, k).unwrap()).transposed()
         } else {
-            b.as_2d(n, k).unwrap().into()
+            b.as_2d(k, n).unwrap().into()
         };
         let plain = ops::Epilogue::default();
-        ops::matmul_tf32(&stream, &plain, a.as_2d(k, m).unwrap(), b, c.as_2d_mut(n, m).unwrap()).unwrap();
+        ops::matmul_tf32(&stream, &plain, a.as_2d(m, k).unwrap(), b, c.as_2d_mut(m, n).unwrap()).unwrap();
         for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
             let (row, column) = (i / n, i % n);
             let place = |x: usize| if is_transposed { column * k + x } else { x * n + column };
@@ -73,8 +73,8 @@ fn an_epilogue_is_the_same_by_both() {
         let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
         let epilogue =
             ops::Epilogue { scale: 0.5, bias: Some(bias.as_slice()), activation: ops::Activation::Gelu };
-        let rows = (a.as_2d(k, m).unwrap(), b.as_2d(n, k).unwrap());
-        ops::matmul_fused(&stream, &epilogue, rows.0, rows.1, c.as_2d_mut(n, m).unwrap()).unwrap();
+        let rows = (a.as_2d(m, k).unwrap(), b.as_2d(k, n).unwrap());
+        ops::matmul_fused(&stream, &epilogue, rows.0, rows.1, c.as_2d_mut(m, n).unwrap()).unwrap();
         for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
             let (row, column) = (i / n, i % n);
             let sum: f32 = (0..k).map(|x| number(row * k + x) * number(x * n + column)).sum();

@@ -184,9 +184,9 @@ fn wrong_parameters_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 12]).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 12]).unwrap();
-    let view = x.as_2d(4, 3).unwrap();
+    let view = x.as_2d(3, 4).unwrap();
     let mut message = |weight: Option<DeviceSlice<'_, f32>>, epsilon: f64, sides: (usize, usize)| {
-        let out = out.as_2d_mut(sides.0, sides.1).unwrap();
+        let out = out.as_2d_mut(sides.1, sides.0).unwrap();
         ops::layer_norm(&stream, view, weight, None, epsilon, out).unwrap_err().to_string()
     };
     assert_eq!(

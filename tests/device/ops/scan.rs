@@ -39,7 +39,7 @@ fn float_sums<T: TestNumber + Float>() {
             let inclusive =
                 scanned(&stream, offsets, &values, initial, |s, _, x, o| ops::inclusive_sum(s, x, o));
             let exclusive =
-                scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_sum(s, i, x, o));
+                scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_sum(s, x, i, o));
             let rounding = if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 };
             let (mut sum, mut magnitude) = (0.0, initial.to_f64().abs());
             for (i, value) in values.iter().enumerate() {
@@ -70,7 +70,7 @@ fn running_sums_of_integers_wrap() {
                 let start = random.bits() as $t;
                 let inclusive = scanned(&stream, offsets, &values, start, |s, _, x, o| ops::inclusive_sum(s, x, o));
                 let exclusive =
-                    scanned(&stream, offsets, &values, start, |s, i, x, o| ops::exclusive_sum(s, i, x, o));
+                    scanned(&stream, offsets, &values, start, |s, i, x, o| ops::exclusive_sum(s, x, i, o));
                 let mut sum: $t = 0;
                 for (i, value) in values.iter().enumerate() {
                     let what = (stringify!($t), n, i, "seed", random.seed);
@@ -97,8 +97,8 @@ fn extremes_of<T: TestNumber>() {
             scanned(&stream, offsets, &values, initial, |s, _, x, o| ops::inclusive_max(s, x, o)),
         ];
         let exclusive = [
-            scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_min(s, i, x, o)),
-            scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_max(s, i, x, o)),
+            scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_min(s, x, i, o)),
+            scanned(&stream, offsets, &values, initial, |s, i, x, o| ops::exclusive_max(s, x, i, o)),
         ];
         let mut so_far = [f64::INFINITY, f64::NEG_INFINITY];
         for (i, value) in values.iter().enumerate() {
@@ -125,7 +125,7 @@ fn special_values<T: TestNumber + Float>() {
     let zeros = vec![of(-0.0); 5000];
     let sums = scanned(&stream, (1, 1), &zeros, of(0.0), |s, _, x, o| ops::inclusive_sum(s, x, o));
     assert!(sums.iter().all(|sum| sum.bits() == of(-0.0).bits()));
-    let sums = scanned(&stream, (1, 1), &zeros, of(0.0), |s, i, x, o| ops::exclusive_sum(s, i, x, o));
+    let sums = scanned(&stream, (1, 1), &zeros, of(0.0), |s, i, x, o| ops::exclusive_sum(s, x, i, o));
     assert!(sums.iter().all(|sum| sum.bits() == of(0.0).bits()));
 
     let mut values = vec![of(1.0); 5000];
@@ -249,7 +249,7 @@ fn scans_refuse_what_does_not_fit() {
     let text = ops::inclusive_sum(&stream, &x, &mut out).unwrap_err().to_string();
     assert!(text.contains("inclusive_sum") && text.contains("10") && text.contains("9"), "{text}");
     let config = Config { block: 48, grid: GridRule::Auto, items: 4, vector: 16 };
-    let text = ops::exclusive_max_with(&stream, config, 0.0, x.slice(1..), &mut out).unwrap_err().to_string();
+    let text = ops::exclusive_max_with(&stream, config, x.slice(1..), 0.0, &mut out).unwrap_err().to_string();
     assert!(text.contains("exclusive_max") && text.contains("48") && text.contains("32"), "{text}");
     let keys = DeviceBuffer::from_host(&stream, &[1u8; 9]).unwrap();
     let text = ops::inclusive_sum_by_key(&stream, &keys, x.slice(1..), &mut out).unwrap_err().to_string();
@@ -280,7 +280,7 @@ fn an_operator_of_ones_own_scans_in_order() {
         };
         let expected: Vec<Linear> = running(None).collect();
         assert_eq!(out.to_host().unwrap(), expected, "{n}, seed {}", random.seed);
-        ops::exclusive_scan::<one_after_the_other>(&stream, &IMAGE, initial, &input, &mut out).unwrap();
+        ops::exclusive_scan::<one_after_the_other>(&stream, &IMAGE, &input, initial, &mut out).unwrap();
         let expected: Vec<Linear> = [initial].into_iter().chain(running(Some(initial))).take(n).collect();
         assert_eq!(out.to_host().unwrap(), expected, "{n}, seed {}", random.seed);
     }

@@ -91,9 +91,9 @@ fn impossible_k_is_refused() {
         let (values, indices) = (&mut values.slice_mut(..k * 2), &mut indices.slice_mut(..k * 2));
         let message = ops::top_k(
             &stream,
-            x.slice(..2 * width).as_2d(width, 2).unwrap(),
-            values.as_2d_mut(k, 2).unwrap(),
-            indices.as_2d_mut(k, 2).unwrap(),
+            x.slice(..2 * width).as_2d(2, width).unwrap(),
+            values.as_2d_mut(2, k).unwrap(),
+            indices.as_2d_mut(2, k).unwrap(),
         );
         let message = message.unwrap_err().to_string();
         assert!(message.contains(words) && message.contains(&k.to_string()), "{rows}: {message}");
@@ -108,7 +108,7 @@ fn drawn(logits: &[f32], sampling: Sampling, rows: usize, seed: u64) -> Vec<u64>
     generator.manual_seed(seed).unwrap();
     let x = DeviceBuffer::from_host(&stream, &logits.repeat(rows)).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &vec![7u64; rows]).unwrap();
-    ops::sample(&stream, &generator, x.as_2d(logits.len(), rows).unwrap(), sampling, &mut out).unwrap();
+    ops::sample(&stream, &generator, sampling, x.as_2d(rows, logits.len()).unwrap(), &mut out).unwrap();
     out.to_host().unwrap().to_vec()
 }
 
@@ -192,11 +192,11 @@ fn impossible_sampling_is_refused() {
         (Sampling { top_p: Some(0.0), ..usual }, "top_p is 0"),
         (Sampling { top_p: Some(1.5), ..usual }, "top_p is 1.5"),
     ] {
-        let outcome = ops::sample(&stream, &generator, x.as_2d(4, 3).unwrap(), sampling, &mut out);
+        let outcome = ops::sample(&stream, &generator, sampling, x.as_2d(3, 4).unwrap(), &mut out);
         let message = outcome.unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
     }
-    let outcome = ops::sample(&stream, &generator, x.as_2d(4, 3).unwrap(), usual, out.slice_mut(..2));
+    let outcome = ops::sample(&stream, &generator, usual, x.as_2d(3, 4).unwrap(), out.slice_mut(..2));
     assert!(outcome.unwrap_err().to_string().contains("out has 2 elements, but needs 3"));
     assert_eq!(out.to_host().unwrap(), [7; 3]);
 }

@@ -20,12 +20,12 @@ fn indices_out_of_range_are_named_and_nothing_written() {
         OpError::Index { operation: "append_to_cache", name: "lengths", position: 1, index: 2, bound: 2 };
     assert_eq!(error.downcast_ref(), Some(&expected));
     let positions = DeviceBuffer::from_host(&stream, &[0u32, 1, 5, 6]).unwrap();
-    let tables = (table.slice(..5).as_2d(1, 5).unwrap(), table.slice(5..10).as_2d(1, 5).unwrap());
+    let tables = (table.slice(..5).as_2d(5, 1).unwrap(), table.slice(5..10).as_2d(5, 1).unwrap());
     let (x, at, pairs) = (table.slice(..8), Some(positions.as_slice()), RotaryPairs::Halves);
     let target = out.slice_mut(..8);
     let mut target = target;
     let error =
-        ops::rotary(&stream, x.as_2d(2, 4).unwrap(), at, tables, pairs, target.as_2d_mut(2, 4).unwrap());
+        ops::rotary(&stream, x.as_2d(4, 2).unwrap(), at, tables, pairs, target.as_2d_mut(4, 2).unwrap());
     let expected = OpError::Index { operation: "rotary", name: "positions", position: 2, index: 5, bound: 5 };
     assert_eq!(error.unwrap_err().downcast_ref(), Some(&expected));
     assert_eq!(out.to_host().unwrap(), [7.0; 12]);
@@ -38,20 +38,20 @@ fn views_that_do_not_fit_are_refused() {
     let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 24]).unwrap();
     let indices = DeviceBuffer::from_host(&stream, &[0u32; 5]).unwrap();
     let message = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
-    let view = x.as_2d(4, 6).unwrap();
-    let text = message(ops::swiglu(&stream, view, x.as_2d(6, 4).unwrap(), out.as_2d_mut(4, 6).unwrap()));
+    let view = x.as_2d(6, 4).unwrap();
+    let text = message(ops::swiglu(&stream, view, x.as_2d(4, 6).unwrap(), out.as_2d_mut(6, 4).unwrap()));
     assert!(text.contains("gate has 6 rows of 4, but up has 4 rows of 6"), "{text}");
-    let tables = (x.slice(..18).as_2d(3, 6).unwrap(), x.slice(6..).as_2d(3, 6).unwrap());
+    let tables = (x.slice(..18).as_2d(6, 3).unwrap(), x.slice(6..).as_2d(6, 3).unwrap());
     let (none, pairs) = (None::<DeviceSlice<u32>>, RotaryPairs::Halves);
-    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(4, 6).unwrap()));
+    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
     assert!(text.contains("rows of 4, which are not a whole number of heads of 6"), "{text}");
-    let tables = (x.slice(..5).as_2d(1, 5).unwrap(), x.slice(..5).as_2d(1, 5).unwrap());
-    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(4, 6).unwrap()));
+    let tables = (x.slice(..5).as_2d(5, 1).unwrap(), x.slice(..5).as_2d(5, 1).unwrap());
+    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(6, 4).unwrap()));
     assert!(text.contains("x has 6 rows, but cos has 5 positions"), "{text}");
-    let (new, lengths) = (x.as_3d(4, 3, 2).unwrap(), &indices);
-    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(4, 3, 2).unwrap()));
+    let (new, lengths) = (x.as_3d(2, 3, 4).unwrap(), &indices);
+    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(2, 3, 4).unwrap()));
     assert!(text.contains("lengths has 5 elements, but needs 2"), "{text}");
-    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(4, 2, 3).unwrap()));
+    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(3, 2, 4).unwrap()));
     assert!(
         text.contains("new has 2 planes of 3 rows of 4, but cache has 3 planes of 2 rows of 4"),
         "{text}"
@@ -70,8 +70,8 @@ fn new_rows_follow_those_of_the_cache() {
         let mut cache = DeviceBuffer::from_host(&stream, &expected).unwrap();
         let new_rows = DeviceBuffer::from_host(&stream, &new).unwrap();
         let on_device = DeviceBuffer::from_host(&stream, &lengths).unwrap();
-        let view = cache.as_3d_mut(width, capacity, sequences).unwrap();
-        ops::append_to_cache(&stream, new_rows.as_3d(width, tokens, sequences).unwrap(), &on_device, view)
+        let view = cache.as_3d_mut(sequences, capacity, width).unwrap();
+        ops::append_to_cache(&stream, new_rows.as_3d(sequences, tokens, width).unwrap(), &on_device, view)
             .unwrap();
         for (sequence, &length) in lengths.iter().enumerate() {
             let first = (sequence * capacity + length as usize) * width;

@@ -77,7 +77,7 @@ fn an_operation_takes_its_tuned_configuration() {
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N + 1]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &vec![2.0f32; N + 1]).unwrap();
     let mut axpy = |from: usize, len: usize| {
-        launched(&stream, || ops::axpy(&stream, 3.0, x.slice(from..from + len), y.slice_mut(..len)))
+        launched(&stream, || ops::axpy(&stream, x.slice(from..from + len), 3.0, y.slice_mut(..len)))
     };
     let default = axpy(0, N);
     assert_eq!(tuned_config("axpy", "f32", N, 16, &device), None);
@@ -112,9 +112,9 @@ fn a_given_configuration_overrides_the_tuned_one() {
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
     keep(&device, "fill", "u32", 16, values(Config { items: 1, vector: 16, ..TUNED }));
     let given = Config { block: 64, grid: GridRule::Blocks(3), items: 4, vector: 16 };
-    let found = launched(&stream, || ops::fill_with(&stream, given, &mut x, 1.0));
+    let found = launched(&stream, || ops::fill_with(&stream, given, 1.0, &mut x));
     assert_eq!(found, label(symbol("fill", "u32", 4, 16), 3, 64));
-    let found = launched(&stream, || ops::fill_with(&stream, None, &mut x, 1.0));
+    let found = launched(&stream, || ops::fill_with(&stream, None, 1.0, &mut x));
     assert_eq!(found, label(symbol("fill", "u32", 1, 16), 5, 96), "f32 is filled as u32");
 }
 

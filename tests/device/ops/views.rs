@@ -83,14 +83,14 @@ impl<T: TestNumber> Rows<T> {
 
     pub fn view(&self) -> DeviceSlice2<'_, T> {
         let (rows, columns) = self.sides();
-        self.buffer.slice(self.place.0..).as_2d_pitched(columns, rows, columns + self.place.1).unwrap()
+        self.buffer.slice(self.place.0..).as_2d_strided(rows, columns, columns + self.place.1).unwrap()
     }
 
     /// Calls `work` with a mutable view of the rows.
     pub fn write(&mut self, work: impl FnOnce(DeviceSliceMut2<'_, T>)) {
         let (rows, columns) = self.sides();
         let mut elements = self.buffer.slice_mut(self.place.0..);
-        work(elements.as_2d_pitched_mut(columns, rows, columns + self.place.1).unwrap());
+        work(elements.as_2d_strided_mut(rows, columns, columns + self.place.1).unwrap());
     }
 
     pub fn columns(&self) -> Vec<Vec<T>> {

@@ -35,6 +35,10 @@ where
         assert_eq!(found.bits(), ops::dot(&stream, on_x.get(), on_y.get()).unwrap().bits(), "{what:?}");
         assert_close(found, sum(&|i| x[i] * y[i]), 1.0, bound(sum(&|i| (x[i] * y[i]).abs())), &what);
         let l1 = sum(&|i| x[i].abs());
+        let mut mean = DeviceBuffer::<T::SumAccumulator>::uninit(&stream, 1).unwrap();
+        ops::mean_into(&stream, on_x.get(), &mut mean).unwrap();
+        let expected = sum(&|i| x[i]) / n as f64;
+        assert_close(mean.to_host().unwrap()[0], expected, 1.0, bound(l1 / n.max(1) as f64), &what);
         assert_close(ops::l1_norm(&stream, on_x.get()).unwrap(), l1, 1.0, bound(l1), &what);
         let l2 = sum(&|i| x[i] * x[i]).sqrt();
         assert_close(ops::l2_norm(&stream, on_x.get()).unwrap(), l2, 1.0, bound(l2), &what);
@@ -93,6 +97,11 @@ fn counts<T: ops::Element + PartialEq + std::fmt::Debug>(values: &[T], zero: T) 
         assert_eq!(ops::count_if(&stream, slice, Predicate::Nan).unwrap(), nan, "{n}");
         assert_eq!(ops::any(&stream, slice).unwrap(), non_zero > 0, "{n}");
         assert_eq!(ops::all(&stream, slice).unwrap(), non_zero == x.len() as u64, "{n}");
+        let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 2).unwrap();
+        ops::any_into(&stream, slice, flags.slice_mut(..1)).unwrap();
+        ops::all_into(&stream, slice, flags.slice_mut(1..)).unwrap();
+        let expected = [non_zero > 0, non_zero == x.len() as u64].map(Checked::from);
+        assert_eq!(flags.to_host().unwrap(), expected, "{n}");
     }
 }
 
@@ -127,5 +136,15 @@ fn whole_arrays_that_do_not_fit_are_refused() {
     assert!(message.contains("dot: x has 10 elements, but y has 9"), "{message}");
     let message = ops::l2_norm_into(&stream, &x, &mut out).unwrap_err().to_string();
     assert_eq!(message, "l2_norm: out has 2 elements, but needs 1: the value");
+    assert!(
+        ops::mean_into(&stream, &x, &mut out).unwrap_err().to_string().contains("mean: out has 2 elements")
+    );
     assert_eq!(out.to_host().unwrap(), [7.0; 2]);
+    let mut flags = DeviceBuffer::<Checked<bool>>::zeros(&stream, 0).unwrap();
+    assert!(
+        ops::any_into(&stream, &x, &mut flags).unwrap_err().to_string().contains("any: out has 0 elements")
+    );
+    assert!(
+        ops::all_into(&stream, &x, &mut flags).unwrap_err().to_string().contains("all: out has 0 elements")
+    );
 }

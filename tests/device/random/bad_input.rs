@@ -31,23 +31,23 @@ fn arguments_that_cannot_be_are_refused() {
     for (low, high) in
         [(1.0, 1.0), (2.0, 1.0), (f32::NAN, 1.0), (0.0, f32::NAN), (0.0, f32::INFINITY), (f32::MIN, f32::MAX)]
     {
-        let outcome = random::uniform_in(&stream, &g, &mut x, low..high);
+        let outcome = random::uniform_in(&stream, &g, low..high, &mut x);
         refused(&g, outcome, &["uniform_in", "finite", "less"]);
     }
     let mut half = DeviceBuffer::<f16>::zeros(&stream, 4).unwrap();
-    refused(&g, random::uniform_in(&stream, &g, &mut half, f16::MIN..f16::MAX), &["65504"]);
+    refused(&g, random::uniform_in(&stream, &g, f16::MIN..f16::MAX, &mut half), &["65504"]);
     for (mean, std) in [(0.0, -1.0), (0.0, f64::NAN), (0.0, f64::INFINITY), (f64::NAN, 1.0)] {
-        refused(&g, random::normal(&stream, &g, &mut x, mean, std), &["normal", "std", &std.to_string()]);
+        refused(&g, random::normal(&stream, &g, mean, std, &mut x), &["normal", "std", &std.to_string()]);
     }
     for (mean, std) in [(1e39, 1.0), (0.0, 1e39)] {
-        refused(&g, random::normal(&stream, &g, &mut x, mean, std), &["normal", "finite in f32"]);
+        refused(&g, random::normal(&stream, &g, mean, std, &mut x), &["normal", "finite in f32"]);
     }
-    refused(&g, random::normal(&stream, &g, &mut half_zeros(&stream), 1e6, 1.0), &["finite in f16"]);
+    refused(&g, random::normal(&stream, &g, 1e6, 1.0, &mut half_zeros(&stream)), &["finite in f16"]);
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        refused(&g, random::exponential(&stream, &g, &mut x, rate), &["exponential", &rate.to_string()]);
+        refused(&g, random::exponential(&stream, &g, rate, &mut x), &["exponential", &rate.to_string()]);
     }
     for p in [-0.1, 1.1, f64::NAN] {
-        refused(&g, random::bernoulli(&stream, &g, &mut x, p), &["bernoulli", "0 to 1", &p.to_string()]);
+        refused(&g, random::bernoulli(&stream, &g, p, &mut x), &["bernoulli", "0 to 1", &p.to_string()]);
         let (mut y, mut mask) = (x.to_host().unwrap(), DeviceBuffer::<u8>::zeros(&stream, 4).unwrap());
         let mut y = DeviceBuffer::from_host(&stream, y.as_mut_slice()).unwrap();
         refused(&g, random::dropout(&stream, &g, &x, p, &mut y, &mut mask), &["dropout", "0 to 1"]);
@@ -56,7 +56,7 @@ fn arguments_that_cannot_be_are_refused() {
     for (low, high) in [(3, 3), (4, 3), (i32::MAX, i32::MIN)] {
         refused(
             &g,
-            random::integers(&stream, &g, &mut i, low..high),
+            random::integers(&stream, &g, low..high, &mut i),
             &["integers", "empty", &low.to_string()],
         );
     }
@@ -78,7 +78,7 @@ fn what_cannot_be_launched_takes_nothing() {
     let elsewhere = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap().default_stream();
     let words = ["the stream is on"];
     refused(&g, random::uniform(&elsewhere, &g, &mut x), &words);
-    refused(&g, random::normal(&elsewhere, &g, &mut x, 0.0, 1.0), &words);
+    refused(&g, random::normal(&elsewhere, &g, 0.0, 1.0, &mut x), &words);
     let mut order = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
     refused(&g, random::permutation(&elsewhere, &g, &mut order), &words);
     let (mut y, mut mask) = (half_zeros(&stream), DeviceBuffer::<u8>::zeros(&stream, 4).unwrap());
@@ -122,10 +122,10 @@ fn no_elements_take_nothing() {
     let mut i = DeviceBuffer::<u32>::uninit(&stream, 0).unwrap();
     let mut mask = DeviceBuffer::<u8>::uninit(&stream, 0).unwrap();
     random::uniform(&stream, &g, &mut x).unwrap();
-    random::normal(&stream, &g, &mut x, 0.0, 1.0).unwrap();
-    random::exponential(&stream, &g, &mut x, 1.0).unwrap();
-    random::bernoulli(&stream, &g, &mut x, 0.5).unwrap();
-    random::integers(&stream, &g, &mut i, 0..5).unwrap();
+    random::normal(&stream, &g, 0.0, 1.0, &mut x).unwrap();
+    random::exponential(&stream, &g, 1.0, &mut x).unwrap();
+    random::bernoulli(&stream, &g, 0.5, &mut x).unwrap();
+    random::integers(&stream, &g, 0..5, &mut i).unwrap();
     random::permutation(&stream, &g, &mut i).unwrap();
     random::dropout(&stream, &g, &x, 0.5, &mut y, &mut mask).unwrap();
     assert_eq!(g.offset().unwrap(), 4);

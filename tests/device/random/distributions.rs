@@ -33,13 +33,13 @@ fn assert_even(values: impl Iterator<Item = f64>, what: &str) {
 #[test]
 fn exponential_numbers_have_their_rates_mean() {
     let stream = stream();
-    let x: Vec<f32> = filled(&stream, N, |out| random::exponential(&stream, &generator(9), out, 4.0));
+    let x: Vec<f32> = filled(&stream, N, |out| random::exponential(&stream, &generator(9), 4.0, out));
     assert!(x.iter().all(|&x| x > 0.0));
     assert_even(x.iter().map(|&x| 1.0 - (-4.0 * f64::from(x)).exp()), "f32");
-    let x: Vec<f64> = filled(&stream, N, |out| random::exponential(&stream, &generator(10), out, 0.5));
+    let x: Vec<f64> = filled(&stream, N, |out| random::exponential(&stream, &generator(10), 0.5, out));
     assert!(x.iter().all(|&x| x > 0.0));
     assert_even(x.iter().map(|&x| 1.0 - (-0.5 * x).exp()), "f64");
-    let x: Vec<bf16> = filled(&stream, N, |out| random::exponential(&stream, &generator(11), out, 1.0));
+    let x: Vec<bf16> = filled(&stream, N, |out| random::exponential(&stream, &generator(11), 1.0, out));
     assert!(x.into_iter().all(|x| x > bf16::ZERO));
 }
 

@@ -81,7 +81,7 @@ fn one_layout_gives_the_same_numbers_everywhere() {
         let uniform = filled::<f32>(stream, 50_000, |out| random::uniform(stream, &generator, out));
         let wide = filled::<f64>(stream, 50_000, |out| random::uniform(stream, &generator, out));
         let integers =
-            filled::<u64>(stream, 50_000, |out| random::integers(stream, &generator, out, 3..1 << 60));
+            filled::<u64>(stream, 50_000, |out| random::integers(stream, &generator, 3..1 << 60, out));
         let order = filled::<u32>(stream, 50_000, |out| random::permutation(stream, &generator, out));
         (uniform, wide, integers, order, generator.state().unwrap())
     };

@@ -26,7 +26,7 @@ impl Buffers {
 
     fn fill(&mut self, stream: &Stream, generator: &Generator) -> warpsmith::Result<()> {
         random::uniform(stream, generator, &mut self.x)?;
-        random::normal(stream, generator, &mut self.y, 0.0, 1.0)?;
+        random::normal(stream, generator, 0.0, 1.0, &mut self.y)?;
         random::permutation(stream, generator, &mut self.order)
     }
 
@@ -134,7 +134,7 @@ fn a_failed_capture_leaves_the_generator() {
     let mut x = DeviceBuffer::<f32>::zeros(&stream, 100).unwrap();
     let failed = Graph::capture(&stream, || {
         random::uniform(&stream, &generator, &mut x)?;
-        random::normal(&stream, &generator, &mut x, 0.0, -1.0)
+        random::normal(&stream, &generator, 0.0, -1.0, &mut x)
     });
     assert!(failed.unwrap_err().to_string().contains("std"));
     assert_eq!(generator.offset().unwrap(), 400);

@@ -102,7 +102,7 @@ fn ranges_are_kept_and_scaled_with_one_rounding() {
     let ranges = [(-1.0f32, 1.0), (3.0, 3.0000002), (0.0, f32::MAX), (1e-40, 2e-40), (-7.5, 1e9)];
     for (low, high) in ranges {
         let mut out = Padded::<f32>::poisoned(&stream, 1, n);
-        random::uniform_in(&stream, &generator(layout, SEED, 8), out.get_mut(), low..high).unwrap();
+        random::uniform_in(&stream, &generator(layout, SEED, 8), low..high, out.get_mut()).unwrap();
         for (i, found) in out.read().into_iter().enumerate() {
             let (words, lane) = place(i, n, 4, layout, SEED, 8);
             let value = uniform(words[lane]).mul_add(high - low, low);
@@ -113,7 +113,7 @@ fn ranges_are_kept_and_scaled_with_one_rounding() {
     }
     let mut out = Padded::<bf16>::poisoned(&stream, 0, n);
     let [low, high] = [-2.0, 3.0].map(bf16::from_f32);
-    random::uniform_in(&stream, &generator(layout, SEED, 8), out.get_mut(), low..high).unwrap();
+    random::uniform_in(&stream, &generator(layout, SEED, 8), low..high, out.get_mut()).unwrap();
     assert!(out.read().into_iter().all(|value| low <= value && value < high));
 }
 
@@ -126,7 +126,7 @@ fn normal_of<T: TestNumber + Float<Accumulator: Draw + Into<f64>>>(tolerance: im
         for (case, n) in lengths(layout, lanes).into_iter().enumerate() {
             let start = [0, 1, 2, 3, 5][case % 5];
             let mut out = Padded::<T>::poisoned(&stream, start, n);
-            random::normal(&stream, &generator(layout, SEED, 4), out.get_mut(), mean, std).unwrap();
+            random::normal(&stream, &generator(layout, SEED, 4), mean, std, out.get_mut()).unwrap();
             for (i, found) in out.read().into_iter().enumerate() {
                 let (words, lane) = place(i, n, lanes, layout, SEED, 4);
                 // Host implementation, whose functions are accurate.
@@ -162,7 +162,7 @@ fn integers_are_pytorchs() {
                 for (case, n) in lengths(layout, lanes).into_iter().enumerate() {
                     let generator = generator(layout, SEED, 16);
                     let mut out = Padded::<$t>::poisoned(&stream, case % 4, n);
-                    random::integers(&stream, &generator, out.get_mut(), low..high).unwrap();
+                    random::integers(&stream, &generator, low..high, out.get_mut()).unwrap();
                     for (i, found) in out.read().into_iter().enumerate() {
                         let (words, lane) = place(i, n, lanes, layout, SEED, 16);
                         let word = match lanes {
@@ -197,10 +197,10 @@ fn bernoulli_numbers_are_comparisons_with_uniform_ones() {
         {
             let generator = generator(layout, SEED, 0);
             let mut out = Padded::<f32>::poisoned(&stream, n % 4, n);
-            random::bernoulli(&stream, &generator, out.get_mut(), p).unwrap();
+            random::bernoulli(&stream, &generator, p, out.get_mut()).unwrap();
             generator.set_offset(0).unwrap();
             let flags: Vec<u8> =
-                super::model::filled(&stream, n, |out| random::bernoulli(&stream, &generator, out, p));
+                super::model::filled(&stream, n, |out| random::bernoulli(&stream, &generator, p, out));
             for (i, found) in out.read().into_iter().enumerate() {
                 let (words, lane) = place(i, n, 4, layout, SEED, 0);
                 let expected = uniform(words[lane]) < p as f32 || p == 1.0;

@@ -73,7 +73,7 @@ fn uniform_numbers_are_pytorchs() {
     assert_eq!(found, 0x0163_fa64_6556_8ea4);
     let range = -2.5..7.0;
     let found =
-        sum(drawn::<f32>(12, |stream, generator, out| random::uniform_in(stream, generator, out, range)));
+        sum(drawn::<f32>(12, |stream, generator, out| random::uniform_in(stream, generator, range, out)));
     assert_eq!(found, 0x430c_43d3_e3cc_805a);
 }
 
@@ -83,9 +83,9 @@ fn bernoulli_numbers_are_pytorchs() {
         (0.9, 0xc844_7323_5a00_0000, 0x0000_051d_5bc9_5f4c),
         (0.3, 0x6273_765f_fc00_0000, 0x0000_01b4_f3b5_4408),
     ] {
-        let found = drawn::<f32>(12, |stream, generator, out| random::bernoulli(stream, generator, out, p));
+        let found = drawn::<f32>(12, |stream, generator, out| random::bernoulli(stream, generator, p, out));
         assert_eq!(sum(found), of_f32, "{p}");
-        let found = drawn::<u8>(12, |stream, generator, out| random::bernoulli(stream, generator, out, p));
+        let found = drawn::<u8>(12, |stream, generator, out| random::bernoulli(stream, generator, p, out));
         assert_eq!(sum(found), of_u8, "{p}");
     }
 }
@@ -93,10 +93,10 @@ fn bernoulli_numbers_are_pytorchs() {
 #[test]
 fn integers_are_pytorchs() {
     let narrow =
-        drawn::<i32>(12, |stream, generator, out| random::integers(stream, generator, out, -7..1000));
+        drawn::<i32>(12, |stream, generator, out| random::integers(stream, generator, -7..1000, out));
     assert_eq!(sum(narrow), 0x1ea0_b5e4_3f86_c0d1);
     let of_i32 = i32::MIN..i32::MAX;
-    let wide = drawn::<i32>(20, |stream, generator, out| random::integers(stream, generator, out, of_i32));
+    let wide = drawn::<i32>(20, |stream, generator, out| random::integers(stream, generator, of_i32, out));
     assert_eq!(sum(wide), 0xe8bb_6059_e001_456b);
     for (range, taken, expected) in [
         (-7..1000, 12, 0x000b_0474_3f86_c0d1),
@@ -105,7 +105,7 @@ fn integers_are_pytorchs() {
     ] {
         let within = range.clone();
         let found =
-            drawn::<i64>(taken, |stream, generator, out| random::integers(stream, generator, out, within));
+            drawn::<i64>(taken, |stream, generator, out| random::integers(stream, generator, within, out));
         assert_eq!(sum(found), expected, "{range:?}");
     }
 }
@@ -123,8 +123,8 @@ fn check_near<T: Into<f64> + Copy>(line: &str, found: &[T], expected: &[f64], bo
 fn drawn_from<T: Float<Accumulator: Draw>>(taken: u64, distribution: &[&str]) -> Vec<T> {
     let number = |at: usize| distribution[at].parse::<f64>().unwrap();
     drawn::<T>(taken, |stream, generator, out| match distribution[0] {
-        "normal" => random::normal(stream, generator, out, number(2), number(3)),
-        _ => random::exponential(stream, generator, out, number(2)),
+        "normal" => random::normal(stream, generator, number(2), number(3), out),
+        _ => random::exponential(stream, generator, number(2), out),
     })
 }
 

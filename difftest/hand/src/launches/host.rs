@@ -106,7 +106,7 @@ fn run_transpose(session: &Session) -> Result<Vec<u64>, Error> {
     let [width, height] = SIDES;
     let image = DeviceBuffer::from_host(session.stream(), &data()[..width * height])?;
     let mut result = out(session, width * height)?;
-    let arguments = (image.as_2d(width, height)?, result.as_2d_mut(height, width)?);
+    let arguments = (image.as_2d(height, width)?, result.as_2d_mut(width, height)?);
     let launch = Launch::cover((width, height)).tile((32, 32));
     session.by_hand()?.kernel::<transpose>()?.launch(session.stream(), launch, arguments)?;
     result.to_host()
@@ -125,7 +125,7 @@ fn run_product(session: &Session) -> Result<Vec<u64>, Error> {
     let a = DeviceBuffer::from_host(session.stream(), &data()[..19 * 21])?;
     let b = DeviceBuffer::from_host(session.stream(), &data()[..21 * 17])?;
     let mut result = out(session, 19 * 17)?;
-    let arguments = (a.as_2d(21, 19)?, b.as_2d(17, 21)?, result.as_2d_mut(17, 19)?);
+    let arguments = (a.as_2d(19, 21)?, b.as_2d(21, 17)?, result.as_2d_mut(19, 17)?);
     session.by_hand()?.kernel::<product>()?.launch(session.stream(), Launch::cover((17, 19)), arguments)?;
     result.to_host()
 }
@@ -255,7 +255,7 @@ fn planes_model() -> Vec<u64> {
 fn run_planes(session: &Session) -> Result<Vec<u64>, Error> {
     let mut result = out(session, 5 * 7 * 9)?;
     let launch = Launch::grid_block((3, 2, 3), (4, 4, 2));
-    session.by_hand()?.kernel::<planes>()?.launch(session.stream(), launch, (result.as_3d_mut(9, 7, 5)?,))?;
+    session.by_hand()?.kernel::<planes>()?.launch(session.stream(), launch, (result.as_3d_mut(5, 7, 9)?,))?;
     result.to_host()
 }
 
@@ -357,7 +357,7 @@ fn rows_model() -> Vec<u64> {
 fn run_rows(session: &Session) -> Result<Vec<u64>, Error> {
     let mut rows = DeviceBuffer::from_host(session.stream(), &data())?;
     let kernel = session.by_hand()?.kernel::<sorted_rows>()?;
-    kernel.launch(session.stream(), Launch::grid_block(1, 32), (rows.as_2d_mut(16, 32)?,))?;
+    kernel.launch(session.stream(), Launch::grid_block(1, 32), (rows.as_2d_mut(32, 16)?,))?;
     rows.to_host()
 }
 

@@ -65,7 +65,7 @@ pub fn product(
     let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
     let (left, top) = (thread::block_idx_x() * 16, thread::block_idx_y() * 16);
     let (mut sum, mut first) = (0u64, 0);
-    while first < a.width() as u32 {
+    while first < a.columns() as u32 {
         let [of_a, of_b] = tiles.fill(|[which, row, column]| {
             let (row, column) = (row as u32, column as u32);
             let element = if which == 0 {

@@ -146,7 +146,7 @@ const OPERATION: &str = "matmul";
 /// - strides and addresses that are multiples of 16 bytes.
 ///
 /// ```
-/// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix, MatrixMut};
+/// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -156,8 +156,8 @@ const OPERATION: &str = "matmul";
 /// let bias = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
 /// let mut y = DeviceBuffer::zeros(&stream, 2)?;
 /// let options = Matmul { bias: Some(bias.as_slice()), activation: Activation::Relu, ..Matmul::default() };
-/// let weights = Matrix::new(&weights, 2, 2)?.transposed();
-/// blas::matmul(&stream, &options, Matrix::new(&x, 1, 2)?, weights, MatrixMut::new(&mut y, 1, 2)?)?;
+/// let weights = Matrix::from(weights.as_2d(2, 2)?).transposed();
+/// blas::matmul(&stream, &options, x.as_2d(1, 2)?, weights, y.as_2d_mut(1, 2)?)?;
 /// assert_eq!(y.to_host()?, [11.5, 0.0]);
 /// # Ok(())
 /// # }
@@ -169,12 +169,12 @@ const OPERATION: &str = "matmul";
 /// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
 /// - [`LibraryError::Unsupported`] if there is no algorithm.
 #[track_caller]
-pub fn matmul<A, B, C>(
+pub fn matmul<'a, 'b, 'c, A, B, C>(
     stream: &Stream,
     options: &Matmul<'_, Scale<A>, C>,
-    a: Matrix<'_, A>,
-    b: Matrix<'_, B>,
-    c: MatrixMut<'_, C>,
+    a: impl Into<Matrix<'a, A>>,
+    b: impl Into<Matrix<'b, B>>,
+    c: impl Into<MatrixMut<'c, C>>,
 ) -> Result<()>
 where
     A: Multiply<B, C>,
@@ -182,6 +182,7 @@ where
     C: GemmType<Sum = A::Sum>,
 {
     let _site = site();
+    let (a, b, c) = (a.into(), b.into(), c.into());
     let device = stream.device();
     let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
     check_extras(stream, options, &problem)?;

@@ -324,8 +324,8 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
             let what = format!(
                 "{} x {} x {} of {a:?}, {b:?} and {c:?} with {:?}{}",
                 c_layout.rows(),
-                c_layout.cols(),
-                a_layout.cols(),
+                c_layout.columns(),
+                a_layout.columns(),
                 key.epilogue,
                 if b_layout.is_transposed { ", b transposed" } else { "" }
             );

@@ -119,9 +119,9 @@ fn activations_keep_nan() {
     let bias = buffer(&stream, &bias);
     for activation in [Activation::Relu, Activation::Gelu] {
         let mut c = DeviceBuffer::zeros(&stream, 32 * 32).unwrap();
-        let matrix = Matrix::new(&one, 32, 32).unwrap();
+        let matrix = Matrix::with_layout(&one, Layout::new(32, 32)).unwrap();
         let options = Matmul { bias: Some(bias.as_slice()), activation, ..Matmul::default() };
-        blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 32, 32).unwrap()).unwrap();
+        blas::matmul(&stream, &options, matrix, matrix, c.as_2d_mut(32, 32).unwrap()).unwrap();
         for (at, value) in c.to_host().unwrap().into_iter().enumerate() {
             assert_eq!(value.is_nan(), at % 32 == 5, "{value} in column {} with {activation:?}", at % 32);
         }
@@ -134,8 +134,8 @@ fn a_transposed_output_has_no_bias() {
     let x = buffer(&stream, &[1f32; 16]);
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 16).unwrap();
     let options = Matmul { bias: Some(x.slice(..4)), ..Matmul::default() };
-    let matrix = Matrix::new(&x, 4, 4).unwrap();
-    let output = MatrixMut::new(&mut y, 4, 4).unwrap().transposed();
+    let matrix = Matrix::with_layout(&x, Layout::new(4, 4)).unwrap();
+    let output = MatrixMut::with_layout(&mut y, Layout::new(4, 4)).unwrap().transposed();
     let done = blas::matmul(&stream, &options, matrix, matrix, output);
     assert!(is_unsupported(&done), "{done:?}");
     assert_eq!(y.to_host().unwrap(), [0.0; 16]);
@@ -152,9 +152,9 @@ fn odd_eight_bit_products_are_refused() {
         let done = blas::gemm(&stream, Gemm::default(), a, b, c);
         assert!(is_unsupported(&done), "{done:?}");
     };
-    refused(fit(3, 16), fit(5, 16).transposed(), MatrixMut::new(&mut y, 3, 5).unwrap());
-    refused(fit(16, 16), fit(16, 16), MatrixMut::new(&mut y, 16, 16).unwrap());
-    let wide = Layout::new(32, 48).with_stride(50);
+    refused(fit(3, 16), fit(5, 16).transposed(), MatrixMut::with_layout(&mut y, Layout::new(3, 5)).unwrap());
+    refused(fit(16, 16), fit(16, 16), MatrixMut::with_layout(&mut y, Layout::new(16, 16)).unwrap());
+    let wide = Layout::new(32, 48).with_row_stride(50);
     refused(fit(32, 16), fit(48, 16).transposed(), MatrixMut::with_layout(&mut y, wide).unwrap());
     let batch = Layout::new(16, 16).with_batch(2, 260);
     let inputs = matrix(Layout::new(16, 16).with_batch(2, 256));
@@ -171,14 +171,14 @@ fn eight_bit_integers_have_no_epilogue() {
     let x = buffer(&stream, &[3i8; 16 * 16]);
     let bias = buffer(&stream, &[1i32; 16]);
     let mut y = buffer(&stream, &[7i32; 16 * 16]);
-    let matrix = Matrix::new(&x, 16, 16).unwrap();
+    let matrix = x.as_2d(16, 16).unwrap();
     for (bias, activation) in [(Some(bias.as_slice()), Activation::None), (None, Activation::Relu)] {
         let options = Matmul { bias, activation, ..Matmul::default() };
-        let c = MatrixMut::new(&mut y, 16, 16).unwrap();
+        let c = y.as_2d_mut(16, 16).unwrap();
         let done = blas::matmul(&stream, &options, matrix, matrix, c);
         assert!(is_unsupported(&done), "{done:?}");
     }
-    let c = MatrixMut::new(&mut y, 16, 16).unwrap();
+    let c = y.as_2d_mut(16, 16).unwrap();
     blas::matmul(&stream, &Matmul { beta: 1, ..Matmul::default() }, matrix, matrix, c).unwrap();
     assert_eq!(y.to_host().unwrap(), [7 + 9 * 16; 16 * 16]);
 }

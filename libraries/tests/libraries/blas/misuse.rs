@@ -11,7 +11,7 @@ fn assert_shape(done: warpsmith_runtime::Result<()>, text: &str) {
 }
 
 fn two(y: &mut DeviceBuffer<f32>) -> MatrixMut<'_, f32> {
-    MatrixMut::new(y, 2, 2).unwrap()
+    MatrixMut::with_layout(y, Layout::new(2, 2)).unwrap()
 }
 
 #[test]
@@ -19,11 +19,14 @@ fn what_does_not_fit_is_refused() {
     let stream = stream();
     let x = buffer(&stream, &[1f32; 12]);
     let mut y = buffer(&stream, &[5f32; 12]);
-    let matrix = |rows, cols| Matrix::new(&x, rows, cols);
+    let matrix = |rows, cols| Matrix::with_layout(&x, Layout::new(rows, cols));
     assert_shape(matrix(4, 4).map(drop), "takes 16 elements, but the memory has 12");
-    assert_shape(matrix(2, 3).unwrap().with_stride(2).map(drop), "less than a row of 3");
-    assert_shape(matrix(3, 3).unwrap().with_stride(5).map(drop), "takes 13");
-    assert_shape(Matrix::new(&x, usize::MAX, 2).map(drop), "more than can be");
+    assert_shape(
+        Matrix::with_layout(&x, Layout::new(2, 3).with_row_stride(2)).map(drop),
+        "less than a row of 3",
+    );
+    assert_shape(Matrix::with_layout(&x, Layout::new(3, 3).with_row_stride(5)).map(drop), "takes 13");
+    assert_shape(Matrix::with_layout(&x, Layout::new(usize::MAX, 2)).map(drop), "more than can be");
     let overlapping = Layout::new(2, 2).with_batch(3, 3);
     assert_shape(MatrixMut::with_layout(&mut y, overlapping).map(drop), "overlap");
     assert_shape(MatrixMut::with_layout(&mut y, Layout::new(2, 2).with_batch(2, 0)).map(drop), "overlap");
@@ -38,7 +41,7 @@ fn what_does_not_fit_is_refused() {
     let products = vec![(wide, wide, two(&mut y))];
     assert_shape(blas::gemm_grouped(&stream, options, products), "times b");
     assert_shape(blas::gemv(&stream, options, wide, x.slice(..2), y.slice_mut(..2)), "x has 2");
-    assert_shape(blas::axpy(&stream, 1.0, x.slice(..2), y.slice_mut(..3)), "x has 2 elements and y 3");
+    assert_shape(blas::axpy(&stream, x.slice(..2), 1.0, y.slice_mut(..3)), "x has 2 elements and y 3");
     assert_shape(blas::dot(&stream, &x, &x, y.slice_mut(..2)), "one element, but there are 2");
     assert_shape(blas::nrm2(&stream, &x, y.slice_mut(..0)), "there are 0");
     assert_shape(blas::trsm(&stream, Trsm::default(), wide, two(&mut y)), "must be 2 x 2");
@@ -62,8 +65,8 @@ fn a_device_without_memory_refuses_products() {
     let stream = Device::with_driver(driver, 0).unwrap().default_stream();
     let a = DeviceBuffer::<f32>::uninit(&stream, 16).unwrap();
     let mut c = DeviceBuffer::<f32>::uninit(&stream, 16).unwrap();
-    let matrix = Matrix::new(&a, 4, 4).unwrap();
-    let output = MatrixMut::new(&mut c, 4, 4).unwrap();
+    let matrix = a.as_2d(4, 4).unwrap();
+    let output = c.as_2d_mut(4, 4).unwrap();
     let refused = blas::gemm(&stream, Gemm::default(), matrix, matrix, output);
     assert_refused(refused, "built without memory behind its addresses");
     stream.synchronize().unwrap();

@@ -114,7 +114,7 @@ impl Place {
 
     fn layout(&self) -> Layout {
         let (rows, cols) = self.stored();
-        let layout = Layout::new(rows, cols).with_stride(cols + self.gap);
+        let layout = Layout::new(rows, cols).with_row_stride(cols + self.gap);
         if self.transposed { layout.transposed() } else { layout }
     }
 

@@ -44,9 +44,9 @@ fn integers_are_multiplied_exactly() {
     blas::gemm(
         &stream,
         Gemm { alpha: 3, beta: -1, math: None },
-        Matrix::new(&a_memory, m, k).unwrap(),
-        Matrix::new(&b_memory, k, n).unwrap(),
-        MatrixMut::new(&mut c_memory, m, n).unwrap(),
+        a_memory.as_2d(m, k).unwrap(),
+        b_memory.as_2d(k, n).unwrap(),
+        c_memory.as_2d_mut(m, n).unwrap(),
     )
     .unwrap();
     let found = c_memory.to_host().unwrap();
@@ -63,12 +63,12 @@ fn outputs_are_not_read_without_beta() {
     let stream = stream();
     let a = buffer(&stream, &[1f32; 64]);
     let mut c = buffer(&stream, &[f32::NAN; 64]);
-    let matrix = Matrix::new(&a, 8, 8).unwrap();
-    blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
+    let matrix = a.as_2d(8, 8).unwrap();
+    blas::gemm(&stream, Gemm::default(), matrix, matrix, c.as_2d_mut(8, 8).unwrap()).unwrap();
     assert_eq!(c.to_host().unwrap(), [8.0; 64]);
     let mut c = buffer(&stream, &[f32::NAN; 64]);
     let options = Matmul::default();
-    blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
+    blas::matmul(&stream, &options, matrix, matrix, c.as_2d_mut(8, 8).unwrap()).unwrap();
     assert_eq!(c.to_host().unwrap(), [8.0; 64]);
     let mut y = buffer(&stream, &[f32::NAN; 8]);
     blas::gemv(&stream, Gemm::default(), matrix, a.slice(..8), &mut y).unwrap();
@@ -81,20 +81,20 @@ fn inputs_are_not_read_with_alpha_zero() {
         let stream = stream();
         let nan = buffer(&stream, &[T::of(f64::NAN); 16 * 16]);
         let values: Vec<T> = (0..16 * 16).map(|i| T::of(f64::from(i % 13))).collect();
-        let square = || Matrix::new(&nan, 16, 16).unwrap();
+        let square = || Matrix::from(nan.as_2d(16, 16).unwrap());
         let (zero, two) = (T::scalar(0.0), T::scalar(2.0));
         for (beta, expected) in [(two, 2.0), (zero, 0.0)] {
             let mut c = buffer(&stream, &values);
-            let output = MatrixMut::new(&mut c, 16, 16).unwrap();
+            let output = c.as_2d_mut(16, 16).unwrap();
             let options = Gemm { alpha: zero, beta, math: None };
             blas::gemm(&stream, options, square(), square(), output).unwrap();
             let mut y = buffer(&stream, &values[..16]);
             blas::gemv(&stream, options, square(), nan.slice(..16), &mut y).unwrap();
             let mut grouped = buffer(&stream, &values);
-            let output = MatrixMut::new(&mut grouped, 16, 16).unwrap();
+            let output = grouped.as_2d_mut(16, 16).unwrap().into();
             blas::gemm_grouped(&stream, options, vec![(square(), square(), output)]).unwrap();
             let mut by_lt = buffer(&stream, &values);
-            let output = MatrixMut::new(&mut by_lt, 16, 16).unwrap();
+            let output = by_lt.as_2d_mut(16, 16).unwrap();
             let options = Matmul { alpha: zero, beta, ..Matmul::default() };
             blas::matmul(&stream, &options, square(), square(), output).unwrap();
             let all = [("gemm", c), ("gemv", y), ("gemm_grouped", grouped), ("matmul", by_lt)];
@@ -158,7 +158,7 @@ fn batches_lie_apart_or_side_by_side() {
     let a = batch::<f32>(&stream, 1, [count, m, k, m * k]);
     let b = batch::<f32>(&stream, 11, [1, k, n, k * n]);
     // The outputs' rows side by side, as the heads of attention.
-    let side_by_side = Layout::new(m, n).with_stride(count * n).with_batch(count, n);
+    let side_by_side = Layout::new(m, n).with_row_stride(count * n).with_batch(count, n);
     check_batch(&a, &b, side_by_side, |batch, row| row * count * n + batch * n);
     let apart = Layout::new(m, n).with_batch(count, m * n + 3);
     check_batch(&a, &b, apart, |batch, row| batch * (m * n + 3) + row * n);
@@ -194,8 +194,12 @@ fn check_groups<T: Plain>(captured: bool) {
         shapes.iter().map(|(m, n, _)| DeviceBuffer::<T>::zeros(&stream, m * n).unwrap()).collect();
     let mut run = || {
         let products = shapes.iter().zip(&memory).zip(&mut outputs).map(|(((m, n, k), (a, b)), c)| {
-            let b = Matrix::new(b, *n, *k).unwrap().transposed();
-            (Matrix::new(a, *m, *k).unwrap(), b, MatrixMut::new(c, *m, *n).unwrap())
+            let b = Matrix::with_layout(b, Layout::new(*n, *k)).unwrap().transposed();
+            (
+                Matrix::with_layout(a, Layout::new(*m, *k)).unwrap(),
+                b,
+                MatrixMut::with_layout(c, Layout::new(*m, *n)).unwrap(),
+            )
         });
         let options = Gemm { alpha: T::scalar(2.0), ..Gemm::default() };
         blas::gemm_grouped(&stream, options, products.collect())
@@ -224,13 +228,12 @@ fn groups_have_many_shapes() {
 fn without_an_inner_dimension_products_are_zero() {
     let stream = stream();
     let empty = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
-    let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 6).unwrap());
+    let (a, b) = (empty.as_2d(4, 0).unwrap(), empty.as_2d(0, 6).unwrap());
     let bias = buffer(&stream, &[1f32, -2.0, 3.0, -4.0, 5.0, -6.0]);
     for (beta, expected) in [(0.0, 0.0), (1.0, 3.0), (-2.0, -6.0)] {
         let start = if beta == 0.0 { f32::NAN } else { 3.0 };
         let mut c = buffer(&stream, &[start; 4 * 8]);
-        let layout = Layout::new(4, 6).with_stride(8);
-        let c_matrix = MatrixMut::with_layout(&mut c, layout).unwrap();
+        let c_matrix = c.as_2d_strided_mut(4, 6, 8).unwrap();
         blas::gemm(&stream, Gemm { beta, ..Gemm::default() }, a, b, c_matrix).unwrap();
         for row in c.to_host().unwrap().chunks(8) {
             assert_eq!(row[..6], [expected; 6], "beta {beta}");
@@ -238,7 +241,7 @@ fn without_an_inner_dimension_products_are_zero() {
         }
         let mut c = buffer(&stream, &[start; 4 * 6]);
         let options = Matmul { beta, bias: Some(bias.as_slice()), ..Matmul::default() };
-        blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 4, 6).unwrap()).unwrap();
+        blas::matmul(&stream, &options, a, b, c.as_2d_mut(4, 6).unwrap()).unwrap();
         let host = [1f32, -2.0, 3.0, -4.0, 5.0, -6.0].map(|bias| expected + bias);
         assert!(c.to_host().unwrap().chunks(6).all(|row| row == host));
         let mut y = buffer(&stream, &[start; 4]);
@@ -247,11 +250,11 @@ fn without_an_inner_dimension_products_are_zero() {
     }
     let mut none = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
     let one = buffer(&stream, &[1f32; 6]);
-    let wide = Matrix::new(&one, 1, 6).unwrap();
-    let nothing = MatrixMut::new(&mut none, 0, 6).unwrap();
-    blas::gemm(&stream, Gemm::default(), Matrix::new(&empty, 0, 1).unwrap(), wide, nothing).unwrap();
-    let nothing = MatrixMut::new(&mut none, 0, 6).unwrap();
-    let system = Matrix::new(&empty, 0, 0).unwrap();
+    let wide = one.as_2d(1, 6).unwrap();
+    let nothing = none.as_2d_mut(0, 6).unwrap();
+    blas::gemm(&stream, Gemm::default(), empty.as_2d(0, 1).unwrap(), wide, nothing).unwrap();
+    let nothing = none.as_2d_mut(0, 6).unwrap();
+    let system = empty.as_2d(0, 0).unwrap();
     blas::trsm(&stream, Trsm::default(), system, nothing).unwrap();
     blas::scal(&stream, 2.0, &mut none).unwrap();
     let mut result = buffer(&stream, &[9f32; 2]);
@@ -264,20 +267,21 @@ fn without_an_inner_dimension_products_are_zero() {
 fn narrow_products_without_inner_dimension_are_zero() {
     let stream = stream();
     let empty = DeviceBuffer::<i8>::uninit(&stream, 0).unwrap();
-    let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 4).unwrap());
+    let (a, b) = (Matrix::from(empty.as_2d(4, 0).unwrap()), Matrix::from(empty.as_2d(0, 4).unwrap()));
     let mut c = buffer(&stream, &[3i32; 16]);
-    let output = MatrixMut::new(&mut c, 4, 4).unwrap();
+    let output = c.as_2d_mut(4, 4).unwrap();
     blas::gemm(&stream, Gemm { beta: 2, ..Gemm::default() }, a, b, output).unwrap();
     assert_eq!(c.to_host().unwrap(), [6; 16]);
     let options = Gemm { beta: 2, ..Gemm::default() };
-    blas::gemm_grouped(&stream, options, vec![(a, b, MatrixMut::new(&mut c, 4, 4).unwrap())]).unwrap();
+    blas::gemm_grouped(&stream, options, vec![(a, b, c.as_2d_mut(4, 4).unwrap().into())]).unwrap();
     assert_eq!(c.to_host().unwrap(), [12; 16]);
 
     let empty = DeviceBuffer::<F8E4M3>::uninit(&stream, 0).unwrap();
-    let (a, b) = (Matrix::new(&empty, 16, 0).unwrap(), Matrix::new(&empty, 16, 0).unwrap().transposed());
+    let rows = Matrix::from(empty.as_2d(16, 0).unwrap());
+    let (a, b) = (rows, rows.transposed());
     let mut c = buffer(&stream, &[bf16::from_f32(3.0); 256]);
     let options = Matmul { beta: 2.0, ..Matmul::default() };
-    let done = blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 16, 16).unwrap());
+    let done = blas::matmul(&stream, &options, a, b, c.as_2d_mut(16, 16).unwrap());
     let device = stream.device();
     if !device.is_emulated() && device.capability() < (8, 9) {
         assert!(is_unsupported(&done), "{done:?}");
@@ -323,14 +327,27 @@ fn integers_need_strides_of_four() {
     let stream = stream();
     let x = buffer(&stream, &[1i8; 64]);
     let mut y = DeviceBuffer::<i32>::zeros(&stream, 9).unwrap();
-    let matrix = Matrix::new(&x, 3, 3).unwrap();
-    let done = blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut y, 3, 3).unwrap());
+    let matrix = Matrix::with_layout(&x, Layout::new(3, 3)).unwrap();
+    let done = blas::gemm(
+        &stream,
+        Gemm::default(),
+        matrix,
+        matrix,
+        MatrixMut::with_layout(&mut y, Layout::new(3, 3)).unwrap(),
+    );
     assert!(is_unsupported(&done), "{done:?}");
     // The stride of a single row does not matter.
-    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_stride(9)).unwrap();
+    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_row_stride(9)).unwrap();
     let mut y = DeviceBuffer::<i32>::zeros(&stream, 4).unwrap();
-    let columns = Matrix::new(&x, 8, 4).unwrap();
-    blas::gemm(&stream, Gemm::default(), row, columns, MatrixMut::new(&mut y, 1, 4).unwrap()).unwrap();
+    let columns = Matrix::with_layout(&x, Layout::new(8, 4)).unwrap();
+    blas::gemm(
+        &stream,
+        Gemm::default(),
+        row,
+        columns,
+        MatrixMut::with_layout(&mut y, Layout::new(1, 4)).unwrap(),
+    )
+    .unwrap();
     assert_eq!(y.to_host().unwrap(), [8; 4]);
 }
 
@@ -339,12 +356,12 @@ fn the_stride_of_a_single_row_does_not_matter() {
     let stream = stream();
     let x = buffer(&stream, &[2f32; 8]);
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
-    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_stride(usize::MAX)).unwrap();
+    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_row_stride(usize::MAX)).unwrap();
     for _ in 0..2 {
-        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_row_stride(usize::MAX)).unwrap();
         blas::gemm(&stream, Gemm::default(), row, row.transposed(), output).unwrap();
         assert_eq!(y.to_host().unwrap(), [32.0]);
-        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_row_stride(usize::MAX)).unwrap();
         blas::matmul(&stream, &Matmul::default(), row, row.transposed(), output).unwrap();
         assert_eq!(y.to_host().unwrap(), [32.0]);
     }

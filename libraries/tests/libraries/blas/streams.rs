@@ -46,10 +46,10 @@ fn streams_do_not_mix_the_parts_of_their_sums() {
             .collect();
         for _ in 0..20 {
             for (stream, a, b, [c, d]) in &mut of_streams {
-                let a = Matrix::new(&*a, size, inner).unwrap();
-                let b = Matrix::new(&*b, inner, size).unwrap();
-                blas::gemm(stream, Gemm::default(), a, b, MatrixMut::new(c, size, size).unwrap()).unwrap();
-                let d = MatrixMut::new(d, size, size).unwrap();
+                let a = a.as_2d(size, inner).unwrap();
+                let b = b.as_2d(inner, size).unwrap();
+                blas::gemm(stream, Gemm::default(), a, b, c.as_2d_mut(size, size).unwrap()).unwrap();
+                let d = d.as_2d_mut(size, size).unwrap();
                 blas::matmul(stream, &Matmul::default(), a, b, d).unwrap();
             }
         }
@@ -139,19 +139,19 @@ impl Everything {
     fn run(&mut self, stream: &Stream) -> warpsmith_runtime::Result<()> {
         const SIZE: usize = Everything::SIZE;
         let Self { x, y, outputs } = self;
-        let (x_matrix, y_matrix) = (Matrix::new(&*x, SIZE, SIZE)?, Matrix::new(&*y, SIZE, SIZE)?);
+        let (x_matrix, y_matrix) = (Matrix::from(x.as_2d(SIZE, SIZE)?), Matrix::from(y.as_2d(SIZE, SIZE)?));
         let [gemm, grouped, matmul, gemv, axpy, scal, numbers, trsm] = &mut outputs[..] else {
             panic!("eight outputs")
         };
         let options = Gemm { alpha: 0.5, beta: 1.0, ..Gemm::default() };
-        let square = |output| MatrixMut::new(output, SIZE, SIZE);
+        let square = |output| MatrixMut::with_layout(output, Layout::new(SIZE, SIZE));
         blas::gemm(stream, options, x_matrix, y_matrix.transposed(), square(gemm)?)?;
         blas::gemm_grouped(stream, options, vec![(x_matrix, y_matrix, square(grouped)?)])?;
         let bias = Some(x.slice(..SIZE));
         let with_bias = Matmul { bias, activation: Activation::Relu, ..Matmul::default() };
         blas::matmul(stream, &with_bias, x_matrix, y_matrix, square(matmul)?)?;
         blas::gemv(stream, options, x_matrix, y.slice(..SIZE), gemv.slice_mut(..SIZE))?;
-        blas::axpy(stream, 2.0, &*x, axpy)?;
+        blas::axpy(stream, &*x, 2.0, axpy)?;
         blas::scal(stream, 2.0, scal)?;
         blas::dot(stream, &*x, &*y, numbers.slice_mut(..1))?;
         blas::nrm2(stream, &*x, numbers.slice_mut(1..2))?;
@@ -221,7 +221,7 @@ fn calls_keep_one_workspace_for_each_stream() {
         square.gemm();
         square.matmul(&Matmul::default());
         let short = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
-        let short = Matrix::new(&short, 1, 0).unwrap();
+        let short = Matrix::with_layout(&short, Layout::new(1, 0)).unwrap();
         let (a, _, c) = square.matrices();
         assert!(blas::gemm(&stream, Gemm::default(), a, short, c).is_err());
     }

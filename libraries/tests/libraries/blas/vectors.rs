@@ -27,7 +27,7 @@ fn check_vectors<T: Plain>() {
         assert_near::<T>(&what, len, &found, &expected);
 
         let y_mut = VectorMut::new(&mut y_memory).with_stride(stride).unwrap();
-        blas::axpy(&stream, T::scalar(-1.5), x_vector(), y_mut).unwrap();
+        blas::axpy(&stream, x_vector(), T::scalar(-1.5), y_mut).unwrap();
         let after = y_memory.to_host().unwrap();
         let expected = xs.iter().zip(&ys).map(|(x, y)| (y - 1.5 * x, y.abs() + 1.5 * x.abs())).unzip();
         assert_near::<T>(&what, 1, &picked(&after), &expected);
