@@ -56,22 +56,18 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
         measure(format!("graph/{n}"), &mut || exec.launch(stream));
     }
 
-    let meeting = module.kernel::<grid_sync_rounds>()?;
+    let sync = module.kernel::<grid_sync_rounds>()?;
     let multiprocessors = device.properties().multiprocessors;
     for (blocks, rounds) in [(1, 0), (1, 1000), (4, 0), (4, 1000)] {
         let blocks = blocks * multiprocessors;
         let launch = Launch::grid_block(blocks, 256);
-        measure(format!("grid_sync/{blocks}x256/{rounds}"), &mut || {
-            meeting.launch(stream, launch, (rounds,))
-        });
+        measure(format!("grid_sync/{blocks}x256/{rounds}"), &mut || sync.launch(stream, launch, (rounds,)));
     }
     if device.is_emulated() || device.properties().max_cluster >= 8 {
-        let meeting = module.kernel::<cluster_sync_rounds>()?;
+        let sync = module.kernel::<cluster_sync_rounds>()?;
         for rounds in [0u32, 10_000] {
             let launch = Launch::grid_block(8, 256).cluster((8, 1, 1));
-            measure(format!("cluster_sync/8x256/{rounds}"), &mut || {
-                meeting.launch(stream, launch, (rounds,))
-            });
+            measure(format!("cluster_sync/8x256/{rounds}"), &mut || sync.launch(stream, launch, (rounds,)));
         }
     }
 

@@ -1,5 +1,5 @@
 //! Quality of tuning. For each kernel, type and size, it compares four configurations: the one that `warpsmith tune`
-//! picks with 32 timings, the best of an exhaustive search, the default, and the block with maximum occupancy and one
+//! picks with 32 trials, the best of an exhaustive search, the default, and the block with maximum occupancy and one
 //! access per thread. They are timed once more, interleaved. `docs/benchmarks/tuner.md` has a summary of the table.
 //!
 //! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it only checks
@@ -17,14 +17,14 @@ use warpsmith::bench::tune::{Event, Tuned, Tuning, tune};
 use warpsmith::bench::value::{Configuration, Value};
 use warpsmith::prelude::*;
 
-/// Maximum number of timings of a search.
-const TIMINGS: usize = 32;
+/// Maximum number of trials of a search.
+const TRIALS: usize = 32;
 /// Maximum duration of the last comparison of a case in microseconds, and the range of samples per configuration.
 const COMPARED_US: f64 = 150_000.0;
 const ROUNDS: std::ops::RangeInclusive<f64> = 25.0..=300.0;
 /// Sampling effort per configuration of the exhaustive search.
 const EXHAUSTIVE: Effort =
-    Effort { least: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
+    Effort { minimum: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
 
 /// Results of the last comparison of a case, each as a ratio of times.
 struct Row {
@@ -38,18 +38,18 @@ struct Row {
     over_default: f64,
     /// Time of the block with maximum occupancy, divided by the tuned time.
     over_occupancy: f64,
-    timings: usize,
+    trials: usize,
 }
 
 impl Row {
     fn print(&self) {
-        let Self { name, size, tuned, best, loss, over_default, over_occupancy, timings } = self;
+        let Self { name, size, tuned, best, loss, over_default, over_occupancy, trials } = self;
         let values = |configuration: &Configuration| {
             configuration.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join(" ")
         };
         let (tuned, best) = (values(tuned), values(best));
         println!(
-            "| {name} | {size} | {tuned} | {best} | {loss:.3} | {over_default:.3} | {over_occupancy:.3} | {timings} |"
+            "| {name} | {size} | {tuned} | {best} | {loss:.3} | {over_default:.3} | {over_occupancy:.3} | {trials} |"
         );
     }
 }
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut watch = Stopwatch::new(&stream)?;
     let mut rows = Vec::new();
     println!(
-        "| kernel | 2^n | tuned | best of all | tuned / best | default / tuned | occupancy / tuned | timings |"
+        "| kernel | 2^n | tuned | best of all | tuned / best | default / tuned | occupancy / tuned | trials |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for (planned, tuned) in plan.cases.iter().zip(&tuned) {
@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
-    let tuning = Tuning { timings: Some(TIMINGS), ..Tuning::default() };
+    let tuning = Tuning { trials: Some(TRIALS), ..Tuning::default() };
     let mut all = Vec::new();
     let mut each = |event: Event<'_>| {
         if let Event::Done { tuned, .. } = event {
@@ -117,7 +117,7 @@ fn row(
     let mut case = planned.prepare(stream, 1)?;
     let best = exhaustive(watch, planned, &mut *case)?;
     let winner = tuned.winner().ok_or("no configuration is correct")?.configuration.clone();
-    let occupancy = most_occupancy(stream, planned)?;
+    let occupancy = max_occupancy(stream, planned)?;
     let compared = [&winner, &best, planned.default_configuration(), &occupancy];
     let sample_us = tuned.winner().and_then(|winner| winner.median_us()).unwrap_or(COMPARED_US).max(100.0);
     let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
@@ -136,7 +136,7 @@ fn row(
         loss: ratio(0, 1)?,
         over_default: ratio(2, 0)?,
         over_occupancy: ratio(3, 0)?,
-        timings: tuned.made,
+        trials: tuned.made,
         tuned: winner,
         best,
     })
@@ -151,7 +151,7 @@ fn exhaustive(
     for configuration in &planned.configurations {
         let timing = watch.time(case, configuration, Mode::Cold, EXHAUSTIVE)?;
         let median = timing.summary().map_or(f64::INFINITY, |summary| summary.median);
-        if best.is_none_or(|(least, _)| median < least) {
+        if best.is_none_or(|(minimum, _)| median < minimum) {
             best = Some((median, configuration));
         }
     }
@@ -159,13 +159,13 @@ fn exhaustive(
 }
 
 /// The block with maximum occupancy according to the driver, with one access of the smallest kind per thread.
-fn most_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
+fn max_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
     let number = |configuration: &Configuration, axis| configuration.number(axis).unwrap_or(0);
-    let least = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));
-    let least = least.ok_or("the space is empty")?.clone().with("grid", Value::from("auto"));
-    let spec = planned.benchmark.instance(planned.dtype, &least).ok_or("no instance")?;
+    let minimum = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));
+    let minimum = minimum.ok_or("the space is empty")?.clone().with("grid", Value::from("auto"));
+    let spec = planned.benchmark.instance(planned.dtype, &minimum).ok_or("no instance")?;
     let function = stream.device().load(planned.benchmark.image())?.function(spec)?;
-    Ok(least.with("block", function.potential_block(|_| 0)?.block))
+    Ok(minimum.with("block", function.potential_block(|_| 0)?.block))
 }
 
 fn print_summary(rows: &[Row], tuning_seconds: f64, seconds: f64) {
@@ -180,7 +180,7 @@ fn print_summary(rows: &[Row], tuning_seconds: f64, seconds: f64) {
         rows.len()
     );
     println!("slower than 1 % below the default: {}", rows.iter().filter(|r| r.over_default < 0.99).count());
-    println!("most timings: {}", rows.iter().map(|r| r.timings).max().unwrap_or(0));
+    println!("most trials: {}", rows.iter().map(|r| r.trials).max().unwrap_or(0));
     println!("geometric mean over the default: {:.3}", mean(|row| row.over_default));
     println!("geometric mean over the most occupancy: {:.3}", mean(|row| row.over_occupancy));
     println!("tuning took {tuning_seconds:.1} s, all {seconds:.1} s");

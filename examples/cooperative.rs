@@ -70,15 +70,15 @@ impl Bench {
     /// Returns the minimum time of several runs of `work`, after one warm-up run, in microseconds.
     fn time(&self, mut work: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
         work()?;
-        let mut least = f64::INFINITY;
+        let mut minimum = f64::INFINITY;
         for _ in 0..RUNS {
             let start = self.stream.record_timed_event()?;
             work()?;
             let end = self.stream.record_timed_event()?;
             self.stream.synchronize()?;
-            least = least.min(end.elapsed_us(&start)?);
+            minimum = minimum.min(end.elapsed_us(&start)?);
         }
-        Ok(least)
+        Ok(minimum)
     }
 
     /// Heat flow along a line: one launch per step, or a grid-wide barrier between steps.
@@ -207,7 +207,7 @@ impl Bench {
         let with = self
             .time(|| Ok(cluster.launch(&self.stream, launch.cluster((8, 1, 1)), (&data, &mut shared))?))?;
         if bins.to_host()? != expected || shared.to_host()? != expected {
-            return Err("a histogram has wrong counts".into());
+            return Err("a histogram has incorrect counts".into());
         }
         report(&format!("histogram of {n}: global atomics, clusters of 8"), without, with);
         Ok(())

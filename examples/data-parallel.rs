@@ -30,7 +30,7 @@ const STEPS: usize = 60;
 const EVERY: usize = 10;
 /// Sums of the parts round differently than the total sum, and each step amplifies the difference.
 const TOLERANCE: f32 = 5e-4;
-const MEETING: Duration = Duration::from_secs(60);
+const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
             threads(is_gpu, ranks)
         }
         (None, _) => process(is_gpu, &launch),
-        (Some(_), _) => Err(format!("{} has set the number of ranks", launch.engine).into()),
+        (Some(_), _) => Err(format!("{} has set the number of ranks", launch.launcher).into()),
     }
 }
 
@@ -62,7 +62,7 @@ fn threads(is_gpu: bool, ranks: Option<u32>) -> Result<()> {
         (0..ranks).map(|rank| Device::with_driver(driver.clone(), rank)).collect::<warpsmith::Result<_>>()?
     };
     let streams = devices.iter().map(Stream::new).collect::<warpsmith::Result<Vec<_>>>()?;
-    let ranks = Communicator::init_all(&streams, &CommunicatorOptions::new().timeout(MEETING))?;
+    let ranks = Communicator::init_all(&streams, &CommunicatorOptions::new().timeout(RENDEZVOUS))?;
     let losses = std::thread::scope(|scope| {
         let train = |rank| train(rank).map_err(|error| error.to_string());
         let ranks: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || train(rank))).collect();
@@ -77,16 +77,16 @@ fn threads(is_gpu: bool, ranks: Option<u32>) -> Result<()> {
 
 /// Runs this process as one rank.
 fn process(is_gpu: bool, launch: &Launch) -> Result<()> {
-    let store = launch.store(Instant::now() + MEETING)?;
+    let store = launch.store(Instant::now() + RENDEZVOUS)?;
     let local = u32::try_from(launch.local_rank)?;
     let device = if is_gpu { Device::cuda(local)? } else { Device::open("cpu")? };
-    let options = CommunicatorOptions::new().init_timeout(MEETING).timeout(MEETING);
+    let options = CommunicatorOptions::new().init_timeout(RENDEZVOUS).timeout(RENDEZVOUS);
     let ranks = Communicator::init(&Stream::new(&device)?, launch, store.shared(), &options)?;
     let losses = train(ranks)?;
     if launch.rank == 0 {
         compare(&device, launch.world_size, &losses)?;
     }
-    Ok(store.finish(Instant::now() + MEETING)?)
+    Ok(store.finish(Instant::now() + RENDEZVOUS)?)
 }
 
 /// Trains on this rank's part of the points; the losses cover all parts.
@@ -109,7 +109,7 @@ fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
             let loss = ops::mean(&compute, &training.batch.losses)?;
             let mut mean = DeviceBuffer::from_host(&compute, &[loss])?;
             let work = ranks.all_reduce_in_place(ReduceOp::Avg, &mut mean)?;
-            work.wait(MEETING)?;
+            work.wait(RENDEZVOUS)?;
             losses.extend(mean.to_host()?);
         }
     }

@@ -51,11 +51,11 @@ fn main() -> Result<()> {
     let (points, labels) = spirals(1);
     let accuracy = training.network.accuracy(&stream, &points, &labels)?;
     println!(
-        "{}: {:.1} % of {POINTS} new points are right; a step takes {:.1} us, {:.1} us as a graph",
+        "{}: {:.1} % of {POINTS} new points are correct; a step takes {:.1} us, {:.1} us as a graph",
         device.name(),
         accuracy * 100.0,
         eager * 1e6,
         captured * 1e6
     );
-    if accuracy < 0.95 { Err(format!("only {:.1} % are right", accuracy * 100.0).into()) } else { Ok(()) }
+    if accuracy < 0.95 { Err(format!("only {:.1} % are correct", accuracy * 100.0).into()) } else { Ok(()) }
 }

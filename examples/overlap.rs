@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     for (name, count) in ORDERS {
         let best = arrays.fastest(&streams(&device, count)?, items, launches)?;
         let rate = (items * len * 4) as f64 / best / 1e6;
-        let [of_ideal, of_possible] = [ideal, possible].map(|least| 100.0 * least / best);
+        let [of_ideal, of_possible] = [ideal, possible].map(|minimum| 100.0 * minimum / best);
         println!("{name:<20}{best:>10.2}{rate:>16.2}{of_ideal:>10.1} %{of_possible:>13.1} %");
     }
     println!(

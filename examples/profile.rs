@@ -18,7 +18,7 @@ use crate::training::{Result, Training};
 /// Number of recorded steps.
 const STEPS: u64 = 20;
 /// Minimum number of kernels per step: the count on the emulated device, which does GEMMs on the host; a GPU runs more.
-const LEAST: u64 = 5;
+const MIN: u64 = 5;
 /// A step is launch-bound if the device waits for the host for more than this share of the time.
 const BOUND: f64 = 0.1;
 
@@ -70,7 +70,7 @@ fn recorded(device: &Device, mut step: impl FnMut() -> warpsmith::Result<()>) ->
 fn verdict(summary: &Summary) -> Result<String> {
     let device = summary.devices.first().ok_or("the trace has no kernel")?;
     let ran: u64 = summary.kernels.iter().chain(&summary.transfers).map(|row| row.count).sum();
-    if ran < STEPS * LEAST || summary.loss.lost() > 0 {
+    if ran < STEPS * MIN || summary.loss.lost() > 0 {
         return Err(format!(
             "{ran} kernels and copies of {STEPS} steps are in the trace, {:?}",
             summary.loss
@@ -78,7 +78,7 @@ fn verdict(summary: &Summary) -> Result<String> {
         .into());
     }
     let share = |part: u64| part as f64 / device.span as f64;
-    let bound = match (share(device.host_late), share(device.busy)) {
+    let bound = match (share(device.launch_bound), share(device.busy)) {
         (late, _) if late > BOUND => "launch-bound",
         (_, busy) if busy > 1.0 - BOUND => "bound by the device",
         _ => "bound by neither",
@@ -87,7 +87,7 @@ fn verdict(summary: &Summary) -> Result<String> {
         "{bound}: a step takes {:.1} us, the device is busy in {:.1} % of it and waits for the host in {:.1} %",
         device.span as f64 / 1e3 / STEPS as f64,
         share(device.busy) * 100.0,
-        share(device.host_late) * 100.0
+        share(device.launch_bound) * 100.0
     ))
 }
 

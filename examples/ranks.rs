@@ -16,20 +16,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let deadline = began + Duration::from_secs(30);
     let launch = Launch::from_env()?;
     let store = launch.store(deadline)?;
-    let meeting = rendezvous::meet(&launch, store.shared(), "ranks", None, deadline)?;
-    let (engine, took) = (launch.engine, began.elapsed());
+    let rendezvous = rendezvous::join(&launch, store.shared(), "ranks", None, deadline)?;
+    let (launcher, took) = (launch.launcher, began.elapsed());
     println!(
-        "rank {} of {}, started by {engine}, met the others in {took:.1?}",
+        "rank {} of {}, started by {launcher}, joined the others in {took:.1?}",
         launch.rank, launch.world_size
     );
 
     let (rank, ranks) = (i64::try_from(launch.rank)?, i64::try_from(launch.world_size)?);
-    meeting.store().add("sum", rank + 1, deadline)?;
-    if meeting.store().add("arrived", 1, deadline)? == ranks {
-        meeting.store().set("all have arrived", b"", deadline)?;
+    rendezvous.store().add("sum", rank + 1, deadline)?;
+    if rendezvous.store().add("arrived", 1, deadline)? == ranks {
+        rendezvous.store().set("all have arrived", b"", deadline)?;
     }
-    meeting.store().wait(&["all have arrived"], deadline)?;
-    let sum = meeting.store().add("sum", 0, deadline)?;
+    rendezvous.store().wait(&["all have arrived"], deadline)?;
+    let sum = rendezvous.store().add("sum", 0, deadline)?;
     assert_eq!(sum, ranks * (ranks + 1) / 2);
     if launch.rank == 0 {
         println!("the sum of 1 to {ranks} is {sum}");

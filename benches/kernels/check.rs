@@ -52,8 +52,8 @@ pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), 
             } else {
                 data.extreme.to_host()?[0].into()
             };
-            let greatest = (0..n.min(PERIOD)).map(|i| data.x(i)).fold(f64::MIN, f64::max);
-            one("the maximum", found, greatest, 0.0)
+            let largest = (0..n.min(PERIOD)).map(|i| data.x(i)).fold(f64::MIN, f64::max);
+            one("the maximum", found, largest, 0.0)
         }
         "argmax" => {
             let first = (0..n.min(PERIOD)).rev().max_by(|a, b| data.x(*a).total_cmp(&data.x(*b)));

@@ -129,7 +129,7 @@ fn main() -> Result<ExitCode, Failure> {
     }
     show(&request, &results)?;
     if faults > 0 {
-        eprintln!("{faults} cases are wrong or failed");
+        eprintln!("{faults} cases are incorrect or failed");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

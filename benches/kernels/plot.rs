@@ -65,10 +65,10 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
         let size = if by_columns { row.case.columns } else { row.case.elements() };
         (size as f64).log2()
     };
-    let least = rows.iter().map(|row| place(row)).fold(f64::INFINITY, f64::min);
+    let smallest = rows.iter().map(|row| place(row)).fold(f64::INFINITY, f64::min);
     let most = rows.iter().map(|row| place(row)).fold(f64::NEG_INFINITY, f64::max);
     let inner = (WIDTH - MARGIN[0] - 12.0, HEIGHT - 2.0 * MARGIN[1]);
-    let x = |place: f64| left + MARGIN[0] + (place - least) / (most - least).max(1.0) * inner.0;
+    let x = |place: f64| left + MARGIN[0] + (place - smallest) / (most - smallest).max(1.0) * inner.0;
     let y = |share: f64| top + MARGIN[1] + (1.0 - share.min(TOP) / TOP) * inner.1;
     let mut svg = format!(
         "<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{title}</text>\n",
@@ -88,7 +88,7 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
     if rows.is_empty() {
         return svg;
     }
-    for place in [least, most] {
+    for place in [smallest, most] {
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">2^{place:.0}</text>",

@@ -31,13 +31,13 @@ impl Arch {
     /// Creates the architecture of compute capability `capability` (`10 * major + minor`). Its PTX runs on that and all
     /// later capabilities.
     pub const fn new(capability: u32) -> Arch {
-        Arch { capability, specific: false, ptx: least_ptx(capability), cubin: false }
+        Arch { capability, specific: false, ptx: min_ptx(capability), cubin: false }
     }
 
     /// Creates the architecture-specific (`a`) variant of a compute capability: it adds specific instructions and runs
     /// on no other GPU. A cubin is embedded too.
     pub const fn specific(capability: u32) -> Arch {
-        Arch { capability, specific: true, ptx: least_ptx(capability), cubin: true }
+        Arch { capability, specific: true, ptx: min_ptx(capability), cubin: true }
     }
 
     /// Sets the PTX version to `ptx` (`10 * major + minor`, for example 74). A newer version allows newer instructions
@@ -80,7 +80,7 @@ impl fmt::Display for Arch {
 
 /// Returns the oldest useful PTX version for a capability: at least its minimum, and at least 7.4 (driver R470), which
 /// has cache hints.
-const fn least_ptx(capability: u32) -> u32 {
+const fn min_ptx(capability: u32) -> u32 {
     match capability {
         0..=87 => 74,
         88..=89 => 78,

@@ -1,8 +1,9 @@
-//! A content-addressed cache of generated PTX and machine code, shared by all projects, profiles and features of a user.
+//! A content-addressed cache of generated PTX and machine code, shared by all projects, profiles and features of a
+//! user.
 //!
 //! An entry holds one part for one architecture. A build writes a temporary file and renames it, so concurrent builds
 //! can share the cache. A damaged entry counts as a miss. The least recently used entries are evicted when the cache
-//! exceeds [`MOST_BYTES`]. A failure to read or write the cache never fails a build.
+//! exceeds [`MAX_BYTES`]. A failure to read or write the cache never fails a build.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +18,7 @@ use crate::fingerprint::Fingerprint;
 /// Variable that names the cache folder, or turns the cache off (`off`).
 pub const VARIABLE: &str = "WARPSMITH_IMAGE_CACHE";
 /// Maximum total size of all entries, in bytes.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// Compression level: the fastest one that compresses.
 const COMPRESSION: u8 = 1;
 const ENDING: &str = "code";
@@ -109,7 +110,7 @@ impl Cache {
         if write().is_err() {
             let _ = fs::remove_file(&temporary);
         }
-        self.shrink(MOST_BYTES);
+        self.shrink(MAX_BYTES);
     }
 
     /// Evicts the least recently used entries until at most `most` bytes remain.

@@ -119,7 +119,7 @@ fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
         name.push_str(&match having.iter().min() {
             None => " of no architecture".to_owned(),
             Some(arch) if kernel.is_arch_specific => format!(" for {arch}"),
-            Some(least) => format!(" from sm_{}", least.capability()),
+            Some(minimum) => format!(" from sm_{}", minimum.capability()),
         });
     }
     name

@@ -10,7 +10,7 @@ use crate::rewrite::Kernel;
 /// A function of a module.
 #[derive(Debug, Default)]
 struct Function<'a> {
-    params: Vec<MachineParam>,
+    params: Vec<PtxParam>,
     calls: Vec<&'a str>,
     /// True if it uses `wgmma`.
     has_wgmma: bool,
@@ -18,7 +18,7 @@ struct Function<'a> {
 
 /// Size and alignment in bytes of a PTX `.param`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct MachineParam {
+struct PtxParam {
     size: u64,
     align: u64,
 }
@@ -125,12 +125,8 @@ impl<'a> Ptx<'a> {
             let (Some(abi), Some(entry)) = (&kernel.abi, self.functions.get(&*kernel.symbol)) else {
                 continue;
             };
-            let expected: Vec<(String, MachineParam)> = abi
-                .params
-                .iter()
-                .enumerate()
-                .flat_map(|(index, param)| machine_params(index, param))
-                .collect();
+            let expected: Vec<(String, PtxParam)> =
+                abi.params.iter().enumerate().flat_map(|(index, param)| ptx_params(index, param)).collect();
             for (index, (what, expected)) in expected.iter().enumerate() {
                 let found = entry.params.get(index);
                 if found != Some(expected) {
@@ -145,7 +141,7 @@ impl<'a> Ptx<'a> {
             if let Some(found) = entry.params.get(expected.len()) {
                 return Err(Error::ParameterMismatch {
                     kernel: kernel.symbol.clone(),
-                    parameter: format!("machine parameter {}", expected.len()),
+                    parameter: format!("kernel parameter {}", expected.len()),
                     recorded: "missing".to_owned(),
                     found: found.to_string(),
                 });
@@ -155,7 +151,7 @@ impl<'a> Ptx<'a> {
     }
 }
 
-impl std::fmt::Display for MachineParam {
+impl std::fmt::Display for PtxParam {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes aligned to {}", self.size, self.align)
     }
@@ -173,7 +169,7 @@ pub fn header(line: &str) -> Option<&str> {
 }
 
 /// Parses a parameter, from after its `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
-fn param_of(text: &str) -> Option<MachineParam> {
+fn param_of(text: &str) -> Option<PtxParam> {
     let mut words = text.split_whitespace();
     let mut word = words.next()?;
     let mut explicit = None;
@@ -186,7 +182,7 @@ fn param_of(text: &str) -> Option<MachineParam> {
         Some((_, count)) => count.split(']').next()?.parse().ok()?,
         None => 1,
     };
-    Some(MachineParam { size: (bits / 8).checked_mul(count)?, align: explicit.unwrap_or(bits / 8) })
+    Some(PtxParam { size: (bits / 8).checked_mul(count)?, align: explicit.unwrap_or(bits / 8) })
 }
 
 /// Returns a callee's name, or [`ANY`] for a call through a register.
@@ -203,13 +199,11 @@ pub fn callee(line: &str) -> Option<&str> {
 }
 
 /// Returns the PTX `.param`s of the parameter `index` of a kernel, each with a readable name.
-fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)> {
-    let of = |machine: gpu_spec::MachineParam| MachineParam {
-        size: machine.size as u64,
-        align: machine.align as u64,
-    };
+fn ptx_params(index: usize, param: &AbiParam) -> Vec<(String, PtxParam)> {
+    let of =
+        |machine: gpu_spec::PtxParam| PtxParam { size: machine.size as u64, align: machine.align as u64 };
     let is = |kind: ParamKind| param.kind == kind as u32;
-    match param.machine() {
+    match param.lower() {
         (pointer, Some(second)) => {
             let (second_name, what) = match is(ParamKind::Slice) || is(ParamKind::SliceMut) {
                 true => ("length", "slice"),
@@ -316,7 +310,7 @@ mod tests {
                 &[(SliceMut, 4, 4), (Value, 16, 8), (Value, 1, 1)][..],
                 "parameter 1, a value, is 16 bytes aligned to 8",
             ),
-            (&[(SliceMut, 4, 4), (Value, 12, 4)], "machine parameter 3 is missing"),
+            (&[(SliceMut, 4, 4), (Value, 12, 4)], "kernel parameter 3 is missing"),
             (
                 &[(SliceMut, 4, 4), (Value, 12, 4), (Value, 1, 1), (Value, 0, 1)],
                 "parameter 3, a value, is 0 bytes aligned to 1 in the source and missing in the PTX",

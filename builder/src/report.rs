@@ -95,7 +95,7 @@ pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), 
 }
 
 /// Maximum local memory per thread in bytes, on every architecture.
-const MOST_STACK: u32 = 512 << 10;
+const MAX_STACK: u32 = 512 << 10;
 
 /// Stack size in bytes from which a kernel gets a warning. Panic paths and small arrays indexed at run time need less.
 const LARGE_STACK: u32 = 1 << 10;
@@ -103,7 +103,7 @@ const LARGE_STACK: u32 = 1 << 10;
 /// Fails if a kernel needs or requests more stack than a thread can have.
 pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
-    let large = reports.iter().filter(|report| needed(report) > MOST_STACK);
+    let large = reports.iter().filter(|report| needed(report) > MAX_STACK);
     let kernels: Vec<String> =
         large.map(|report| format!("`{}`: {} bytes a thread", report.symbol, needed(report))).collect();
     if kernels.is_empty() { Ok(()) } else { Err(Error::Stack { kernels }) }
@@ -123,7 +123,7 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
             if let Some((_, r)) = resources.filter(|(_, r)| r.spill_bytes > 0 || r.stack_bytes > 0) {
                 kernels.push(format!(
                     "{} spills {} bytes of registers and has {} bytes of stack: keep fewer accumulators (192 of `f32` a \
-                     thread are the most with three warp groups), index them by constants, and state the block's size",
+                     thread are the most with three warpgroups), index them by constants, and state the block's size",
                     of(symbol),
                     r.spill_bytes,
                     r.stack_bytes
@@ -152,7 +152,7 @@ fn remedy(message: &str) -> &'static str {
              (index with `get`, divide by a constant or a `NonZero`)"
         }
         m if m.contains("insufficient register") => {
-            "keep fewer accumulators, or more threads: 192 of `f32` a thread are the most with three warp groups"
+            "keep fewer accumulators, or more threads: 192 of `f32` a thread are the most with three warpgroups"
         }
         m if m.contains("divergent") => {
             "branch on values that are the same in the warp: pass indices of warps through `warp::shuffle`"

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
     propagate_version = true,
     arg_required_else_help = true
 )]
-#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
+#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 usage error or unusable input; \
                         130 ended by Ctrl-C.")]
 pub struct Cli {
     /// The command.
@@ -124,10 +124,8 @@ pub struct JsonArg {
 
 /// `warpsmith kernels`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Occupancy is the share of a multiprocessor's threads that registers, shared memory and \
-                        block size let run at once."
-)]
+#[command(after_help = "Occupancy is the share of an SM's threads that registers, shared memory and \
+                        block size let run at once.")]
 pub struct KernelsArgs {
     /// Show only these kernels
     #[arg(value_name = "KERNEL")]
@@ -185,8 +183,8 @@ pub struct MemoryArgs {
                   Exit code: that of the program; 1 when it succeeded and wrote no trace, a damaged one, or no counters."
 )]
 pub struct ProfileArgs {
-    /// Show hardware counters of the kernels instead of a trace: DRAM bytes, L2 hits, achieved occupancy, stalls; slow, as each
-    /// kernel runs several times
+    /// Show hardware counters of the kernels instead of a trace: DRAM bytes, L2 hits, achieved occupancy, stalls; slow,
+    /// as each kernel runs several times
     #[arg(long)]
     pub counters: bool,
     /// Number of launches to count of each kernel, starting with the first, or `all` [default: 10]
@@ -216,8 +214,8 @@ pub struct ProfileArgs {
 /// `warpsmith launch`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each process has WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the address of a store in which \
-                  they meet, and a token for it: `Launch::from_env()` reads them. Rank 0 receives stdin. When a process fails, \
+    after_help = "Each process has WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the address of the rendezvous \
+                  store, and a token for it: `Launch::from_env()` reads them. Rank 0 receives stdin. When a process fails, \
                   the others are ended.\n\n\
                   Examples: warpsmith launch -n 4 ./train --epochs 3; warpsmith launch -n 2 cargo run --release\n\n\
                   The exit code is that of the first process that failed, 128 and the signal for one that a signal ended."

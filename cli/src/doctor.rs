@@ -90,13 +90,13 @@ fn device(info: &warpsmith::DeviceInfo) -> Check {
     let what = format!("device {}", info.id);
     let name = &info.properties.name;
     match try_kernels(&info.id.to_string()) {
-        Ok(true) => Check::ok(what, format!("{name}: kernels run and give the right results")),
+        Ok(true) => Check::ok(what, format!("{name}: kernels run and give correct results")),
         Ok(false) => {
             let fix = ["report this with the output of `warpsmith doctor --json`".to_string()];
             Check::new(
                 what,
                 Status::Broken,
-                format!("{name}: kernels run, but their results are wrong"),
+                format!("{name}: kernels run, but their results are incorrect"),
                 &fix,
             )
         }

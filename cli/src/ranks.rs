@@ -14,7 +14,7 @@ use crate::doctor::{Check, Status};
 use crate::network;
 
 /// Maximum number of ranks of the Peer backend.
-const MOST_RANKS: usize = 8;
+const MAX_RANKS: usize = 8;
 /// Time limit for a sum.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -95,15 +95,20 @@ fn mapped_check(devices: &[Device], mapped: Result<(), String>) -> Check {
 /// ranks.
 fn peer(devices: &[Device]) -> Check {
     let what = "Peer backend";
-    let devices: Vec<_> = devices.iter().cycle().take(devices.len().clamp(2, MOST_RANKS)).cloned().collect();
+    let devices: Vec<_> = devices.iter().cycle().take(devices.len().clamp(2, MAX_RANKS)).cloned().collect();
     match sums(&devices) {
         Ok(true) => Check::ok(
             what,
-            format!("ranks on {} add their elements and have the right sums", names(&devices)),
+            format!("ranks on {} add their elements and have the correct sums", names(&devices)),
         ),
         Ok(false) => {
             let fix = ["report this with the output of `warpsmith doctor --json`".to_owned()];
-            Check::new(what, Status::Broken, format!("ranks on {} have wrong sums", names(&devices)), &fix)
+            Check::new(
+                what,
+                Status::Broken,
+                format!("ranks on {} have incorrect sums", names(&devices)),
+                &fix,
+            )
         }
         Err(error) => Check::new(what, Status::Note, error.to_string(), &[]),
     }
@@ -118,14 +123,14 @@ fn sums(devices: &[Device]) -> warpsmith::Result<bool> {
         let (rank, world) = (ranks.rank() as u32, ranks.world_size() as u32);
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[rank + 1; 1000])?;
         ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?.wait(TIMEOUT)?;
-        let is_right = x.to_host()? == [world * (world + 1) / 2; 1000];
-        ranks.finish().map(|()| is_right)
+        let is_correct = x.to_host()? == [world * (world + 1) / 2; 1000];
+        ranks.finish().map(|()| is_correct)
     };
     std::thread::scope(|scope| {
         let sum = &sum;
         let ranks: Vec<_> = ranks.into_iter().map(|ranks| scope.spawn(move || sum(ranks))).collect();
         let results = ranks.into_iter().map(|rank| rank.join().unwrap_or(Ok(false)));
-        results.collect::<warpsmith::Result<Vec<_>>>().map(|all| all.into_iter().all(|is_right| is_right))
+        results.collect::<warpsmith::Result<Vec<_>>>().map(|all| all.into_iter().all(|is_correct| is_correct))
     })
 }
 
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn ranks_that_cannot_meet_are_noted() {
+    fn ranks_that_cannot_connect_are_noted() {
         let driver = EmulatedDriver::builder().devices(2).build();
         driver.fail_call(Call::PhysicalCreateShareable, 1);
         let check = peer(&devices(&driver, 2));

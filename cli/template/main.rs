@@ -17,11 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let sums = saxpy(&device, 2.0, &x, &y)?;
     if (0..x.len()).any(|i| sums[i] != 2.0 * x[i] + y[i]) {
-        return Err("saxpy: wrong result".into());
+        return Err("saxpy: incorrect result".into());
     }
     let smoothed = smooth(&device, &x)?;
     if smoothed[1..x.len() - 1].iter().zip(&x[1..]).any(|(mean, x)| (mean - x).abs() > 1e-6 * x) {
-        return Err("smooth: wrong result".into());
+        return Err("smooth: incorrect result".into());
     }
     println!("saxpy and smooth over {} elements on {}: correct", x.len(), device.name());
     Ok(())

@@ -141,7 +141,7 @@ unsafe fn open() -> Result<Library> {
 }
 
 /// Measurement state of a rank.
-struct Rig<'a> {
+struct Harness<'a> {
     ranks: Communicator,
     raw: Raw,
     /// Non-blocking raw communicator.
@@ -150,19 +150,19 @@ struct Rig<'a> {
     together: &'a Barrier,
 }
 
-impl Rig<'_> {
+impl Harness<'_> {
     /// Returns the host time per call, in microseconds.
     fn host_us(&mut self, mut call: impl FnMut(&mut Self)) -> Result<f64> {
-        let mut least = f64::INFINITY;
+        let mut minimum = f64::INFINITY;
         for _ in 0..ROUNDS {
             self.stream.synchronize()?;
             self.together.wait();
             let begun = Instant::now();
             (0..CALLS).for_each(|_| call(self));
-            least = least.min(begun.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
+            minimum = minimum.min(begun.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
         }
         self.stream.synchronize()?;
-        Ok(least)
+        Ok(minimum)
     }
 
     /// Returns the device time per call, in microseconds.
@@ -184,9 +184,9 @@ impl Rig<'_> {
     fn measure(&mut self) -> Result<()> {
         let (rank, world, stream) = (self.ranks.rank(), self.ranks.world_size(), self.stream.clone());
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 256)?;
-        let raw = self.host_us(|rig| rig.raw.all_reduce(&mut x, &stream))?;
-        let non_blocking = self.host_us(|rig| rig.raw_non_blocking.all_reduce(&mut x, &stream))?;
-        let ours = self.host_us(|rig| drop(rig.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
+        let raw = self.host_us(|harness| harness.raw.all_reduce(&mut x, &stream))?;
+        let non_blocking = self.host_us(|harness| harness.raw_non_blocking.all_reduce(&mut x, &stream))?;
+        let ours = self.host_us(|harness| drop(harness.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
         if rank == 0 {
             println!(
                 "host, us a call: raw {raw:.2}, raw and not blocking {non_blocking:.2}, communicator {ours:.2}, more by {:.2}",
@@ -200,9 +200,9 @@ impl Rig<'_> {
         for bytes in SIZES {
             let mut x = DeviceBuffer::<f32>::zeros(&stream, bytes / 4)?;
             let calls = if bytes < 8 << 20 { 100 } else { 10 };
-            let raw = self.device_us(calls, |rig| rig.raw.all_reduce(&mut x, &stream))?;
-            let ours =
-                self.device_us(calls, |rig| drop(rig.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
+            let raw = self.device_us(calls, |harness| harness.raw.all_reduce(&mut x, &stream))?;
+            let ours = self
+                .device_us(calls, |harness| drop(harness.ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)))?;
             let bus = |us: f64| bytes as f64 / us / 1e3 * 2.0 * (world - 1) as f64 / world as f64;
             if rank == 0 {
                 let (raw_bus, bus) = (bus(raw), bus(ours));
@@ -240,9 +240,9 @@ fn main() -> Result<()> {
                     let new =
                         |id, is_blocking| Raw::new(id, ranks.rank(), world, stream.device(), is_blocking);
                     let (raw, raw_non_blocking) = (new(ids[0], true)?, new(ids[1], false)?);
-                    let mut rig = Rig { ranks, raw, raw_non_blocking, stream, together };
-                    rig.measure()?;
-                    Ok(rig.ranks.finish()?)
+                    let mut harness = Harness { ranks, raw, raw_non_blocking, stream, together };
+                    harness.measure()?;
+                    Ok(harness.ranks.finish()?)
                 })();
                 if let Err(error) = measured {
                     let error: Box<dyn std::error::Error + Send + Sync> = error;

@@ -69,7 +69,7 @@ fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
         let mut x = DeviceBuffer::from_host(&stream, &ones)?;
         ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?.wait(Duration::from_secs(60))?;
         let expected = bf16::from_f32(world as f32);
-        assert!(x.to_host()?.into_iter().all(|found| found == expected), "wrong sums of {bytes} bytes");
+        assert!(x.to_host()?.into_iter().all(|found| found == expected), "incorrect sums of {bytes} bytes");
         x.copy_from_host(&vec![bf16::ZERO; bytes / 2])?;
         let mut symmetric = ranks.symmetric_buffer::<bf16>(bytes / 2)?;
         let us = captured_us(ranks, together, x.as_mut_slice(), ALL_REDUCE)?;

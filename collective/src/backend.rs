@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpsmith_runtime::Stream;
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 
 use crate::element::Reduction;
 use crate::error::Result;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::communicator::Communicator;

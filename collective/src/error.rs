@@ -186,7 +186,7 @@ pub enum CollectiveError {
     },
     /// There are other ranks, but no store for the rendezvous.
     #[error(
-        "rank {rank} of {world_size} has no store to meet the others: set WARPSMITH_STORE to HOST:PORT of rank 0"
+        "rank {rank} of {world_size} has no store for the rendezvous: set WARPSMITH_STORE to HOST:PORT of rank 0"
     )]
     NoStore {
         /// This rank.

@@ -134,8 +134,8 @@ pub(crate) fn exchange(
         if has_progressed {
             continue;
         }
-        if let Some(gone) = silent.iter().find(|message| mesh.member.has_left(message.peer, lane)) {
-            return Err(mesh.fail(Failure::Left { rank: gone.peer }));
+        if let Some(failed) = silent.iter().find(|message| mesh.member.has_left(message.peer, lane)) {
+            return Err(mesh.fail(Failure::Left { rank: failed.peer }));
         }
         if let Err(stop) = mesh.member.wait_change(version, term.deadline) {
             let mut peers: Vec<_> = silent.iter().map(|message| message.peer).collect();

@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 #[non_exhaustive]
 pub enum Failure {
     /// A process ended, or the connection to it broke.
-    #[error("rank {rank} is gone: {reason}; `shrink(&[{rank}])` makes a communicator of the others")]
+    #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` makes a communicator of the others")]
     Lost {
         /// The rank.
         rank: usize,

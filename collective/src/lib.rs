@@ -47,7 +47,7 @@ pub use self::element::{ElementType, F8E4M3, F8E5M2, ReduceOp, Reducible};
 pub use self::error::CollectiveError;
 pub use self::failure::{CommunicatorError, Failure};
 pub use self::fingerprint::Fingerprint;
-pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};
+pub use self::launch::{Launch, Launcher, StoreAddress, StoreHost};
 pub use self::nccl::{NcclError, NcclLibrary, nccl_library};
 pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;

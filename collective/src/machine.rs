@@ -34,7 +34,7 @@ pub fn name() -> &'static str {
 
 /// Returns the maximum number of open file descriptors of this process (`RLIMIT_NOFILE`).
 #[cfg(unix)]
-pub fn most_descriptors() -> usize {
+pub fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a local variable of this type.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
@@ -45,7 +45,7 @@ pub fn most_descriptors() -> usize {
 
 /// Returns the maximum: this system has no such limit.
 #[cfg(not(unix))]
-pub fn most_descriptors() -> usize {
+pub fn max_descriptors() -> usize {
     usize::MAX
 }
 

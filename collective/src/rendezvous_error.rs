@@ -70,7 +70,7 @@ pub enum RendezvousError {
     },
     /// The process of a rank ended.
     #[error("{} has ended", .place.as_ref().map_or_else(|| format!("rank {rank}"), ToString::to_string))]
-    RankGone {
+    RankFailed {
         /// The rank.
         rank: usize,
         /// Host and process of the rank, if it had published them.

@@ -92,7 +92,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
 /// Outside a kernel.
 #[track_caller]
 pub fn part_barrier(number: u32, threads: u32) {
-    const OPERATION: &str = "warp_group::sync";
+    const OPERATION: &str = "warpgroup::sync";
     let location = Location::caller();
     let registers = running(OPERATION);
     let (block, set) = (registers.block(), registers.set());

@@ -8,10 +8,10 @@ use std::panic::Location;
 
 use gpu_spec::{TensorMapData, TensorMapSpec};
 
+use crate::in_flight::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store};
 use crate::registers::{Registers, running};
 use crate::set::{BlockSet, note_copy};
 use crate::shared::POISON;
-use crate::under_way::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store};
 
 /// Calling thread, with its `operation` and location.
 struct Caller {
@@ -47,7 +47,7 @@ impl Caller {
     unsafe fn state(&self, barrier: *mut u64) -> State {
         // SAFETY: the caller's promise.
         State::decode(unsafe { barrier.read() }).unwrap_or_else(|| {
-            self.fail("the barrier is not initialized: call Barrier::init and meet before")
+            self.fail("the barrier is not initialized: call Barrier::init and sync_threads first")
         })
     }
 

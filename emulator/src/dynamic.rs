@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
-use gpu_spec::{KernelSpec, MachineParam};
+use gpu_spec::{KernelSpec, PtxParam};
 
 use crate::fault::Fault;
 use crate::launch::{Launch, MAX_BLOCK_THREADS, run_grid};
@@ -104,7 +104,7 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     let mut end = 0;
     let mut places = Vec::new();
     for param in kernel.params {
-        for MachineParam { size, align } in param.machine() {
+        for PtxParam { size, align } in param.lower() {
             let offset = usize::next_multiple_of(end, align);
             places.push((offset, size));
             end = offset + size;

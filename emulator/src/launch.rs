@@ -24,7 +24,7 @@ use crate::fault::Fault;
 use crate::order::{Order, Permutation};
 use crate::panics;
 use crate::registers::{Registers, registers};
-use crate::runner::{MOST_STACKS, Runners, stacks_left};
+use crate::runner::{MAX_STACKS, Runners, stacks_left};
 use crate::scheduler::run_set;
 use crate::set::BlockSet;
 use crate::settings::{Settings, settings};
@@ -33,7 +33,7 @@ use crate::settings::{Settings, settings};
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
 /// Maximum threads of concurrently running blocks: of a cluster, or of a cooperative launch.
-pub const MAX_RESIDENT_THREADS: u32 = MOST_STACKS;
+pub const MAX_RESIDENT_THREADS: u32 = MAX_STACKS;
 
 /// Maximum blocks per cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
@@ -382,9 +382,9 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
     {
         return Err(format!("clusters of {:?} blocks: the kernel requires {required:?}", launch.cluster));
     }
-    let params: usize = launch.kernel.params.iter().map(|param| param.kind.machine_params()).sum();
+    let params: usize = launch.kernel.params.iter().map(|param| param.kind.ptx_param_count()).sum();
     if launch.args.len() != params {
-        return Err(format!("{} machine arguments for {params} machine parameters", launch.args.len()));
+        return Err(format!("{} kernel arguments for {params} kernel parameters", launch.args.len()));
     }
     Ok(threads)
 }

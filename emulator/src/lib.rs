@@ -25,7 +25,7 @@
 //! | [`thread`] | indices and sizes, as a kernel queries them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
 //! | [`copies`] | TMA copies, and the transaction barriers that track them |
-//! | `under_way` | state of in-flight copies and their barriers |
+//! | `in_flight` | state of in-flight copies and their barriers |
 //! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | arrivals at barriers and exchanges |
 //! | `wait` | waiting and ready threads |
 //! | `watch` | time limit of a block |
@@ -51,6 +51,7 @@ mod diagnosis;
 pub mod dynamic;
 pub mod fault;
 mod fiber;
+mod in_flight;
 pub mod launch;
 mod order;
 pub mod output;
@@ -64,7 +65,6 @@ mod set;
 pub mod settings;
 pub mod shared;
 pub mod thread;
-mod under_way;
 mod wait;
 mod warp;
 mod watch;

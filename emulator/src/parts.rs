@@ -37,7 +37,7 @@ impl PartBarriers {
             return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));
         }
         if threads == 0 || !threads.is_multiple_of(32) {
-            return Err(format!("{threads} threads at barrier {number}: a multiple of 32 meet"));
+            return Err(format!("{threads} threads at barrier {number}: the count must be a multiple of 32"));
         }
         self.arrive_at(number, threads, waiter, queue)
     }
@@ -70,7 +70,7 @@ impl PartBarriers {
     /// Visits the waiting threads, with their operations.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for (number, barrier) in self.0.iter().enumerate() {
-            let operation = if number < BARRIERS as usize { "warp_group::sync" } else { "wgmma" };
+            let operation = if number < BARRIERS as usize { "warpgroup::sync" } else { "wgmma" };
             barrier.waiters.borrow().iter().for_each(|waiter| visit(waiter, operation));
         }
     }

@@ -46,9 +46,9 @@ const MANY_STACKS: u32 = 12 * 1024;
 const KEPT_STACKS: usize = 64;
 /// Maximum number of stacks. Linux allows 65530 mappings per process, and a stack with its guard page is two of them.
 /// The pool's stacks do not add to the number, because no stack is mapped while the pool has one.
-pub(crate) const MOST_STACKS: u32 = 28 * 1024;
+pub(crate) const MAX_STACKS: u32 = 28 * 1024;
 /// Maximum number of stacks in the pool: two clusters of eight of the largest blocks.
-const MOST_SPARE: usize = 16 * 1024;
+const MAX_SPARE: usize = 16 * 1024;
 /// Number of runners' stacks.
 static STACKS: AtomicU32 = AtomicU32::new(0);
 /// Pool of stacks without a runner. All have the same size. No stack is mapped while the pool has one.
@@ -56,7 +56,7 @@ static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
 /// Number of stacks that may be added now.
 pub(crate) fn stacks_left() -> u32 {
-    MOST_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
+    MAX_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
 }
 
 fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
@@ -72,7 +72,7 @@ fn stack(bytes: usize) -> io::Result<DefaultStack> {
 /// Returns stacks to the pool, and unmaps those for which it has no room.
 fn keep(mut stacks: Vec<DefaultStack>) {
     let mut spare = spare();
-    let room = MOST_SPARE.saturating_sub(spare.len());
+    let room = MAX_SPARE.saturating_sub(spare.len());
     spare.extend(stacks.drain(..room.min(stacks.len())));
 }
 
@@ -196,10 +196,10 @@ mod tests {
             }
         };
         std::thread::spawn(fill).join().unwrap();
-        assert!((1..=MOST_SPARE).contains(&spare().len()));
+        assert!((1..=MAX_SPARE).contains(&spare().len()));
         for _ in 0..2 {
             std::thread::spawn(fill).join().unwrap();
         }
-        assert!(spare().len() <= MOST_SPARE);
+        assert!(spare().len() <= MAX_SPARE);
     }
 }

@@ -10,13 +10,13 @@ use std::panic::{self, AssertUnwindSafe, Location};
 use crate::block::Block;
 use crate::cluster::{ClusterBarrier, GridBarrier};
 use crate::fault::Fault;
+use crate::in_flight::Copies;
 use crate::launch::Grid;
 use crate::order::Random;
 use crate::output::Output;
 use crate::panics::{self, Stopped};
 use crate::registers::{Registers, registers};
 use crate::runner::Progress;
-use crate::under_way::Copies;
 use crate::wait::{Queue, Waiter};
 use crate::watch::{Interrupted, SetClock};
 

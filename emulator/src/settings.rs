@@ -28,11 +28,11 @@ const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
 /// Large enough for formatting in debug builds; only touched pages take memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
-const MOST_STACK: u64 = 1 << 30;
+const MAX_STACK: u64 = 1 << 30;
 const DEFAULT_SPIN_LIMIT: u64 = 1 << 28;
 const DEFAULT_TIME_LIMIT: u64 = 300;
 /// About thirty years.
-const MOST_TIME_LIMIT: u64 = 1_000_000_000;
+const MAX_TIME_LIMIT: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
@@ -58,7 +58,7 @@ pub(crate) fn settings() -> Result<Settings, String> {
         .get_or_init(|| {
             seed(std::env::var(SEED).ok())?;
             Ok(Settings {
-                stack_bytes: number(STACK, std::env::var(STACK).ok(), DEFAULT_STACK, MOST_STACK)? as usize,
+                stack_bytes: number(STACK, std::env::var(STACK).ok(), DEFAULT_STACK, MAX_STACK)? as usize,
                 spin_limit: number(SPIN_LIMIT, std::env::var(SPIN_LIMIT).ok(), DEFAULT_SPIN_LIMIT, u64::MAX)?,
                 time_limit: time_limit(std::env::var(TIME_LIMIT).ok())?,
             })
@@ -75,7 +75,7 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
     if value.as_deref().map(str::trim) == Some("off") {
         return Ok(None);
     }
-    let seconds = number(TIME_LIMIT, value, DEFAULT_TIME_LIMIT, MOST_TIME_LIMIT);
+    let seconds = number(TIME_LIMIT, value, DEFAULT_TIME_LIMIT, MAX_TIME_LIMIT);
     seconds.map(|seconds| Some(Duration::from_secs(seconds))).map_err(|error| format!("{error}, or `off`"))
 }
 
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn a_huge_stack_is_an_error() {
-        let stack = |bytes: u64| number(STACK, Some(bytes.to_string()), DEFAULT_STACK, MOST_STACK);
-        for bytes in [u64::MAX, isize::MAX as u64, MOST_STACK + 1] {
+        let stack = |bytes: u64| number(STACK, Some(bytes.to_string()), DEFAULT_STACK, MAX_STACK);
+        for bytes in [u64::MAX, isize::MAX as u64, MAX_STACK + 1] {
             let text = stack(bytes).unwrap_err();
-            assert!(text.contains(&format!("{STACK} is `{bytes}`: give at most {MOST_STACK}")), "{text}");
+            assert!(text.contains(&format!("{STACK} is `{bytes}`: give at most {MAX_STACK}")), "{text}");
         }
         // An accepted value gives a stack or an error, but no panic.
-        let bytes = stack(MOST_STACK).unwrap() as usize;
+        let bytes = stack(MAX_STACK).unwrap() as usize;
         drop(corosensei::stack::DefaultStack::new(bytes));
     }
 }

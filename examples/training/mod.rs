@@ -108,11 +108,11 @@ impl Network {
         let mut outputs = self.outputs(stream, labels.len())?;
         self.forward(stream, &DeviceBuffer::from_host(stream, points)?, &mut outputs)?;
         let logits = outputs[SIZES.len() - 2].to_host()?;
-        let is_right = |(logits, label): (&[f32], &u32)| {
+        let is_correct = |(logits, label): (&[f32], &u32)| {
             let right = logits[*label as usize];
             logits.iter().filter(|logit| **logit >= right).count() == 1
         };
-        Ok(logits.chunks(SPIRALS).zip(labels).filter(|row| is_right(*row)).count() as f64
+        Ok(logits.chunks(SPIRALS).zip(labels).filter(|row| is_correct(*row)).count() as f64
             / labels.len() as f64)
     }
 }

@@ -5,15 +5,15 @@
 
 use gpu_std::prelude::*;
 
-use crate::teams::{Same, for_parts, lanes, map_rows, with_lanes};
+use crate::thread_group::{Same, for_parts, lanes, map_rows, with_lanes};
 
 /// Copies row `token` of plane `sequence` of `new` to row `lengths[sequence] + token` of plane `sequence` of `cache`.
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module defines, with blocks of at most 256 threads, without clusters. With more than
-/// one of `parts`, the thread group is a block. `cache` and `new` have the same columns and as many planes as there are
-/// lengths. With `has_vectors` = 1, all rows of both start at the same address modulo 16 bytes.
+/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
+/// than one of `parts`, the thread group is a block. `cache` and `new` have the same columns and as many planes as
+/// there are lengths. With `has_vectors` = 1, all rows of both start at the same address modulo 16 bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),
@@ -23,14 +23,14 @@ pub unsafe fn append_rows<T: Scalar, I: Scalar>(
     new: Slice3<T>,
     lengths: &[I],
     mut cache: DisjointMut3<T>,
-    team: u32,
+    group_size: u32,
     parts: u32,
     has_vectors: u32,
 ) {
     let (tokens, capacity) = (new.rows(), cache.rows() as u64);
     let (of_row, of_plane) = (cache.row_stride(), cache.plane_stride());
     let target = cache.as_mut_ptr();
-    for_parts(team, parts, lengths.len() * tokens, |row, part| {
+    for_parts(group_size, parts, lengths.len() * tokens, |row, part| {
         let Some(sequence) = row.checked_div(tokens) else { return };
         let token = row - sequence * tokens;
         if let Some(length) = lengths.get(sequence).map(|length| length.cast::<u64>())

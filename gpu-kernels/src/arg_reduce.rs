@@ -41,11 +41,11 @@ trait Order<A> {
 }
 
 /// Minimum.
-struct Least;
+struct Smallest;
 /// Maximum.
-struct Greatest;
+struct Largest;
 
-impl<A: Scalar> Order<A> for Least {
+impl<A: Scalar> Order<A> for Smallest {
     #[inline(always)]
     fn worst() -> A {
         A::MIN_IDENTITY
@@ -60,7 +60,7 @@ impl<A: Scalar> Order<A> for Least {
     }
 }
 
-impl<A: Scalar> Order<A> for Greatest {
+impl<A: Scalar> Order<A> for Largest {
     #[inline(always)]
     fn worst() -> A {
         A::MAX_IDENTITY
@@ -184,7 +184,7 @@ macro_rules! kernels {
 
 kernels! {
     /// Index of the first minimum, or of the first NaN if there is one; 0 for zero elements.
-    reduce_argmin = Least;
+    reduce_argmin = Smallest;
     /// Index of the first maximum, or of the first NaN if there is one; 0 for zero elements.
-    reduce_argmax = Greatest;
+    reduce_argmax = Largest;
 }

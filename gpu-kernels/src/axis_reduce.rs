@@ -2,7 +2,7 @@
 //!
 //! | axis | threads | if there are few results |
 //! | --- | --- | --- |
-//! | rows | a [thread group](crate::teams) per row: lanes for short rows, of which a thread loads several at once, otherwise a block | several blocks per row |
+//! | rows | a [thread group](crate::thread_group) per row: lanes for short rows, of which a thread loads several at once, otherwise a block | several blocks per row |
 //! | columns | one lane per vector of adjacent columns, with the warps of a block stacked along the rows | several blocks per column |
 //! | segments | a thread group per segment | |
 //!
@@ -14,9 +14,11 @@ use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
 use gpu_std::{shared_array, thread, warp};
 
-use crate::folds::{First, Fold, Greatest, Least, Max, Mean, Min, Product, Sum};
 use crate::reduce::mean_of;
-use crate::teams::{Cut, Team, aligned, divided, each, lanes, lanewise, load, stream, with_lanes};
+use crate::reduction_operators::{First, Fold, Largest, Max, Mean, Min, Product, Smallest, Sum};
+use crate::thread_group::{
+    Cut, ThreadGroup, aligned, divided, each, lanes, lanewise, load, stream, with_lanes,
+};
 use crate::tile::load_or;
 
 /// Maximum number of results that blocks can share in one launch.
@@ -109,19 +111,19 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
 unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     x: *const T,
     [width, height, pitch]: [usize; 3],
-    team: &Team,
+    group: &ThreadGroup,
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
     // Slots per row, a power of two, and rows per round. Rows of the groups of a warp are adjacent.
-    let of_row = usize::BITS - (vectors.saturating_sub(1) >> team.size.trailing_zeros()).leading_zeros();
-    let (rows, (before, teams)) = (SLOTS >> of_row, team.in_warp());
+    let of_row = usize::BITS - (vectors.saturating_sub(1) >> group.size.trailing_zeros()).leading_zeros();
+    let (rows, (before, groups)) = (SLOTS >> of_row, group.in_warp());
     let place = |first: usize, slot: usize| {
-        let (row, item) = (first + (slot >> of_row) * teams, slot & ((1 << of_row) - 1));
-        let vector = team.rank + item * team.size;
+        let (row, item) = (first + (slot >> of_row) * groups, slot & ((1 << of_row) - 1));
+        let vector = group.rank + item * group.size;
         (row, vector, (row < height) & (vector < vectors))
     };
-    let mut first = (team.first() - before) * rows + before;
+    let mut first = (group.first() - before) * rows + before;
     // All lanes of a warp take part in each round, including lanes whose groups have no row.
     while first - before < height {
         let values: [[T; N]; SLOTS] = lanewise(|slot| {
@@ -144,11 +146,11 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
         }
         // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`, and
         // combines the other half with the values of that lane.
-        let (mut own, mut held, mut distance) = (0, rows, team.size / 2);
+        let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
-            if (held == 2 * half) & (distance > 0) {
-                let is_upper = team.rank & distance > 0;
+            if (resident == 2 * half) & (distance > 0) {
+                let is_upper = group.rank & distance > 0;
                 each::<{ SLOTS / 2 }>(|i| {
                     if i < half {
                         let (low, high) = (partials[i], partials[half + i]);
@@ -158,22 +160,22 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
                     }
                 });
                 own += if is_upper { half } else { 0 };
-                (held, distance) = (half, distance / 2);
+                (resident, distance) = (half, distance / 2);
             }
         });
-        let is_writer = team.rank & (2 * distance).saturating_sub(1) == 0;
+        let is_writer = group.rank & (2 * distance).saturating_sub(1) == 0;
         while distance > 0 {
             let other = warp::shuffle_xor(warp::FULL_MASK, partials[0], distance as u32);
             partials[0] = R::combine(partials[0], other);
             distance /= 2;
         }
         each::<SLOTS>(|slot| {
-            let row = first + (own + slot) * teams;
-            if is_writer & (slot < held) & (row < height) {
+            let row = first + (own + slot) * groups;
+            if is_writer & (slot < resident) & (row < height) {
                 write(row, partials[slot]);
             }
         });
-        first += rows * team.step();
+        first += rows * group.step();
     }
 }
 
@@ -189,14 +191,14 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     offsets: Option<&[u64]>,
     out: *mut O,
     workspace: *mut u64,
-    (team, parts): (u32, u32),
+    (group_size, parts): (u32, u32),
     finish: impl Fn(R::Partial, usize) -> O,
 ) {
     let [width, height, pitch] = [width, height, pitch].map(|side| side as usize);
     // SAFETY: `out` has one element per row, and each row has one writer.
     let write = |row: usize, total: R::Partial, len| unsafe { out.add(row).write(finish(total, len)) };
-    let mut own = Team::in_block(team);
-    if team < thread::block_dim_x() && offsets.is_none() {
+    let mut own = ThreadGroup::in_block(group_size);
+    if group_size < thread::block_dim_x() && offsets.is_none() {
         let is_whole = aligned::<T, N>(x) & pitch.is_multiple_of(N) & width.is_multiple_of(N);
         let (sides, write) = ([width, height, pitch], |row, total| write(row, total, width));
         // SAFETY: `write` is called once per row.
@@ -450,11 +452,11 @@ macro_rules! reductions {
         ///
         /// # Safety
         ///
-        /// The launch is as the `teams` module defines, with blocks of at most [`MAX_BLOCK`] threads, without clusters.
-        /// `x` is valid for the rows, and `out` for one value per row; there is one more offset than rows. `parts` is
-        /// the number of blocks per row. With more than one, there are no offsets, the thread group is a block, there
-        /// are at most [`COUNTERS`] rows, and the workspace is for rows times parts partial results. Nothing else uses
-        /// `out` and the workspace until the launch ends.
+        /// The launch is as the `thread_group` module defines, with blocks of at most [`MAX_BLOCK`] threads, without
+        /// clusters. `x` is valid for the rows, and `out` for one value per row; there is one more offset than rows.
+        /// `parts` is the number of blocks per row. With more than one, there are no offsets, the thread group is a
+        /// block, there are at most [`COUNTERS`] rows, and the workspace is for rows times parts partial results.
+        /// Nothing else uses `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -466,13 +468,13 @@ macro_rules! reductions {
             offsets: Option<&[u64]>,
             out: *mut $out,
             workspace: *mut u64,
-            team: u32,
+            group_size: u32,
             parts: u32,
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
             // SAFETY: by this function's contract.
             with_lanes!(lanes::<T>(16), N => unsafe {
-                reduce_rows::<T, $reduction, $out, N>(x, sides, offsets, out, workspace, (team, parts), finish)
+                reduce_rows::<T, $reduction, $out, N>(x, sides, offsets, out, workspace, (group_size, parts), finish)
             })
         }
 
@@ -500,7 +502,7 @@ macro_rules! reductions {
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
             // SAFETY: by this function's contract.
-            with_lanes!(crate::teams::lanes::<T>(VECTOR), N => unsafe {
+            with_lanes!(crate::thread_group::lanes::<T>(VECTOR), N => unsafe {
                 columns::<T, $reduction, $out, N>(x, out, workspace, (lanes, parts), finish)
             })
         }
@@ -514,14 +516,14 @@ reductions! {
         [f32, f64, f16, bf16], 3, |sums, count| mean_of::<T, _>(sums, count);
     "product": prod_rows, prod_columns: Number, Product => <T as Number>::SumAccumulator, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
-    "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |least, _count| T::from_acc(least);
-    "greatest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |greatest, _count| T::from_acc(greatest);
-    "index of the first least element (of the first NaN; `u64::MAX` of none)":
-        argmin_rows, argmin_columns: Scalar, First<Least> => u64, [1],
+    "smallest element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |smallest, _count| T::from_acc(smallest);
+    "largest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |largest, _count| T::from_acc(largest);
+    "index of the first smallest element (of the first NaN; `u64::MAX` of none)":
+        argmin_rows, argmin_columns: Scalar, First<Smallest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
-    "index of the first greatest element (of the first NaN; `u64::MAX` of none)":
-        argmax_rows, argmax_columns: Scalar, First<Greatest> => u64, [1],
+    "index of the first largest element (of the first NaN; `u64::MAX` of none)":
+        argmax_rows, argmax_columns: Scalar, First<Largest> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
 }

@@ -9,7 +9,7 @@ use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
 use crate::powers::{exponent, two_to};
-use crate::teams::Team;
+use crate::thread_group::ThreadGroup;
 
 /// Statistics that normalize a row: its mean, a correction of the mean, the reciprocal of √(variance + epsilon), and
 /// the scale of all of these.
@@ -55,9 +55,9 @@ const BACKWARD: u32 = 7;
 
 /// Exponent of the power of two that scales a number to about 1, limited to the range of the type.
 #[inline(always)]
-fn power<A>(greatest: f64) -> i32 {
+fn power<A>(largest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };
-    let power = if greatest > 0.0 { -exponent(greatest) } else { 0 };
+    let power = if largest > 0.0 { -exponent(largest) } else { 0 };
     if power > most {
         most
     } else if power < -most {
@@ -86,7 +86,12 @@ impl<T: Float> Row<T> {
     ///
     /// `x` is valid for `width` elements.
     #[inline(always)]
-    unsafe fn find(&self, passes: u32, gradient: impl Fn(usize) -> [f64; 2], team: &mut Team) -> Found {
+    unsafe fn find(
+        &self,
+        passes: u32,
+        gradient: impl Fn(usize) -> [f64; 2],
+        group: &mut ThreadGroup,
+    ) -> Found {
         let count = self.width as f64;
         let mut found = Found {
             power: 0,
@@ -99,8 +104,8 @@ impl<T: Float> Row<T> {
         };
         let mut pass = 0;
         loop {
-            let is_greatest = (pass == 0) | (pass == FORWARD);
-            let combine = |a: f64, b: f64| match is_greatest {
+            let is_largest = (pass == 0) | (pass == FORWARD);
+            let combine = |a: f64, b: f64| match is_largest {
                 true => {
                     if a > b {
                         a
@@ -111,7 +116,7 @@ impl<T: Float> Row<T> {
                 false => a + b,
             };
             let scale = two_to(found.power);
-            let (mut result, mut i) = (0.0, team.rank);
+            let (mut result, mut i) = (0.0, group.rank);
             while i < self.width {
                 // SAFETY: `i` is below the width.
                 let x = unsafe { self.at(i) } * scale;
@@ -132,9 +137,9 @@ impl<T: Float> Row<T> {
                     }
                 };
                 result = combine(result, value);
-                i += team.size;
+                i += group.size;
             }
-            let result = team.combine(result, combine);
+            let result = group.combine(result, combine);
             let mean = result / count;
             match pass {
                 0 => found.power = power::<T::Accumulator>(result),
@@ -175,11 +180,11 @@ pub(crate) unsafe fn forward<T: Float>(
     row: &Row<T>,
     target: *mut T,
     [weight, bias]: [Option<&[T]>; 2],
-    team: &mut Team,
+    group: &mut ThreadGroup,
 ) {
     // SAFETY: by this function's contract.
-    let statistics = unsafe { row.find(FORWARD, |_| [0.0; 2], team) }.statistics();
-    let mut i = team.rank;
+    let statistics = unsafe { row.find(FORWARD, |_| [0.0; 2], group) }.statistics();
+    let mut i = group.rank;
     while i < row.width {
         let [weight, bias] = [(weight, 1.0), (bias, 0.0)].map(|(array, otherwise)| {
             array.and_then(|array| array.get(i)).map_or(otherwise, |value| value.cast::<f64>())
@@ -189,7 +194,7 @@ pub(crate) unsafe fn forward<T: Float>(
             let result = Math::mul_add(normalised(row.at(i), statistics), weight, bias);
             target.add(i).write(result.cast());
         }
-        i += team.size;
+        i += group.size;
     }
 }
 
@@ -205,7 +210,7 @@ pub(crate) unsafe fn backward<T: Float>(
     target: *mut T,
     weight: Option<&[T]>,
     statistics: *mut Statistics<T::Accumulator>,
-    team: &mut Team,
+    group: &mut ThreadGroup,
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
@@ -213,10 +218,10 @@ pub(crate) unsafe fn backward<T: Float>(
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
     // SAFETY: by this function's contract.
-    let found = unsafe { row.find(BACKWARD, gradient, team) };
+    let found = unsafe { row.find(BACKWARD, gradient, group) };
     let own = found.statistics();
     let [mean, rest, inverse, scale] = own;
-    if team.rank == 0 {
+    if group.rank == 0 {
         let rounded: T::Accumulator = mean.cast();
         let rest = mean - rounded.cast::<f64>() + rest;
         // SAFETY: this is the row's own slot, which one thread writes.
@@ -225,7 +230,7 @@ pub(crate) unsafe fn backward<T: Float>(
     // In three steps: a single factor may overflow even if the result does not.
     let power = found.power - found.of_gradients;
     let factors = [two_to(power / 3), two_to(power - power / 3 * 2)];
-    let mut i = team.rank;
+    let mut i = group.rank;
     while i < row.width {
         let [gradient, weight] = gradient(i);
         let weighted = gradient * two_to(found.of_gradients) * weight;
@@ -234,6 +239,6 @@ pub(crate) unsafe fn backward<T: Float>(
             let left = weighted - found.gradient - normalised(row.at(i), own) * found.product;
             target.add(i).write((left * inverse * factors[1] * factors[0] * factors[0]).cast());
         }
-        i += team.size;
+        i += group.size;
     }
 }

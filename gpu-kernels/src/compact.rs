@@ -14,9 +14,9 @@ use gpu_std::scan::{Tiling, tile_len};
 use gpu_std::vectorized::{each, opaque};
 
 use crate::access::access;
+use crate::key_transform::{Bits, KeyTransform};
 use crate::queue::queue;
 use crate::tile::{aligned, lanes, load, with_lanes};
-use crate::twist::{Bits, Twist};
 
 pub use gpu_std::look_back::workspace_len;
 
@@ -60,7 +60,7 @@ unsafe trait Select<T: Copy, const N: usize> {
 #[derive(Clone, Copy)]
 struct Targets<T> {
     selected: *mut T,
-    places: *mut u32,
+    indices: *mut u32,
     rejected: *mut T,
     count: *mut u64,
 }
@@ -69,7 +69,7 @@ struct Targets<T> {
 ///
 /// # Safety
 ///
-/// `x` and `targets` are valid for `len` elements, and `len` is at most 2³² if `places` is not null. `workspace` is as
+/// `x` and `targets` are valid for `len` elements, and `len` is at most 2³² if `indices` is not null. `workspace` is as
 /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else uses any of it until the launch
 /// ends. Blocks have a multiple of 32 threads, at most 256.
 #[inline(always)]
@@ -226,14 +226,14 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
                 own_slot += AHEAD as u32 * threads;
             }
-            if !targets.places.is_null() {
+            if !targets.indices.is_null() {
                 each::<ITEMS>(|row| {
                     let place = tiling.first(tile).wrapping_add(of_thread as usize + row * row_len);
                     let mut rank = before + (rows[row] >> 16) as usize;
                     each::<N>(|i| {
                         if rows[row] >> i & 1 == 1 {
                             // SAFETY: as above.
-                            unsafe { targets.places.add(rank).write(place.wrapping_add(i) as u32) };
+                            unsafe { targets.indices.add(rank).write(place.wrapping_add(i) as u32) };
                             rank += 1;
                         }
                     });
@@ -321,7 +321,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
 
 /// Selects the elements whose key is in a range, or is not.
 struct Between<T> {
-    twist: Twist<T>,
+    transform: KeyTransform<T>,
     first: T,
     last: T,
     is_inverted: bool,
@@ -331,7 +331,7 @@ struct Between<T> {
 unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     #[inline(always)]
     unsafe fn element(&self, _: usize, item: T) -> bool {
-        let key = item.twist(self.twist);
+        let key = item.transform(self.transform);
         ((key >= self.first) & (key <= self.last)) != self.is_inverted
     }
 }
@@ -404,7 +404,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
     count: *mut u64,
 ) {
     let workspace = (workspace.cast_const(), workspace_len);
-    let targets = Targets { selected, places: core::ptr::null_mut(), rejected, count };
+    let targets = Targets { selected, indices: core::ptr::null_mut(), rejected, count };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
         let head = x.as_ptr().addr() % (N * size_of::<T>()) / size_of::<T>();
         let fits = aligned::<u8, N>(flags.as_ptr().wrapping_sub(head));
@@ -443,8 +443,9 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     count: *mut u64,
 ) {
     let workspace = (workspace.cast_const(), workspace_len);
-    let targets = Targets { selected, places: core::ptr::null_mut(), rejected, count };
-    let select = Between { twist: Twist { negative, always, nans: T::ZERO }, first, last, is_inverted };
+    let targets = Targets { selected, indices: core::ptr::null_mut(), rejected, count };
+    let select =
+        Between { transform: KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted };
     with_lanes!(lanes::<T>(VECTOR), N => {
         // SAFETY: by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
@@ -452,13 +453,13 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 }
 
 /// Writes the first element of each run of equal elements of `x` to `selected`, their number to `count`, and their
-/// indices to `places`, unless that is null. The bits `magnitude` of an element are its magnitude. Two elements with a
+/// indices to `indices`, unless that is null. The bits `magnitude` of an element are its magnitude. Two elements with a
 /// magnitude of 0 are equal, and one with a magnitude above `most` is equal to nothing. For integers, both have all
 /// bits set.
 ///
 /// # Safety
 ///
-/// As for [`compact_flagged()`], also for `places`; if it is not null, `x` has at most 2³² elements.
+/// As for [`compact_flagged()`], also for `indices`; if it is not null, `x` has at most 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -473,11 +474,11 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     workspace: *mut u64,
     workspace_len: usize,
     selected: *mut T,
-    places: *mut u32,
+    indices: *mut u32,
     count: *mut u64,
 ) {
     let workspace = (workspace.cast_const(), workspace_len);
-    let targets = Targets { selected, places, rejected: core::ptr::null_mut(), count };
+    let targets = Targets { selected, indices, rejected: core::ptr::null_mut(), count };
     let select = First { x: x.as_ptr(), equality: Equality { magnitude, most } };
     with_lanes!(lanes::<T>(VECTOR), N => {
         // SAFETY: by this function's contract.

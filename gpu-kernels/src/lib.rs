@@ -21,12 +21,12 @@
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_mean`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`axis_reduce`] | `sum_rows` (also for segments), `sum_columns`, and likewise for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
-//! | [`whole`] | `dot`, `count_if`, `vector_norm`, `variance` |
+//! | [`device_reduce`] | `dot`, `count_if`, `vector_norm`, `variance` |
 //! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
 //! | [`mod@softmax`] | `softmax`, `softmax_backward` |
 //! | [`select`] | `top_k`, `sample` |
 //! | [`mod@append_rows`] | `append_rows` |
-//! | [`gated`] | `swiglu`, `rotary` |
+//! | [`transformer`] | `swiglu`, `rotary` |
 //! | [`index_check`] | `check_indices`, `first_bad_offset` |
 //! | [`mod@scan`], [`scan_by_key`] | `scan_sum`, `scan_min`, `scan_max`, `scan_sum_by_key` |
 //! | [`compact`] | `compact_flagged`, `compact_compared`, `compact_runs`, `run_lengths` |
@@ -60,17 +60,15 @@ pub mod cast;
 #[cfg(feature = "scan")]
 pub mod compact;
 pub mod copy;
+#[cfg(feature = "rows")]
+pub mod device_reduce;
 pub mod elementwise;
 pub mod fill;
-#[cfg(feature = "rows")]
-mod folds;
-#[cfg(feature = "rows")]
-pub mod gated;
-#[cfg(feature = "rows")]
-pub mod held;
 #[cfg(feature = "histogram")]
 pub mod histogram;
 pub mod index_check;
+#[cfg(any(feature = "rows", feature = "scan", feature = "sort"))]
+pub mod key_transform;
 #[cfg(feature = "rows")]
 mod moments;
 pub mod move_rows;
@@ -86,6 +84,10 @@ pub mod random;
 #[cfg(feature = "rows")]
 mod range;
 pub mod reduce;
+#[cfg(feature = "rows")]
+mod reduction_operators;
+#[cfg(feature = "rows")]
+pub mod resident;
 #[cfg(feature = "scan")]
 pub mod scan;
 #[cfg(feature = "scan")]
@@ -99,9 +101,7 @@ pub mod softmax;
 #[cfg(feature = "sort")]
 pub mod sort;
 #[cfg(feature = "rows")]
-pub mod teams;
-pub mod transpose;
-#[cfg(any(feature = "rows", feature = "scan", feature = "sort"))]
-pub mod twist;
+pub mod thread_group;
 #[cfg(feature = "rows")]
-pub mod whole;
+pub mod transformer;
+pub mod transpose;

@@ -8,7 +8,7 @@ use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 use crate::range::{down, up, usual};
-use crate::teams::{each, lanewise};
+use crate::thread_group::{each, lanewise};
 
 /// Count, mean, correction of the mean, sum of squared differences.
 type Moments<A> = [A; 4];

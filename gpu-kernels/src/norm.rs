@@ -12,11 +12,11 @@ use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
 use crate::careful::{self, Statistics, normalised};
-use crate::held::{
-    BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_packed, kept, widened, with_held,
+use crate::range::{is_finite, min_mean, min_product};
+use crate::resident::{
+    BACKWARD_FEW, FEW, Part, converted, fold, is_packed, kept, resident_vectors, widened, with_resident,
 };
-use crate::range::{is_finite, least_mean, least_product};
-use crate::teams::{Lanes, Team, each, lanes, lanewise, load, with_lanes};
+use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, load, with_lanes};
 
 /// Count, mean, and sum of squared differences from the mean.
 struct Moments;
@@ -42,7 +42,7 @@ impl Moments {
 }
 
 /// Largest mean, in standard deviations, for which the rounding errors of the mean are negligible.
-const MOST_MEAN: f64 = 64.0;
+const MAX_MEAN: f64 = 64.0;
 
 /// Parameters of the norm.
 #[derive(Clone, Copy)]
@@ -67,8 +67,8 @@ impl Norm {
         let epsilon: A = f64::from_bits(u64::from(high) << 32 | u64::from(low)).cast();
         let variance = squares / self.count() + epsilon;
         let inverse = A::ONE / variance.sqrt();
-        let is_known = is_finite(variance) & (variance >= least_mean());
-        (is_known & (mean.abs() * inverse <= MOST_MEAN.cast())).then_some([mean, inverse])
+        let is_known = is_finite(variance) & (variance >= min_mean());
+        (is_known & (mean.abs() * inverse <= MAX_MEAN.cast())).then_some([mean, inverse])
     }
 
     /// Row for the computation in f64.
@@ -135,7 +135,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     target: impl Fn() -> *mut T,
     [weight, bias]: [Option<&[T]>; 2],
     (start, streams): (Part<N>, bool),
-    team: &mut Team,
+    group: &mut ThreadGroup,
     norm: &Norm,
 ) -> bool {
     // SAFETY: by this function's contract.
@@ -145,7 +145,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     let (mut values, mut of_chunk);
     loop {
         values = load(&part);
-        of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), &part, team.lanes());
+        of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), &part, group.lanes());
         if !streams | part.is_last::<V>() {
             break;
         }
@@ -156,7 +156,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     if is_read_again {
         of_chunk = Moments::join(moments, of_chunk);
     }
-    let of_row = team.combine_warps(of_chunk, join);
+    let of_row = group.combine_warps(of_chunk, join);
     let Some([mean, inverse]) = norm.statistics(of_row) else { return false };
     part = start.again();
     loop {
@@ -188,10 +188,10 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module defines, with blocks of at most 512 threads. `x` and `out` have the same shape;
-/// `weight` and `bias` have one element per column. With `in_vectors` = 1, the rows of both and the parameters start at
-/// multiples of 16 bytes, and their sizes are multiples of 16 bytes. With an instance of few vectors, the thread groups
-/// hold a whole row.
+/// The launch is as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` have the same
+/// shape; `weight` and `bias` have one element per column. With `in_vectors` = 1, the rows of both and the parameters
+/// start at multiples of 16 bytes, and their sizes are multiples of 16 bytes. With an instance of few vectors, the
+/// thread groups hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -206,21 +206,21 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     mut out: DisjointMut2<T>,
     epsilon: f64,
     is_rms: u32,
-    team: u32,
+    group_size: u32,
     in_vectors: u32,
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.row_stride());
     let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.columns() as u32 };
-    Team::for_rows(team, x.rows(), |row, team| {
+    ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
-        let is_done = with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
-            forward::<T, V, N>(source, target, [weight, bias], (part, streams), team, &norm)
+        let is_done = with_resident!((ITEMS, FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
+            forward::<T, V, N>(source, target, [weight, bias], (part, streams), group, &norm)
         });
         if !is_done {
             // SAFETY: as above.
-            unsafe { careful::forward(&norm.row(source()), target(), [weight, bias], team) };
+            unsafe { careful::forward(&norm.row(source()), target(), [weight, bias], group) };
         }
     });
 }
@@ -253,7 +253,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     weight: Option<&[T]>,
     statistics: impl Fn() -> *mut Statistics<T::Accumulator>,
     (start, streams): (Part<N>, bool),
-    team: &mut Team,
+    group: &mut ThreadGroup,
     norm: &Norm,
 ) -> bool {
     type Acc<T> = <T as Scalar>::Accumulator;
@@ -278,7 +278,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let (mut values, mut gradients);
     loop {
         (values, gradients) = load(&part);
-        let of_chunk = norm.moments::<_, V, N>(|i| values[i], &part, team.lanes());
+        let of_chunk = norm.moments::<_, V, N>(|i| values[i], &part, group.lanes());
         let mut products = [Acc::<T>::ZERO; N];
         each::<V>(|i| {
             each::<N>(|lane| {
@@ -287,7 +287,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
                 products[lane] = gradients[i][lane].mul_add(difference, products[lane]);
             });
         });
-        let own = [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
+        let own = [fold(&gradients, add), fold(&[products], add)].map(|own| group.lanes().combine(own, add));
         sums = if streams {
             // Joins two sets, of which the second is empty if the first is.
             let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
@@ -303,14 +303,14 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         part = part.next::<V>();
     }
     let is_read_again = streams & !start.is_last::<V>();
-    let [count, mean, squares, of_gradients, products] = team.combine_warps(sums, join_sums);
+    let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
     // Largest factor of the results.
-    let greatest = (of_gradients.abs() + products.abs() * inverse) * inverse;
-    if !is_finite(greatest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < least_product()) {
+    let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
+    if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;
     }
-    if team.rank == 0 {
+    if group.rank == 0 {
         // SAFETY: this is the row's own slot, which one thread writes.
         unsafe { statistics().write([mean, Acc::<T>::ZERO, inverse, Acc::<T>::ONE]) };
     }
@@ -360,12 +360,12 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
     statistics: *mut Statistics<T::Accumulator>,
     epsilon: f64,
     is_rms: u32,
-    team: u32,
+    group_size: u32,
     in_vectors: u32,
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.row_stride());
     let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.columns() as u32 };
-    Team::for_rows(team, x.rows(), |row, team| {
+    ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
             || x.as_ptr().wrapping_add(row.get() * x.row_stride()),
@@ -373,13 +373,13 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
         );
         let statistics = || statistics.wrapping_add(row.get());
         // SAFETY: as in `norm`.
-        let is_done = with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
-            backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), team, &norm)
+        let is_done = with_resident!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
+            backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), group, &norm)
         });
         if !is_done {
             let (x, dy) = (sources.0(), sources.1());
             // SAFETY: as in `norm`.
-            unsafe { careful::backward(&norm.row(x), dy, target(), weight, statistics(), team) };
+            unsafe { careful::backward(&norm.row(x), dy, target(), weight, statistics(), group) };
         }
     });
 }
@@ -411,7 +411,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
 ) {
     let dweight = dweight.map_or(core::ptr::null_mut(), |mut out| out.as_mut_ptr());
     let dbias = dbias.map_or(core::ptr::null_mut(), |mut out| out.as_mut_ptr());
-    with_lanes!(crate::teams::lanes::<T>(VECTOR), N => {
+    with_lanes!(crate::thread_group::lanes::<T>(VECTOR), N => {
         let fetch = |row: usize, column: usize| {
             let (x_place, dy_place) = (row * x.row_stride() + column, row * dy.row_stride() + column);
             // SAFETY: the vectors lie in the views, and are aligned.

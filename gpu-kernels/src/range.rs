@@ -24,13 +24,13 @@ pub(crate) fn down<A: Scalar>() -> A {
 
 /// Smallest sum of squares that has lost nothing significant to underflow.
 #[inline(always)]
-pub(crate) fn least_sum<A: Scalar>() -> A {
+pub(crate) fn min_sum<A: Scalar>() -> A {
     of::<A>(-80, -900).cast()
 }
 
 /// Smallest mean of squares that has lost nothing significant to underflow.
 #[inline(always)]
-pub(crate) fn least_mean<A: Scalar>() -> A {
+pub(crate) fn min_mean<A: Scalar>() -> A {
     of::<A>(-110, -960).cast()
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn gradients_down<A: Scalar>() -> A {
 
 /// Sums of products below this may have lost digits to underflow.
 #[inline(always)]
-pub(crate) fn least_product<A: Scalar>() -> A {
+pub(crate) fn min_product<A: Scalar>() -> A {
     of::<A>(-90, -900).cast()
 }
 

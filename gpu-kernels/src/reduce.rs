@@ -90,7 +90,7 @@ pub fn reduce_mean<T: Float>(
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MIN_IDENTITY,
-    fold = |least, x: T| least.min_propagate(x.to_acc())
+    fold = |smallest, x: T| smallest.min_propagate(x.to_acc())
 )]
 pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
     a.min_propagate(b)
@@ -100,7 +100,7 @@ pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumul
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MAX_IDENTITY,
-    fold = |greatest, x: T| greatest.max_propagate(x.to_acc())
+    fold = |largest, x: T| largest.max_propagate(x.to_acc())
 )]
 pub fn reduce_max<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
     a.max_propagate(b)

@@ -13,7 +13,7 @@ use gpu_std::prelude::*;
 use gpu_std::scan::{Operation, scan_slice};
 
 pub use gpu_std::look_back::workspace_len;
-pub use gpu_std::scan::most_tiles;
+pub use gpu_std::scan::max_tiles;
 
 /// Operator of a scan on accumulators.
 trait Combine<T: Scalar> {

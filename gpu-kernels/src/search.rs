@@ -3,7 +3,7 @@
 use gpu_std::prelude::*;
 use gpu_std::vectorized::each;
 
-use crate::twist::{Bits, Twist};
+use crate::key_transform::{Bits, KeyTransform};
 
 /// Threads per block of [`merge_sorted()`].
 pub const MERGE_THREADS: usize = 256;
@@ -65,9 +65,9 @@ fn merge_path<K: Copy>(
     first
 }
 
-/// Merges `a` and `b`, which are sorted in the order of the [`Twist`], to `out`, which has the length of both together.
-/// For equal keys, those of `a` come first. If an input is not sorted, `out` has the keys in some order, and may repeat
-/// or omit some.
+/// Merges `a` and `b`, which are sorted in the order of the [`KeyTransform`], to `out`, which has the length of both
+/// together. For equal keys, those of `a` come first. If an input is not sorted, `out` has the keys in some order, and
+/// may repeat or omit some.
 ///
 /// After "GPU Merge Path" (Green, McColl, Bader 2012): a block finds its part of both arrays by binary search, and each
 /// thread finds its own part in shared memory. The block has 256 threads.
@@ -80,8 +80,8 @@ pub fn merge_sorted<K: Bits>(
     b: &[K],
     mut out: DisjointMut<K, gpu_std::disjoint::Unclaimed>,
 ) {
-    let twist = Twist { negative, always, nans };
-    let not_after = |x: K, y: K| x.twist(twist) <= y.twist(twist);
+    let transform = KeyTransform { negative, always, nans };
+    let not_after = |x: K, y: K| x.transform(transform) <= y.transform(transform);
     let stage: *mut K = shared_array![u64; MERGE_TILE].cast();
     let len = if a.len() + b.len() < out.len() { a.len() + b.len() } else { out.len() };
     let out = out.as_mut_ptr();

@@ -9,7 +9,7 @@ use gpu_std::prelude::*;
 use gpu_std::random::Philox;
 use gpu_std::{block, shared_array, thread};
 
-use crate::twist::{Bits, Twist};
+use crate::key_transform::{Bits, KeyTransform};
 
 /// Threads per block, and number of values of a digit.
 pub const BLOCK: u32 = 256;
@@ -141,7 +141,11 @@ pub unsafe fn top_k<T: Bits>(
     let key_of = |bits: T| {
         let size = bits & magnitude;
         let bits = if size == T::ZERO { T::ZERO } else { bits };
-        let key = if size > most { T::MOST } else { bits.twist(Twist { negative, always, nans: T::ZERO }) };
+        let key = if size > most {
+            T::ALL_ONES
+        } else {
+            bits.transform(KeyTransform { negative, always, nans: T::ZERO })
+        };
         key.cast::<u64>()
     };
     let key_bits = 8 * size_of::<T>() as u32;
@@ -158,11 +162,11 @@ pub unsafe fn top_k<T: Bits>(
         let source = x.as_ptr().wrapping_add(row * x.row_stride());
         // SAFETY: callers pass columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
-        let least = select(width, key_bits, k as u64, |i| (key(i), 1));
+        let smallest = select(width, key_bits, k as u64, |i| (key(i), 1));
         // Of equal elements, selects the first: those with the largest inverted columns.
-        let last = if least.rest < least.equal {
-            let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == least.threshold) as u64);
-            u32::MAX as u64 - select(width, u32::BITS, least.rest, of_column).threshold
+        let last = if smallest.rest < smallest.equal {
+            let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == smallest.threshold) as u64);
+            u32::MAX as u64 - select(width, u32::BITS, smallest.rest, of_column).threshold
         } else {
             u32::MAX as u64
         };
@@ -183,7 +187,7 @@ pub unsafe fn top_k<T: Bits>(
         let mut i = own;
         while i < width {
             let key = key(i);
-            if key > least.threshold || (key == least.threshold && i as u64 <= last) {
+            if key > smallest.threshold || (key == smallest.threshold && i as u64 <= last) {
                 // SAFETY: the counter is used atomically between the barriers, and gives each element a slot; there are
                 // k of them.
                 unsafe {
@@ -325,9 +329,9 @@ pub unsafe fn sample<T: Ordered + Float>(
         if total > 0 && top_p < 1.0 {
             let want = ((total as f64 * top_p) as u64).clamp(1, total);
             let of_key = |i: usize| (at(i).key(), kept(i, threshold));
-            let least = select(width, T::KEY_BITS, want, of_key);
-            threshold = least.threshold;
-            total = want - least.rest + least.equal;
+            let smallest = select(width, T::KEY_BITS, want, of_key);
+            threshold = smallest.threshold;
+            total = want - smallest.rest + smallest.equal;
         }
         let [low, high, ..] = Philox::new(seed, row as u64, offset).next4();
         let word = low as u64 | (high as u64) << 32;

@@ -10,9 +10,11 @@ use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
-use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_packed, widened, with_held};
 use crate::range::{gradients_down, is_finite};
-use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
+use crate::resident::{
+    BACKWARD_FEW, FEW, Part, converted, fold, is_packed, resident_vectors, widened, with_resident,
+};
+use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, with_lanes};
 
 /// Exponential function for results that are rounded to `T`. For 16-bit types, whose memory rate matches the rate of
 /// exact exponentials on a GPU, it is the approximate one. Its error is far below the precision of these types.
@@ -48,7 +50,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
     target: impl Fn() -> *mut T,
     (start, streams): (Part<N>, bool),
-    team: &mut Team,
+    group: &mut ThreadGroup,
     is_log: bool,
 ) {
     type Acc<T> = <T as Scalar>::Accumulator;
@@ -60,12 +62,12 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
         // SAFETY: by this function's contract.
         values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         let before = most;
-        let mut greatest = [nothing; N];
+        let mut largest = [nothing; N];
         each::<V>(|i| {
             let vector = converted(values[i]);
-            each::<N>(|lane| greatest[lane] = greatest[lane].max_propagate(vector[lane]));
+            each::<N>(|lane| largest[lane] = largest[lane].max_propagate(vector[lane]));
         });
-        let of_chunk = team.lanes().combine(fold(&[greatest], Scalar::max_propagate), Scalar::max_propagate);
+        let of_chunk = group.lanes().combine(fold(&[largest], Scalar::max_propagate), Scalar::max_propagate);
         most = most.max_propagate(of_chunk);
         // If all elements are -∞, their exponentials are 0.
         let base = if most == nothing { zero } else { most };
@@ -80,14 +82,14 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
                 }
             });
         });
-        let own = team.lanes().combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
+        let own = group.lanes().combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
         sum = scaled::<T>(sum, before, most) + own;
         if !streams | part.is_last::<V>() {
             break;
         }
         part = part.next::<V>();
     }
-    let [of_row, total] = team.combine_warps([most, sum], join::<T>);
+    let [of_row, total] = group.combine_warps([most, sum], join::<T>);
     let is_read_again = streams & !start.is_last::<V>();
     // True if the values are already exponentials, relative to `most`.
     let are_powers = !is_packed::<T>() & !is_read_again & !is_log;
@@ -126,9 +128,9 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch is as the `teams` module defines, with blocks of at most 512 threads. `x` and `out` have the same shape.
-/// With `in_vectors` = 1, rows of both start at multiples of 16 bytes, and their size is a multiple of 16 bytes. With
-/// an instance of few vectors, the thread groups hold a whole row.
+/// The launch is as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` have the same
+/// shape. With `in_vectors` = 1, rows of both start at multiples of 16 bytes, and their size is a multiple of 16 bytes.
+/// With an instance of few vectors, the thread groups hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -139,16 +141,16 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     x: Slice2<T>,
     mut out: DisjointMut2<T>,
     is_log: u32,
-    team: u32,
+    group_size: u32,
     in_vectors: u32,
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.row_stride());
-    Team::for_rows(team, x.rows(), |row, team| {
+    ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
-        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.columns())), T: V, N, part, streams => unsafe {
-            forward::<T, V, N>(source, target, (part, streams), team, is_log != 0)
+        with_resident!((ITEMS, FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
+            forward::<T, V, N>(source, target, (part, streams), group, is_log != 0)
         });
     });
 }
@@ -163,7 +165,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (y, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
     target: impl Fn() -> *mut T,
     (start, streams): (Part<N>, bool),
-    team: &mut Team,
+    group: &mut ThreadGroup,
     is_log: bool,
 ) {
     type Acc<T> = <T as Scalar>::Accumulator;
@@ -191,7 +193,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
             }
             part = part.next::<V>();
         }
-        let sum = team.combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
+        let sum = group.combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
         if is_finite(sum) | (scale != Acc::<T>::ONE) {
             break sum;
         }
@@ -243,19 +245,19 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
     dy: Slice2<T>,
     mut dx: DisjointMut2<T>,
     is_log: u32,
-    team: u32,
+    group_size: u32,
     in_vectors: u32,
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.row_stride());
-    Team::for_rows(team, y.rows(), |row, team| {
+    ThreadGroup::for_rows(group_size, y.rows(), |row, group| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
             || y.as_ptr().wrapping_add(row.get() * y.row_stride()),
             || dy.as_ptr().wrapping_add(row.get() * dy.row_stride()),
         );
         // SAFETY: as in `softmax`.
-        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, y.columns())), T: V, N, part, streams => unsafe {
-            backward::<T, V, N>(&sources, target, (part, streams), team, is_log != 0)
+        with_resident!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(group, y.columns())), T: V, N, part, streams => unsafe {
+            backward::<T, V, N>(&sources, target, (part, streams), group, is_log != 0)
         });
     });
 }

@@ -6,8 +6,8 @@
 //! of its tile, reorders the tile in shared memory, and writes it in runs of one digit. The destination of a run
 //! depends on the preceding tiles. It is found by decoupled look-back, per digit.
 //!
-//! Keys are unsigned integers, sorted in the order that [`Twist`] defines, and are not changed. There are at most 2³² −
-//! 1.
+//! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines, and are not changed. There are at
+//! most 2³² − 1.
 
 use core::cell::Cell;
 
@@ -17,8 +17,8 @@ use gpu_std::prelude::*;
 use gpu_std::radix;
 use gpu_std::vectorized::{each, opaque};
 
+use crate::key_transform::{Bits, KeyTransform};
 use crate::queue::queue;
-use crate::twist::{Bits, Twist};
 
 /// Number of values of a digit.
 pub const DIGITS: usize = 256;
@@ -80,13 +80,13 @@ pub fn radix_histogram<K: Bits>(
     counts: &[Atomic<u32>],
 ) {
     const ITEMS: usize = 8;
-    let twist = Twist { negative, always, nans };
+    let transform = KeyTransform { negative, always, nans };
     // Adjacent lanes have separate counters, in adjacent banks.
     let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
     let copy = thread::linear_in_block() as usize % copies;
     let add = |key: K| {
-        let key = key.twist(twist);
+        let key = key.transform(transform);
         by_size!(size_of::<K>(), PLACES => each::<PLACES>(|place| {
             let digit = key.digit(place as u32 * DIGIT_BITS) as usize;
             local[(place * DIGITS + digit) * copies + copy].fetch_add(1, Ordering::Relaxed);
@@ -197,7 +197,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
 #[inline(always)]
 #[track_caller]
 unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
-    (twist, shift): (Twist<K>, u32),
+    (transform, shift): (KeyTransform<K>, u32),
     pairs: Pairs<K, V>,
     starts: &[u32],
     workspace: (*const u64, usize),
@@ -208,7 +208,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let stage = Stage::new();
     let tile_len = THREADS * ITEMS;
     // Keys are transformed by the first pass, and back by the last.
-    let changes = (twist.negative | twist.always) != K::ZERO;
+    let changes = (transform.negative | transform.always) != K::ZERO;
     let is_first = changes & (shift == 0);
     let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
     // SAFETY: by this function's contract.
@@ -225,7 +225,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
         let is_whole = rest == tile_len as u32;
         // Padding beyond the last key has the largest digits, so that it sorts last.
-        let mut items = [K::MOST; ITEMS];
+        let mut items = [K::ALL_ONES; ITEMS];
         // SAFETY: the pointer is not used where there is no key.
         let source = keys.wrapping_add(first + own_place as usize);
         if is_whole {
@@ -237,14 +237,14 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
                     // SAFETY: just checked.
                     unsafe { source.add(32 * item).read() }
                 } else if is_first {
-                    K::MOST.untwist(twist)
+                    K::ALL_ONES.inverse_transform(transform)
                 } else {
-                    K::MOST
+                    K::ALL_ONES
                 };
             });
         }
         if is_first {
-            each::<ITEMS>(|item| items[item] = items[item].twist(twist));
+            each::<ITEMS>(|item| items[item] = items[item].transform(transform));
         }
         let beyond = if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
         let words = queue.words();
@@ -303,7 +303,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
         });
         if is_last {
-            each::<ITEMS>(|item| sorted[item] = sorted[item].untwist(twist));
+            each::<ITEMS>(|item| sorted[item] = sorted[item].inverse_transform(transform));
         }
         if is_whole {
             // SAFETY: the destinations of all tiles together are a permutation of the numbers below the length.
@@ -409,7 +409,7 @@ pub unsafe fn radix_pass<K: Bits>(
     let workspace = (workspace.cast_const(), workspace_len);
     by_items!(K, 0, ITEMS => {
         // SAFETY: by this function's contract.
-        unsafe { pass::<K, u32, ITEMS>((Twist { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
+        unsafe { pass::<K, u32, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     })
 }
 
@@ -442,7 +442,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     let workspace = (workspace.cast_const(), workspace_len);
     by_size!(size_of::<V>(), VALUE => by_items!(K, VALUE, ITEMS => {
         // SAFETY: by this function's contract.
-        unsafe { pass::<K, V, ITEMS>((Twist { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
+        unsafe { pass::<K, V, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     }))
 }
 
@@ -466,7 +466,7 @@ pub unsafe fn sort_segments<K: Bits>(
     keys_out: *mut K,
 ) {
     let segments = offsets.len().saturating_sub(1);
-    let twist = Twist { negative, always, nans };
+    let transform = KeyTransform { negative, always, nans };
     for segment in block::stride(segments) {
         let clamp = |offset: u64| if offset < keys.len() as u64 { offset as usize } else { keys.len() };
         let start = clamp(offsets[segment.get()]);
@@ -477,7 +477,7 @@ pub unsafe fn sort_segments<K: Bits>(
         // SAFETY: the segment lies within the arrays, and belongs to one block.
         unsafe {
             let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
-            sort_segment::<K, SEGMENT_ITEMS>(twist, (keys, end - start), spare, out, &mut counters);
+            sort_segment::<K, SEGMENT_ITEMS>(transform, (keys, end - start), spare, out, &mut counters);
         }
     }
 }
@@ -490,7 +490,7 @@ pub unsafe fn sort_segments<K: Bits>(
 #[inline(always)]
 #[track_caller]
 unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
-    twist: Twist<K>,
+    transform: KeyTransform<K>,
     (keys, len): (*const K, usize),
     spare: *mut K,
     out: *mut K,
@@ -505,12 +505,12 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     thread::sync_threads();
     if len <= tile_len {
         // Transformed keys, so that the padding beyond the last key is the largest.
-        let mut items = [K::MOST; ITEMS];
+        let mut items = [K::ALL_ONES; ITEMS];
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
             if place < len {
                 // SAFETY: just checked.
-                items[item] = unsafe { keys.add(place).read() }.twist(twist);
+                items[item] = unsafe { keys.add(place).read() }.transform(transform);
             }
         });
         let mut place = 0;
@@ -532,7 +532,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             let place = radix::place::<ITEMS>(item);
             if place < len {
                 // SAFETY: just checked; the segment belongs to this block.
-                unsafe { out.add(place).write(items[item].untwist(twist)) };
+                unsafe { out.add(place).write(items[item].inverse_transform(transform)) };
             }
         });
         return;
@@ -554,7 +554,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             let mut i = own;
             while i < len {
                 // SAFETY: in range, and written before the barrier at the end of the preceding pass.
-                let digit = unsafe { from.add(i).read() }.twist(twist).digit(shift);
+                let digit = unsafe { from.add(i).read() }.transform(transform).digit(shift);
                 counters[own / 32][digit as usize].fetch_add(1, Ordering::Relaxed);
                 i += THREADS;
             }
@@ -570,13 +570,13 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
         let mut first = 0;
         while first < len {
             let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-            let (mut items, mut digits) = ([K::MOST; ITEMS], [DIGITS as u32 - 1; ITEMS]);
+            let (mut items, mut digits) = ([K::ALL_ONES; ITEMS], [DIGITS as u32 - 1; ITEMS]);
             each::<ITEMS>(|item| {
                 let place = radix::place::<ITEMS>(item);
                 if place < rest as usize {
                     // SAFETY: in range, and written before the barrier at the end of the preceding pass.
                     items[item] = unsafe { from.add(first + place).read() };
-                    digits[item] = items[item].twist(twist).digit(shift);
+                    digits[item] = items[item].transform(transform).digit(shift);
                 }
             });
             let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
@@ -590,7 +590,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             thread::sync_threads();
             each::<ITEMS>(|item| {
                 let rank = (own + item * THREADS) as u32;
-                let digit = sorted[item].twist(twist).digit(shift);
+                let digit = sorted[item].transform(transform).digit(shift);
                 if rank < rest {
                     // SAFETY: written before the barrier; the destinations are those of this segment's keys, one per
                     // key.

@@ -10,8 +10,8 @@ use crate::tensor_map::TensorMapData;
 
 /// Runs one GPU thread of a kernel on the CPU.
 ///
-/// `args` points to one pointer per machine parameter (PTX `.param`), in order, exactly as `cuLaunchKernel` takes them.
-/// A by-value parameter is one machine parameter. A slice or a disjoint view is two: a pointer and a `usize` length, or
+/// `args` points to one pointer per kernel parameter (PTX `.param`), in order, exactly as `cuLaunchKernel` takes them.
+/// A by-value parameter is one kernel parameter. A slice or a disjoint view is two: a pointer and a `usize` length, or
 /// a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one, and so is the `usize` length of a shared array. A
 /// tensor map is one, its 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
@@ -197,9 +197,9 @@ impl ParamSpec {
         AbiParam::new(self.kind, self.size, self.align, self.signature)
     }
 
-    /// Returns its machine parameters (PTX `.param`), in order.
-    pub fn machine(&self) -> impl Iterator<Item = MachineParam> + use<> {
-        let (first, second) = self.kind.machine(self.size, self.align);
+    /// Returns its kernel parameters (PTX `.param`), in order.
+    pub fn lower(&self) -> impl Iterator<Item = PtxParam> + use<> {
+        let (first, second) = self.kind.lower(self.size, self.align);
         core::iter::once(first).chain(second)
     }
 }
@@ -210,7 +210,7 @@ impl ParamSpec {
 /// the entry with symbol `S` there is a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`. It has one
 /// element per parameter, in source order; a kernel without parameters has an array of length 0. In LLVM IR it is an
 /// array of bytes, with little-endian numbers, or `zeroinitializer`. The builder compares the constants with the
-/// entries' machine parameters. Nothing refers to the constants, so none remains in the PTX.
+/// entries' kernel parameters. Nothing refers to the constants, so none remains in the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
@@ -238,12 +238,12 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Returns the bytes of the machine parameters of `params`, each at the next multiple of its alignment.
-    pub const fn machine_bytes(params: &[Self]) -> usize {
+    /// Returns the bytes of the kernel parameters of `params`, each at the next multiple of its alignment.
+    pub const fn ptx_param_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;
         let mut i = 0;
         while i < params.len() {
-            let (first, second) = params[i].machine();
+            let (first, second) = params[i].lower();
             bytes = bytes.next_multiple_of(first.align) + first.size;
             if let Some(second) = second {
                 bytes = bytes.next_multiple_of(second.align) + second.size;
@@ -253,16 +253,16 @@ impl AbiParam {
         bytes
     }
 
-    /// Returns the machine parameters of this parameter, one or two.
-    pub const fn machine(self) -> (MachineParam, Option<MachineParam>) {
+    /// Returns the kernel parameters of this parameter, one or two.
+    pub const fn lower(self) -> (PtxParam, Option<PtxParam>) {
         let mut known = 0;
         while known < ParamKind::ALL.len() {
             if ParamKind::ALL[known] as u32 == self.kind {
-                return ParamKind::ALL[known].machine(self.size as usize, self.align as usize);
+                return ParamKind::ALL[known].lower(self.size as usize, self.align as usize);
             }
             known += 1;
         }
-        ParamKind::Value.machine(self.size as usize, self.align as usize)
+        ParamKind::Value.lower(self.size as usize, self.align as usize)
     }
 }
 
@@ -295,16 +295,16 @@ pub enum ParamKind {
     TensorMap = 10,
 }
 
-/// Size and alignment in bytes of one machine parameter (PTX `.param`).
+/// Size and alignment in bytes of one kernel parameter (PTX `.param`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineParam {
+pub struct PtxParam {
     /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
 }
 
-impl MachineParam {
+impl PtxParam {
     const fn of<T>() -> Self {
         Self { size: size_of::<T>(), align: align_of::<T>() }
     }
@@ -326,9 +326,9 @@ impl ParamKind {
         Self::TensorMap,
     ];
 
-    /// Number of machine parameters.
-    pub const fn machine_params(self) -> usize {
-        match self.machine(0, 1).1 {
+    /// Number of kernel parameters.
+    pub const fn ptx_param_count(self) -> usize {
+        match self.lower(0, 1).1 {
             Some(_) => 2,
             None => 1,
         }
@@ -339,16 +339,16 @@ impl ParamKind {
         matches!(self, Self::SliceMut | Self::SliceMut2 | Self::SliceMut3)
     }
 
-    /// Returns the machine parameters for a value or elements of this size and alignment.
-    pub const fn machine(self, size: usize, align: usize) -> (MachineParam, Option<MachineParam>) {
-        let word = MachineParam::of::<u64>();
+    /// Returns the kernel parameters for a value or elements of this size and alignment.
+    pub const fn lower(self, size: usize, align: usize) -> (PtxParam, Option<PtxParam>) {
+        let word = PtxParam::of::<u64>();
         let second = match self {
-            Self::Value => return (MachineParam { size, align }, None),
-            Self::TensorMap => return (MachineParam::of::<TensorMapData>(), None),
+            Self::Value => return (PtxParam { size, align }, None),
+            Self::TensorMap => return (PtxParam::of::<TensorMapData>(), None),
             Self::Pointer | Self::PointerMut | Self::Shared => None,
             Self::Slice | Self::SliceMut => Some(word),
-            Self::Slice2 | Self::SliceMut2 => Some(MachineParam::of::<Extents2>()),
-            Self::Slice3 | Self::SliceMut3 => Some(MachineParam::of::<Extents3>()),
+            Self::Slice2 | Self::SliceMut2 => Some(PtxParam::of::<Extents2>()),
+            Self::Slice3 | Self::SliceMut3 => Some(PtxParam::of::<Extents3>()),
         };
         (word, second)
     }

@@ -41,8 +41,8 @@ pub mod tensor_map;
 pub use device_copy::DeviceCopy;
 pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
-    AbiParam, BytesOfLaunch, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec,
-    MachineParam, ParamKind, ParamSpec, SafeKernel, TypeArgument,
+    AbiParam, BytesOfLaunch, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec, ParamKind,
+    ParamSpec, PtxParam, SafeKernel, TypeArgument,
 };
 pub use lengths::{CheckLengths, Length, WrongLength};
 pub use limits::{LaunchBounds, LaunchLimits};

@@ -40,7 +40,7 @@ impl LaunchLimits {
         cluster: [u64; 3],
     ) -> Self {
         assert!(!bounded || (max_threads >= 1 && max_threads <= 1024), "a block has 1 to 1024 threads");
-        assert!(min_blocks <= 32, "a multiprocessor holds at most 32 blocks");
+        assert!(min_blocks <= 32, "an SM holds at most 32 blocks");
         let threads = volume(block);
         let is_open = block[0] == 0 && block[1] == 0 && block[2] == 0;
         assert!(is_open || (threads >= 1 && threads <= 1024), "a block has 1 to 1024 threads");

@@ -58,7 +58,7 @@ impl<T> SliceMarker for AtomicSlice<T> {
     type Planes = AtomicSlice3<T>;
 }
 
-/// Markers of slices and views, which are two machine parameters (PTX `.param`): a pointer, and a length or extents.
+/// Markers of slices and views, which are two kernel parameters (PTX `.param`): a pointer, and a length or extents.
 pub trait PointerAndExtent {
     /// Type of the length or extents.
     type Extent: Copy + 'static;

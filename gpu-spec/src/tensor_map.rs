@@ -125,9 +125,9 @@ impl core::fmt::Display for TensorMapError {
                 "the stride of dimension {which} is {bytes} bytes: a tensor map takes multiples of 16 below 2^40; pad the \
                  rows"
             ),
-            Self::Overlap(which, bytes, least) => write!(
+            Self::Overlap(which, bytes, minimum) => write!(
                 f,
-                "the stride of dimension {which} is {bytes} bytes, but the elements before it span {least}"
+                "the stride of dimension {which} is {bytes} bytes, but the elements before it span {minimum}"
             ),
             Self::Tile(which, length) => {
                 write!(f, "the box has {length} elements in dimension {which}: a copy moves 1 to {MAX_BOX}")

@@ -150,7 +150,7 @@ pub const fn shared_memory(bytes: &[usize]) -> u32 {
 /// Compiles only if the parameters fit in a launch.
 pub const fn check_parameters(params: &[AbiParam]) {
     assert!(
-        AbiParam::machine_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
+        AbiParam::ptx_param_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
         "the parameters of a kernel take at most 4096 bytes: pass large values in a slice"
     );
 }

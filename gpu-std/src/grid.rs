@@ -74,7 +74,7 @@ pub fn sync() {
             return;
         }
         if thread::thread_idx_x() | thread::thread_idx_y() | thread::thread_idx_z() == 0 {
-            meet(workspace);
+            sync_blocks(workspace);
         }
         thread::sync_threads();
     }
@@ -107,7 +107,7 @@ fn workspace() -> u64 {
 /// flips with the last of them. The other bits are then zero again, ready for the next barrier.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-fn meet(workspace: u64) {
+fn sync_blocks(workspace: u64) {
     const LAST: u32 = 1 << 31;
     let is_first = thread::block_idx_x() | thread::block_idx_y() | thread::block_idx_z() == 0;
     let share = if is_first { LAST - (blocks() as u32 - 1) } else { 1 };

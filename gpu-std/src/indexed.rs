@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_least_and_greatest() {
+    fn nan_is_smallest_and_largest() {
         let keys = [f32::INFINITY, f32::NAN, f32::NEG_INFINITY, f32::NAN];
         let all = || keys.into_iter().enumerate().map(|(i, key)| Indexed::new(i, key));
         for best in [all().rev().reduce(Indexed::max), all().reduce(Indexed::min)] {
@@ -176,8 +176,11 @@ mod tests {
     #[test]
     fn no_element_is_neutral() {
         let none = Indexed::<i64>::NONE;
-        let least = Indexed::new(3, i64::MIN);
+        let smallest = Indexed::new(3, i64::MIN);
         assert_eq!((none.max(none), none.get()), (none, None));
-        assert_eq!([none.max(least), least.max(none), none.min(least), least.min(none)], [least; 4]);
+        assert_eq!(
+            [none.max(smallest), smallest.max(none), none.min(smallest), smallest.min(none)],
+            [smallest; 4]
+        );
     }
 }

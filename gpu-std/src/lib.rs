@@ -403,9 +403,9 @@ pub use gpu_macros::elementwise;
 /// ```
 /// use gpu_std::prelude::*;
 ///
-/// /// The greatest element.
+/// /// The largest element.
 /// #[reduction(identity = f32::NEG_INFINITY)]
-/// pub fn greatest(a: f32, b: f32) -> f32 { a.max(b) }
+/// pub fn largest(a: f32, b: f32) -> f32 { a.max(b) }
 ///
 /// /// The sum of squares, in f32 also of bf16.
 /// #[reduction(types(T = f32, bf16), identity = T::Accumulator::ZERO, fold = |sum, x: T| sum + x.to_acc() * x.to_acc())]
@@ -422,15 +422,12 @@ pub use gpu_macros::elementwise;
 /// /// The farthest point; of two as far the first.
 /// #[reduction(
 ///     identity = Far { distance: -1.0, index: u32::MAX },
-///     fold = |best, p: [f32; 2], index| farthest(best, Far { distance: p[0] * p[0] + p[1] * p[1], index: index as u32 }),
-///     finish = |best| -> u32 { best.index }
-/// )]
-/// pub fn farthest(a: Far, b: Far) -> Far {
-///     if b.distance > a.distance || (b.distance == a.distance && b.index < a.index) { b } else { a }
-/// }
+///     fold = |best, p: [f32; 2], index| farthest(best, Far { distance: p[0] * p[0] + p[1] * p[1], index: index as u32
+///     }), finish = |best| -> u32 { best.index } )] pub fn farthest(a: Far, b: Far) -> Far { if b.distance > a.distance
+///     || (b.distance == a.distance && b.index < a.index) { b } else { a } }
 /// ```
 ///
-/// `warpsmith::ops::reduce::<greatest>(&stream, &KERNELS, &x)` launches it and returns the value; `ops::reduce_into`
+/// `warpsmith::ops::reduce::<largest>(&stream, &KERNELS, &x)` launches it and returns the value; `ops::reduce_into`
 /// leaves the value on the device. Both are safe. The result is bit-identical in every run of the same configuration.
 /// [`reduction`](mod@reduction) describes the order in which values are combined.
 ///

@@ -247,12 +247,12 @@ fn odd_mul_add(x: f64, y: f64, z: f64) -> f64 {
 }
 
 macro_rules! fused_narrow_floats {
-    ($($t:ident: $least_arch:literal, $instruction:literal;)*) => { $(
+    ($($t:ident: $min_arch:literal, $instruction:literal;)*) => { $(
         impl Float for $t {
             #[inline(always)]
             fn fused_mul_add(self, y: Self, z: Self) -> Self {
                 #[cfg(target_arch = "nvptx64")]
-                if crate::arch() >= $least_arch {
+                if crate::arch() >= $min_arch {
                     let out: u16;
                     // SAFETY: the instruction computes only on registers.
                     unsafe {
@@ -302,16 +302,16 @@ use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
 
 /// Types that are their own accumulator.
 macro_rules! plain {
-    ($($t:ident: [$zero:expr, $one:expr, $greatest:ident, $least:ident, $epsilon:expr],
+    ($($t:ident: [$zero:expr, $one:expr, $largest:ident, $smallest:ident, $epsilon:expr],
         [$add:expr, $mul:expr, $min:expr, $max:expr], $wide:ident $from_wide:ident;)*) => { $(
         impl Scalar for $t {
             const NAME: &'static str = stringify!($t);
             const ZERO: Self = $zero;
             const ONE: Self = $one;
-            const MIN_IDENTITY: Self = $t::$greatest;
-            const MAX_IDENTITY: Self = $t::$least;
+            const MIN_IDENTITY: Self = $t::$largest;
+            const MAX_IDENTITY: Self = $t::$smallest;
             const EPSILON: f64 = $epsilon;
-            const IS_SIGNED: bool = $t::$least != $zero;
+            const IS_SIGNED: bool = $t::$smallest != $zero;
             type Accumulator = Self;
 
             #[inline(always)]

@@ -149,7 +149,7 @@ impl Tiling {
 }
 
 /// Maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of `vector` bytes.
-pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
+pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
@@ -221,7 +221,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 ///
 /// # Safety
 ///
-/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the
+/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`max_tiles`] of the
 /// length. It has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`. Nothing
 /// else uses the workspace or `out` until the launch ends.
 #[inline(always)]
@@ -282,7 +282,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 ) {
     let threads = block::threads();
     check(threads.is_multiple_of(WARP_SIZE), "a scan takes blocks of a multiple of 32 threads");
-    check(threads as usize <= MOST_THREADS, "a scan takes blocks of up to 256 threads");
+    check(threads as usize <= MAX_THREADS, "a scan takes blocks of up to 256 threads");
     // SAFETY: by this function's contract.
     let look_back = unsafe { LookBack::<O::Value>::new(queue) };
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
@@ -317,7 +317,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     // Shared memory in which a thread keeps its rows of elements, for the waiting tile and the next one. The rows then
     // take no registers while the block waits for others, and are not read from memory twice.
     let stages: *mut u128 = if const { is_kept::<O, ITEMS, N>() } {
-        shared_array![u128; 2 * MOST_ROWS * MOST_THREADS]
+        shared_array![u128; 2 * MAX_ROWS * MAX_THREADS]
     } else {
         core::ptr::null_mut()
     };
@@ -344,7 +344,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         let mut found = None;
         if let Some(tile) = next {
             if const { is_kept::<O, ITEMS, N>() } {
-                // SAFETY: the slots belong to this thread, and there are slots for `MOST_ROWS` of `MOST_THREADS`.
+                // SAFETY: the slots belong to this thread, and there are slots for `MAX_ROWS` of `MAX_THREADS`.
                 each::<ITEMS>(|row| unsafe { store(slot(stage, row), rows[row]) });
             }
             let scanned = Found::of::<O, N>(tile, rows);
@@ -411,12 +411,12 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 }
 
 /// Maximum threads per block, and maximum rows per thread that are kept in shared memory.
-const MOST_THREADS: usize = 256;
-const MOST_ROWS: usize = 4;
+const MAX_THREADS: usize = 256;
+const MAX_ROWS: usize = 4;
 
 /// Returns true if rows are kept in shared memory; otherwise they are read again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
-    size_of::<[O::Item; N]>() <= 16 && ITEMS <= MOST_ROWS
+    size_of::<[O::Item; N]>() <= 16 && ITEMS <= MAX_ROWS
 }
 
 /// A thread's results for a tile.

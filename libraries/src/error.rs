@@ -20,11 +20,11 @@ pub struct VendorVersion {
 impl VendorVersion {
     pub(crate) fn at_least(
         self,
-        least: u32,
+        minimum: u32,
         library: &'static str,
     ) -> std::result::Result<Self, LibraryError> {
-        if self.major < least {
-            Err(LibraryError::TooOld { library, version: self, least })
+        if self.major < minimum {
+            Err(LibraryError::TooOld { library, version: self, minimum })
         } else {
             Ok(self)
         }
@@ -57,7 +57,7 @@ pub enum LibraryError {
 
     /// The library is older than the bindings require.
     #[error(
-        "{library} {version} is too old: install version {least} or newer, where the system finds it first (LD_LIBRARY_PATH)"
+        "{library} {version} is too old: install version {minimum} or newer, where the system finds it first (LD_LIBRARY_PATH)"
     )]
     TooOld {
         /// Library name.
@@ -65,7 +65,7 @@ pub enum LibraryError {
         /// Version that was found.
         version: VendorVersion,
         /// Minimum major version.
-        least: u32,
+        minimum: u32,
     },
 
     /// A library call failed.
@@ -113,7 +113,7 @@ pub enum LibraryError {
     /// No algorithm works within the workspace limit.
     #[error(
         "{operation}: no algorithm gets by with {} of workspace; the smallest that works needs {}",
-        Bytes(*limit), Bytes(*least)
+        Bytes(*limit), Bytes(*minimum)
     )]
     WorkspaceTooSmall {
         /// Requested operation.
@@ -121,7 +121,7 @@ pub enum LibraryError {
         /// Workspace limit, in bytes.
         limit: u64,
         /// Smallest workspace that any algorithm needs, in bytes.
-        least: u64,
+        minimum: u64,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use warpsmith_runtime::device::Device;
-use warpsmith_runtime::seam::{WeakDevice, drop_elsewhere, in_host_function};
+use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function};
 
 /// A library's state on a device, dropped with the device's context current, on any thread. It does not keep the device
 /// alive, because the device may own it as an extension.

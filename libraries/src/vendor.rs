@@ -17,14 +17,14 @@ struct Entry {
     /// PyPI package that contains it.
     package: &'static str,
     /// Oldest major version whose functions and types match the bindings.
-    least: u32,
+    minimum: u32,
     is_loaded: unsafe fn() -> bool,
     /// Returns major, minor and patch of a loaded library.
     version: fn() -> Option<[i32; 3]>,
 }
 
 macro_rules! vendors {
-    ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $least:literal,
+    ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $minimum:literal,
         $module:ident :: $get:ident, $status:ident :: $ok:ident;)*) => {
         /// One of NVIDIA's libraries, if its feature is on.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ macro_rules! vendors {
                         name: $name,
                         file: $file,
                         package: $package,
-                        least: $least,
+                        minimum: $minimum,
                         is_loaded: cudarc::$module::sys::is_culib_present,
                         version: || {
                             use cudarc::$module::sys::{self, libraryPropertyType as Property};
@@ -115,7 +115,7 @@ impl Vendor {
     }
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
-        let Entry { name, file, package, least, is_loaded, version } = self.entry();
+        let Entry { name, file, package, minimum, is_loaded, version } = self.entry();
         // SAFETY: it loads a library of NVIDIA, whose initializers may run at any time.
         let found = unsafe { is_loaded() } || {
             preload(file, &LibraryPaths::of_process());
@@ -127,7 +127,7 @@ impl Vendor {
         }
         let parts = version().unwrap_or_default().map(|part| u32::try_from(part).unwrap_or(0));
         let [major, minor, patch] = parts;
-        VendorVersion { major, minor, patch }.at_least(least, name)
+        VendorVersion { major, minor, patch }.at_least(minimum, name)
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
     fn libraries_are_loaded_or_named_as_missing() {
         for &vendor in Vendor::ALL {
             match vendor.version() {
-                Ok(version) => assert!(version.major >= vendor.entry().least),
+                Ok(version) => assert!(version.major >= vendor.entry().minimum),
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.contains(vendor.name()) && text.contains("install"), "{text}");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use warpsmith_profiler::trace::summary::Digest;
 use warpsmith_profiler::{ProfilerOptions, Written};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{Device, Graph, GraphExec, Launch, Stream};
 
 use self::kernels::{Empty, IMAGE, Spin};
@@ -28,14 +28,14 @@ const NODES: usize = 1000;
 /// Number of measurements; the minimum counts.
 const ROUNDS: usize = 7;
 
-struct Rig {
+struct Fixture {
     stream: Stream,
     empty: warpsmith_runtime::TypedKernel<Empty>,
     spin: warpsmith_runtime::TypedKernel<Spin>,
     graph: GraphExec,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Result<Self> {
         let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
             Ok(name) => Device::open(&name)?,
@@ -68,15 +68,15 @@ impl Rig {
 
     /// Returns the minimum time over several rounds, in nanoseconds per item of `count`.
     fn time(&self, count: usize, work: impl Fn() -> Result<()>) -> Result<f64> {
-        let mut least = f64::INFINITY;
+        let mut minimum = f64::INFINITY;
         for _ in 0..ROUNDS {
             self.stream.synchronize()?;
             let start = self.now();
             work()?;
             self.stream.synchronize()?;
-            least = least.min((self.now() - start).as_nanos() as f64 / count as f64);
+            minimum = minimum.min((self.now() - start).as_nanos() as f64 / count as f64);
         }
-        Ok(least)
+        Ok(minimum)
     }
 
     fn launches(&self) -> Result<f64> {
@@ -120,11 +120,11 @@ fn main() -> Result<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let rig = Rig::new()?;
-    off(&rig)?;
-    let before = rig.all()?;
+    let fixture = Fixture::new()?;
+    off(&fixture)?;
+    let before = fixture.all()?;
     let profiler = ProfilerOptions::default().memory(4 << 30).start()?;
-    let with = rig.all()?;
+    let with = fixture.all()?;
     let begun = Instant::now();
     let trace = profiler.stop()?;
     let (joined, records) = (begun.elapsed(), trace.len());
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
     let source =
         trace.definitions.about.iter().filter(|(key, _)| key.contains("CUPTI") || key.contains("records"));
     source.for_each(|(key, fact)| println!("{key}: {fact}"));
-    let after = rig.all()?;
+    let after = fixture.all()?;
     let names = ["empty launch", "graph of 1000 nodes", "kernel of 10 us", "captured launch"];
     for (index, name) in names.into_iter().enumerate() {
         let (off, on, then) = (before[index], with[index], after[index]);
@@ -144,8 +144,8 @@ fn main() -> Result<()> {
         );
     }
     println!("{records} records joined in {:.2} s, {loss:?}", joined.as_secs_f64());
-    files(&rig)?;
-    drop(rig);
+    files(&fixture)?;
+    drop(fixture);
     // Runs in a separate process, so that its memory is only that of this run.
     let status = std::process::Command::new(std::env::current_exe()?).arg("soak").status()?;
     if status.success() { Ok(()) } else { Err(format!("soak: {status}").into()) }
@@ -153,25 +153,25 @@ fn main() -> Result<()> {
 
 /// Measures the overhead of a launch while no profiler records. Every second round repeats the check for observers
 /// several times; the difference of the rounds is the cost of the repeated checks.
-fn off(rig: &Rig) -> Result<()> {
+fn off(fixture: &Fixture) -> Result<()> {
     /// Number of checks per launch: for its source line, and for the operation.
     const QUESTIONS: f64 = 2.0;
     const MORE: usize = 64;
     let launch = Launch::grid_block(1, 32);
     let round = |more: usize| -> Result<f64> {
-        let begun = rig.now();
+        let begun = fixture.now();
         for _ in 0..LAUNCHES / 10 {
             (0..more).for_each(|_| drop(site()));
-            rig.empty.launch(&rig.stream, launch, ())?;
+            fixture.empty.launch(&fixture.stream, launch, ())?;
         }
-        Ok((rig.now() - begun).as_nanos() as f64 / (LAUNCHES / 10) as f64)
+        Ok((fixture.now() - begun).as_nanos() as f64 / (LAUNCHES / 10) as f64)
     };
     let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..30 {
         without = without.min(round(0)?);
-        rig.stream.synchronize()?;
+        fixture.stream.synchronize()?;
         with = with.min(round(MORE)?);
-        rig.stream.synchronize()?;
+        fixture.stream.synchronize()?;
     }
     let cost = (with - without) / MORE as f64 * QUESTIONS;
     println!(
@@ -184,14 +184,14 @@ fn off(rig: &Rig) -> Result<()> {
 /// Joins the records of many nodes into a file in bounded memory: no record is missing without being counted.
 fn soak() -> Result<()> {
     let nodes: usize = std::env::var("WARPSMITH_BENCH_SOAK").map_or(Ok(25_000_000), |nodes| nodes.parse())?;
-    let rig = Rig::new()?;
+    let fixture = Fixture::new()?;
     let path = std::env::temp_dir().join(format!("{}-profiler-soak.json.gz", std::process::id()));
     let profiler = ProfilerOptions::default().to_file(&path)?;
     let begun = Instant::now();
     for _ in 0..nodes / NODES {
-        rig.graph.launch(&rig.stream)?;
+        fixture.graph.launch(&fixture.stream)?;
     }
-    rig.stream.synchronize()?;
+    fixture.stream.synchronize()?;
     let launched = begun.elapsed();
     let Written { records, loss, .. } = profiler.finish()?;
     let (took, bytes) = (begun.elapsed(), std::fs::metadata(&path)?.len());
@@ -222,13 +222,13 @@ fn peak_memory() -> u64 {
 }
 
 /// Measures the cost of a file: bytes and time per record.
-fn files(rig: &Rig) -> Result<()> {
+fn files(fixture: &Fixture) -> Result<()> {
     for name in ["profiler-bench.json", "profiler-bench.json.gz"] {
         let path = std::env::temp_dir().join(format!("{}-{name}", std::process::id()));
         let profiler = ProfilerOptions::default().to_file(&path)?;
         let begun = Instant::now();
         let launch = Launch::grid_block(1, 32);
-        (0..LAUNCHES).try_for_each(|_| rig.empty.launch(&rig.stream, launch, ()))?;
+        (0..LAUNCHES).try_for_each(|_| fixture.empty.launch(&fixture.stream, launch, ()))?;
         let Written { records, loss, .. } = profiler.finish()?;
         let (took, bytes) = (begun.elapsed(), std::fs::metadata(&path)?.len());
         println!(

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Once};
 
 use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::driver::library_paths::is_privileged;
-use warpsmith_runtime::seam::DRIVER_HOOKS;
+use warpsmith_runtime::extension::DRIVER_HOOKS;
 
 use crate::counters::{CounterOptions, Counters};
 use crate::error::ProfilerError;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::driver::activity::nanoseconds;
-use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation};
+use warpsmith_runtime::extension::{Ended, Observed, Observer, Operation};
 
 use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};

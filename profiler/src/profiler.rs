@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::extension::{Observation, observe, open_devices};
 use warpsmith_runtime::ranges::{Listening, listen};
-use warpsmith_runtime::seam::{Observation, observe, open_devices};
 use warpsmith_trace::{Device, Loss, Trace};
 
 use crate::error::{ProfilerError, Result};

@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
+use warpsmith_runtime::extension::{Awaited, AwaitedBuffer, CopyDirection, MemoryKind};
 use warpsmith_runtime::launch::Source;
-use warpsmith_runtime::seam::{Awaited, AwaitedBuffer, CopyDirection, MemoryKind};
 use warpsmith_trace::{CounterId, Name, Payload};
 
 /// Index of a recorded driver in the list.

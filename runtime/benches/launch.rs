@@ -21,7 +21,7 @@ use gpu_spec::{Kernel, KernelSpec};
 use kernels::{EightArguments, Empty, IMAGE, PTX, Spin, TwoArguments};
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
+use warpsmith_runtime::extension::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, DeviceBuffer, Graph, Launch, LaunchConfig, Module, Result, Stream};
 

@@ -17,7 +17,7 @@
 //! | [`graph`] | graphs: work prepared once and launched many times |
 //! | [`store`] | the user's file of tuned launches |
 //! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named ranges of a program, for profilers |
-//! | [`seam`] | the extension API for crates built on this one |
+//! | [`extension`] | the extension API for crates built on this one |
 //! | [`driver`] | the driver trait, implemented for CUDA and for the emulator |
 //! | `emulated` (with the feature of that name) | GPUs emulated on the CPU |
 //!
@@ -40,13 +40,13 @@ pub mod check;
 pub mod device;
 pub mod error;
 pub mod event;
+pub mod extension;
 pub mod graph;
 pub mod launch;
 pub mod memory;
 pub mod module;
 mod open;
 pub mod ranges;
-pub mod seam;
 pub mod snapshot;
 pub mod stream;
 pub mod transfer;

@@ -58,9 +58,8 @@ struct Own<I: Scalar, O: Scalar> {
 ///
 /// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
 /// // As an argument of `bench_main!`:
-/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x, out| {
-///     ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out))
-/// });
+/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x,
+/// out| { ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out)) });
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// # let mut case = benchmark.prepare(&Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 })?;
 /// # case.select(&benchmark.default_configuration("f32", 1000, stream.device()))?;
@@ -94,10 +93,10 @@ pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
 /// use warpsmith::prelude::*;
 ///
 /// #[reduction(identity = f32::NEG_INFINITY)]
-/// pub fn greatest(a: f32, b: f32) -> f32 { a.max(b) }
+/// pub fn largest(a: f32, b: f32) -> f32 { a.max(b) }
 ///
 /// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
-/// let benchmark = bench::reduce::<greatest, f32, f32>(&KERNELS, |data| {
+/// let benchmark = bench::reduce::<largest, f32, f32>(&KERNELS, |data| {
 ///     data.iter().copied().fold(f32::NEG_INFINITY, f32::max).into()
 /// });
 /// # let stream = Stream::new(&Device::open("cpu")?)?;

@@ -67,7 +67,7 @@ impl Benchmark for Product {
         Space::new()
             .axis("tile", names.each_ref().map(String::as_str))
             .axis("tiles", [1, 2])
-            .axis("splits", Schedule::SPLITS)
+            .axis("split_k", Schedule::SPLIT_K)
             .restrict("the schedules that there are", |configuration| {
                 schedule(configuration).is_ok_and(|schedule| schedule.exists())
             })
@@ -75,10 +75,10 @@ impl Benchmark for Product {
 
     fn default_configuration(&self, _: &str, n: u64, device: &Device) -> Configuration {
         let [m, side] = self.sides(n).map(|side| side as usize);
-        let Schedule { tile: [rows, columns], cluster, splits } =
+        let Schedule { tile: [rows, columns], cluster, split_k } =
             Schedule::of_product(device, [m, side, side]);
         let tile = format!("{rows}x{columns}");
-        Configuration::default().with("tile", tile.as_str()).with("tiles", cluster).with("splits", splits)
+        Configuration::default().with("tile", tile.as_str()).with("tiles", cluster).with("split_k", split_k)
     }
 
     fn work(&self, _: &str, n: u64) -> Work {
@@ -113,8 +113,8 @@ fn schedule(configuration: &Configuration) -> Result<Schedule> {
         text: text.clone(),
         reason: "there are 128x256, 128x128, 64x256 and 64x128".to_owned(),
     };
-    let (cluster, splits) = (configuration.number("tiles")?, configuration.number("splits")?);
-    Ok(Schedule { tile: tile.ok_or_else(unknown)?, cluster, splits })
+    let (cluster, split_k) = (configuration.number("tiles")?, configuration.number("split_k")?);
+    Ok(Schedule { tile: tile.ok_or_else(unknown)?, cluster, split_k })
 }
 
 impl Product {

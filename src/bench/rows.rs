@@ -59,7 +59,7 @@ macro_rules! operations {
 operations! {
     SumRows "sum_rows" "sums": 32 1024 4096 131072 1048576;
     SumColumns "sum_columns" "sums of columns": 32 1024 4096 131072;
-    ArgmaxRows "argmax_rows" "places of the greatest elements": 1024 131072;
+    ArgmaxRows "argmax_rows" "indices of the largest elements": 1024 131072;
     Softmax "softmax" "softmax": 1024 4096 16384 131072 1048576;
     SoftmaxBackward "softmax_backward" "gradient of softmax": 1024 16384;
     LayerNorm "layer_norm" "layer norm with weight and bias": 1024 4096 16384 131072 1048576;

@@ -6,7 +6,7 @@ use gpu_kernels::operand::Form;
 use gpu_spec::param::{Optional, Slice, SliceMut, Value};
 use gpu_std::Checked;
 use gpu_std::scalar::{Bits, Element, Float, Integer, Scalar};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::{self, Config};

@@ -1,7 +1,7 @@
 //! Operations on the buffers of several devices.
 
 use gpu_std::scalar::Number;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 

@@ -5,12 +5,12 @@
 
 use gpu_kernels::access::access;
 use gpu_kernels::compact::{self, workspace_len};
-use gpu_kernels::scan::most_tiles;
+use gpu_kernels::scan::max_tiles;
 use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::Checked;
 use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
 use super::bit_layout::{BitLayout, bits};
@@ -69,7 +69,7 @@ fn with_plan<T: Scalar>(
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
     let tiles =
-        most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, access::<T>(vector as usize));
+        max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, access::<T>(vector as usize));
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         let words = workspace_len(size_of::<u64>(), tiles);
@@ -139,7 +139,7 @@ fn flagged_by_size<T: Element>(
 /// Range of keys, as integers of the element size: the arguments of `gpu_kernels::compact::compact_compared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
-    twist: [u64; 2],
+    transform: [u64; 2],
     first: u64,
     last: u64,
     is_inverted: bool,
@@ -151,7 +151,7 @@ impl Keys {
     fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
         let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();
         let key = |x: u64| always ^ if x & sign == 0 { x } else { x ^ negative };
-        let (least, greatest) = (key(bits(T::MAX_IDENTITY)), key(bits(T::MIN_IDENTITY)));
+        let (smallest, largest) = (key(bits(T::MAX_IDENTITY)), key(bits(T::MIN_IDENTITY)));
         // The keys of -0 and +0 are adjacent.
         let (low, high) = match is_float && with == T::ZERO {
             true => (key(sign), key(0)),
@@ -159,15 +159,15 @@ impl Keys {
         };
         let range = match comparison {
             _ if with != with => None,
-            Comparison::Less => low.checked_sub(1).map(|last| (least, last)),
-            Comparison::LessOrEqual => Some((least, high)),
-            Comparison::Greater => high.checked_add(1).map(|first| (first, greatest)),
-            Comparison::GreaterOrEqual => Some((low, greatest)),
+            Comparison::Less => low.checked_sub(1).map(|last| (smallest, last)),
+            Comparison::LessOrEqual => Some((smallest, high)),
+            Comparison::Greater => high.checked_add(1).map(|first| (first, largest)),
+            Comparison::GreaterOrEqual => Some((low, largest)),
             Comparison::Equal | Comparison::NotEqual => Some((low, high)),
         };
         // `None`: an empty range.
         let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
-        Self { twist: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
+        Self { transform: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
     }
 }
 
@@ -197,7 +197,7 @@ fn between<T: Scalar>(
         return to.count.copy_from_host(&[0]);
     }
     let [negative, always, first, last] =
-        [keys.twist[0], keys.twist[1], keys.first, keys.last].map(T::from_u64);
+        [keys.transform[0], keys.transform[1], keys.first, keys.last].map(T::from_u64);
     let inverted = keys.is_inverted;
     with_plan((operation, "compact_compared"), stream, config, &x, |plan, workspace, words| {
         let Outputs { selected, rejected, count } = to;
@@ -255,14 +255,14 @@ fn runs<T: Number>(
     config: Option<Config>,
     x: DeviceSlice<'_, T>,
     to: Outputs<'_, T>,
-    places: Option<&mut DeviceBuffer<u32>>,
+    indices: Option<&mut DeviceBuffer<u32>>,
 ) -> Result<()> {
     let BitLayout { magnitude, most, .. } = BitLayout::of::<T>();
     let equality = [magnitude, most];
     macro_rules! by_size {
         ($u:ty) => {{
             let to = Outputs { selected: to.selected.cast::<$u>()?, rejected: None, count: to.count };
-            runs_of::<$u>(operation, stream, config, (equality, x.cast()?), to, places)
+            runs_of::<$u>(operation, stream, config, (equality, x.cast()?), to, indices)
         }};
     }
     match size_of::<T>() {
@@ -279,7 +279,7 @@ fn runs_of<T: Scalar>(
     config: Option<Config>,
     (equality, x): ([u64; 2], DeviceSlice<'_, T>),
     mut to: Outputs<'_, T>,
-    places: Option<&mut DeviceBuffer<u32>>,
+    indices: Option<&mut DeviceBuffer<u32>>,
 ) -> Result<()> {
     type Params<T> = (
         Value<T>,
@@ -300,9 +300,9 @@ fn runs_of<T: Scalar>(
         let Outputs { selected, count, .. } = to;
         // SAFETY: as in `flagged`; there are as many indices as elements, and they fit 32 bits.
         unsafe {
-            match places {
-                Some(places) => plan
-                    .launch::<Params<T>, _>((magnitude, most, x, workspace, words, selected, places, count)),
+            match indices {
+                Some(indices) => plan
+                    .launch::<Params<T>, _>((magnitude, most, x, workspace, words, selected, indices, count)),
                 None => plan.launch::<Params<T>, _>((
                     magnitude,
                     most,

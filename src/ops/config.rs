@@ -554,7 +554,7 @@ mod tests {
         assert_eq!(of("normal", 4, 1 << 24).1, GridRule::Waves(1));
         assert_eq!(of("normal", 4, 0).1, GridRule::Waves(1));
         let small = gpu_config(Instances::own("axpy"), 4, 1 << 28, &gpu(82, 1536));
-        assert_eq!(small.block, 192, "an eighth of a multiprocessor of 1536 threads");
+        assert_eq!(small.block, 192, "an eighth of an SM of 1536 threads");
     }
 
     #[test]

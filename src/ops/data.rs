@@ -2,7 +2,7 @@
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Scalar};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -11,8 +11,8 @@ use warpsmith_runtime::Result;
 
 /// `dst[i] = src[i]`, bit by bit; also for structs.
 ///
-/// This is the copy kernel that `bench` and `tune` measure. Programs use [`Stream::copy`], which needs no kernel and also
-/// copies between devices, and [`Stream::copy_rows`] for rows.
+/// This is the copy kernel that `bench` and `tune` measure. Programs use [`Stream::copy`], which needs no kernel and
+/// also copies between devices, and [`Stream::copy_rows`] for rows.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).

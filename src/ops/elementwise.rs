@@ -2,14 +2,15 @@
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Float;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Defines each operation and its form for a given configuration, which the tuner times, with the parameters of its kernel.
+/// Defines each operation and its form for a given configuration, which the tuner times, with the parameters of its
+/// kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };

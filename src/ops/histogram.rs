@@ -6,7 +6,7 @@ use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
 use gpu_std::scalar::{Element, Number, Scalar};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
 use super::config::Config;
@@ -18,11 +18,11 @@ use warpsmith_runtime::Result;
 /// Shared memory budget in bytes for all copies of the counters together.
 const COPIES_BYTES: usize = 16 << 10;
 /// Maximum number of copies of the counters.
-const MOST_COPIES: usize = 8;
+const MAX_COPIES: usize = 8;
 /// Maximum shared memory in bytes for one copy of the counters, or for the edges.
-const MOST_BYTES: usize = 24 << 10;
+const MAX_BYTES: usize = 24 << 10;
 /// Maximum number of equal-width bins: with more, the estimate of a bin could be off by more than one.
-const MOST_BINS: usize = 1 << 20;
+const MAX_BINS: usize = 1 << 20;
 
 fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
     Err(OpError::Unsupported { operation, problem }.into())
@@ -53,14 +53,14 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
 /// Length of a block's counters in shared memory: as many copies as fit the budget, or 0 if one copy is too large.
 fn local_len(counts: usize) -> usize {
     match counts * 4 {
-        bytes if bytes > MOST_BYTES => 0,
-        bytes => counts * (COPIES_BYTES / bytes).clamp(1, MOST_COPIES),
+        bytes if bytes > MAX_BYTES => 0,
+        bytes => counts * (COPIES_BYTES / bytes).clamp(1, MAX_COPIES),
     }
 }
 
 /// Length of a block's table of edges in shared memory: all edges, or 0 if they do not fit.
 fn table_len<T>(edges: usize) -> SharedLen {
-    SharedLen(if edges * size_of::<T>() <= MOST_BYTES { edges } else { 0 })
+    SharedLen(if edges * size_of::<T>() <= MAX_BYTES { edges } else { 0 })
 }
 
 /// Plans the launch and clears the counts.
@@ -206,7 +206,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     let (x, mut counts, (lower, upper, is_inclusive)) = (x.into(), counts.into(), range.ends());
     let [channels, count] = shape(NAME, x.len(), channels, counts.len())?;
     let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
-    if count as usize > MOST_BINS {
+    if count as usize > MAX_BINS {
         return unsupported(
             NAME,
             format!("{count} bins are too many; there can be up to 2^20 of equal width"),

@@ -6,7 +6,7 @@ use gpu_kernels::index_check;
 use gpu_kernels::move_rows::{self, Rows};
 use gpu_std::Instance;
 use gpu_std::scalar::Scalar;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Launch, Result,
     Stream,
@@ -84,7 +84,7 @@ index! { u32 i64 }
 ///
 /// let wrong = DeviceBuffer::from_host(&stream, &[0i64, -1, 3])?;
 /// let error = ops::Indices::new(&stream, &wrong, 3).unwrap_err();
-/// assert!(error.to_string().starts_with("Indices: indices[1] is -1, but must be at least 0 and below 3"));
+/// assert!(error.to_string().starts_with("Indices: indices[1] is -1, but must be at smallest 0 and below 3"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@ use gpu_kernels::transpose::{self, Matrices, side, threads};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Value};
 use gpu_std::scalar::Scalar;
 use gpu_std::{Instance, KernelType};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
     Launch, Result, Stream,

@@ -1,12 +1,12 @@
 //! GEMM, by the fastest implementation that the device and the matrices allow.
 
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{GemmElement, TensorError};
 
 pub use warpsmith_tensor::{
-    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, Weights4, matmul_4bit,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Matrix, MatrixMut, matmul_4bit,
     matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
@@ -75,8 +75,8 @@ by_library!(bf16, f16, i8);
 /// bits of mantissa.
 ///
 /// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. They need the address, row stride
-/// and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and `b` must
-/// be. If `a` is not transposed and the type is not i8, `c` may have any alignment.
+/// and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and `b`
+/// must be. If `a` is not transposed and the type is not i8, `c` may have any alignment.
 ///
 /// Skinny GEMM: an `a` of up to 16 rows of 16-bit elements with a transposed `b` runs on Rust kernels from compute
 /// capability 8.0 on. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`), except for

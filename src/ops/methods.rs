@@ -1,6 +1,6 @@
 //! [`ReduceExt`]: full reductions as methods of buffers and slices.
 
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Result};
 
 use gpu_std::scalar::{Float, Number};

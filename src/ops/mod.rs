@@ -11,9 +11,9 @@
 //! floating-point reduction may differ in the last bits between configurations. To make them independent of tuning,
 //! install an empty store: `LaunchStore::in_memory().install(&device)`.
 //!
-//! Arguments have one order: the stream, options, inputs (arrays, then numbers), outputs. A full reduction `x` waits for
-//! its value; `x_into` is asynchronous, and leaves the value on the device. Positions, and counts of elements of a whole
-//! array, are `u64`; indices that a caller gives can be of any [`Index`].
+//! Arguments have one order: the stream, options, inputs (arrays, then numbers), outputs. A full reduction `x` waits
+//! for its value; `x_into` is asynchronous, and leaves the value on the device. Positions, and counts of elements of a
+//! whole array, are `u64`; indices that a caller gives can be of any [`Index`].
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
 //! `rows`, `scan` and `sort` of this crate add the other families, `families` adds all four.
@@ -51,7 +51,7 @@
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
-//! | `attention`, `attention_with_sums`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
+//! | `attention`, `attention_with_lse`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::{ops, prelude::*};
@@ -126,7 +126,7 @@ mod workspace;
 #[cfg(feature = "tensor")]
 pub use crate::tensor::{
     Attended, Attention, Gradients, Heads, HeadsMut, Offsets, attention, attention_backward,
-    attention_with_sums,
+    attention_with_lse,
 };
 pub use arithmetic::{
     abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
@@ -158,7 +158,7 @@ pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{concat_columns, concat_rows, split_columns, split_rows, transpose, transpose_batched};
 #[cfg(feature = "tensor")]
 pub use matmul::{
-    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, MatrixNumber, Weights4,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Int4Weights, Matrix, MatrixMut, MatrixNumber,
     matmul, matmul_4bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use methods::ReduceExt;

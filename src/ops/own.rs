@@ -4,8 +4,8 @@
 use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
 use gpu_std::reduction::{Reduce, Reduction};
-use warpsmith_runtime::launch::arguments::with_machine_parameters;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
+use warpsmith_runtime::launch::arguments::with_ptx_params;
 use warpsmith_runtime::{
     Arguments, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream,
 };
@@ -92,7 +92,7 @@ struct Array {
 impl Arrays {
     /// Slices of a kernel that takes only values and slices.
     fn of<P, A: Arguments<P>>(spec: &KernelSpec, arguments: &A) -> Self {
-        with_machine_parameters::<P, A, _>(arguments, |machine| {
+        with_ptx_params::<P, A, _>(arguments, |machine| {
             let mut slots = machine.iter();
             let mut arrays = Vec::new();
             for param in spec.params {
@@ -129,13 +129,13 @@ type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 /// use warpsmith::{ops, prelude::*};
 ///
 /// // In a kernel crate:
-/// #[reduction(identity = 0.0, fold = |greatest, x: f32| greatest_of(greatest, x.abs()))]
-/// pub fn greatest_of(a: f32, b: f32) -> f32 { a.max(b) }
+/// #[reduction(identity = 0.0, fold = |largest, x: f32| larger_of(largest, x.abs()))]
+/// pub fn larger_of(a: f32, b: f32) -> f32 { a.max(b) }
 ///
 /// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
 /// let stream = Stream::new(&Device::open("cpu")?)?;
 /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, -7.0, 3.0])?;
-/// assert_eq!(ops::reduce::<greatest_of>(&stream, &KERNELS, &x)?, 7.0);
+/// assert_eq!(ops::reduce::<larger_of>(&stream, &KERNELS, &x)?, 7.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]

@@ -6,7 +6,7 @@
 use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};
 use gpu_std::scalar::{Float, Number, Scalar};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -269,7 +269,7 @@ into!(
     "reduce_min",
     T::Accumulator,
     T::Accumulator::MIN_IDENTITY,
-    "Of no elements: the type's greatest value.",
+    "Of no elements: the type's largest value.",
     min_into,
     min_into_with
 );
@@ -278,7 +278,7 @@ into!(
     "reduce_max",
     T::Accumulator,
     T::Accumulator::MAX_IDENTITY,
-    "Of no elements: the type's least value.",
+    "Of no elements: the type's smallest value.",
     max_into,
     max_into_with
 );

@@ -1,12 +1,12 @@
 //! Prefix scans. Each is one launch that reads and writes every element once. The same configuration, data and
 //! alignment give bit-identical results.
 
-use gpu_kernels::scan::{most_tiles, workspace_len};
+use gpu_kernels::scan::{max_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
 use gpu_std::family::Variant;
 use gpu_std::scalar::{Element, Number, Scalar};
 use gpu_std::scan::{self, Scan};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
 
 use super::config::{Config, default_config};
@@ -43,7 +43,7 @@ fn launch<T: Number>(
     let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays, config).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
-    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
+    let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
     let words = workspace_len(size_of::<<T as Scalar>::Accumulator>(), tiles);
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
@@ -152,7 +152,7 @@ where
         Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays, config).plan()?;
     whole_warps(name, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
-    let tiles = most_tiles(x.len(), bytes, block as usize, items as usize, vector as usize);
+    let tiles = max_tiles(x.len(), bytes, block as usize, items as usize, vector as usize);
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, name, workspace_len(size_of::<Combined<S>>(), tiles), |workspace, words| {
@@ -176,7 +176,7 @@ fn by_key<T: Number, K: Scalar>(
     let plan = Operation::between::<T, K>(stream, "scan_sum_by_key", x.len(), &arrays, config).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
-    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
+    let tiles = max_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
     let words = workspace_len(2 * size_of::<<T as Scalar>::Accumulator>(), tiles);
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {

@@ -1,17 +1,17 @@
 //! Radix sorts, binary searches in sorted arrays, and merges. They are asynchronous; each uses temporary memory of the
 //! size of its outputs.
 
+use gpu_kernels::key_transform::{self, Bits, KeyTransform};
 use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
 use gpu_kernels::sort::{
     DIGIT_BITS, DIGITS, THREADS, radix_histogram, radix_pass, radix_pass_pairs, radix_starts, tile_len,
     workspace_len,
 };
-use gpu_kernels::twist::{self, Bits, Twist};
 use gpu_kernels::{search as kernels, sort as radix};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Module, Stream};
 
 use super::launch::same_length;
@@ -44,7 +44,7 @@ mod sealed {
     pub trait Key {
         type Bits: KeyBits;
         /// Order-preserving key transform (ascending) of the type's bits.
-        const TWIST: Twist<Self::Bits>;
+        const TRANSFORM: KeyTransform<Self::Bits>;
     }
 
     /// Arrays of one pass over pairs: keys, values and their outputs, in this order.
@@ -64,7 +64,7 @@ mod sealed {
     pub trait KeyBits: Bits + DeviceCopy {
         fn histogram(
             of: &Launcher<'_>,
-            twist: Twist<Self>,
+            transform: KeyTransform<Self>,
             keys: DeviceSlice<'_, Self>,
             counts: &mut DeviceBuffer<u32>,
         ) -> Result<()>;
@@ -73,7 +73,7 @@ mod sealed {
         /// The conditions of `radix_pass` hold, except for the lengths of the arrays, which it checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
-            twist: (Twist<Self>, u32),
+            transform: (KeyTransform<Self>, u32),
             pairs: Pass<'_, Self, V>,
             starts: DeviceSlice<'_, u32>,
             workspace: (DevicePtr, usize),
@@ -81,7 +81,7 @@ mod sealed {
 
         fn segments(
             of: &Launcher<'_>,
-            twist: Twist<Self>,
+            transform: KeyTransform<Self>,
             keys: DeviceSlice<'_, Self>,
             offsets: DeviceSlice<'_, u64>,
             spare: &mut DeviceBuffer<Self>,
@@ -90,7 +90,7 @@ mod sealed {
 
         fn merge(
             of: &Launcher<'_>,
-            twist: Twist<Self>,
+            transform: KeyTransform<Self>,
             a: DeviceSlice<'_, Self>,
             b: DeviceSlice<'_, Self>,
             out: DeviceSliceMut<'_, Self>,
@@ -122,7 +122,7 @@ macro_rules! key_bits {
         impl KeyBits for $k {
             fn histogram(
                 of: &Launcher<'_>,
-                Twist { negative, always, nans }: Twist<Self>,
+                KeyTransform { negative, always, nans }: KeyTransform<Self>,
                 keys: DeviceSlice<'_, Self>,
                 counts: &mut DeviceBuffer<u32>,
             ) -> Result<()> {
@@ -133,7 +133,7 @@ macro_rules! key_bits {
 
             unsafe fn pass<V: Payload>(
                 of: &Launcher<'_>,
-                (Twist { negative, always, nans }, shift): (Twist<Self>, u32),
+                (KeyTransform { negative, always, nans }, shift): (KeyTransform<Self>, u32),
                 (keys, values, keys_out, values_out): Pass<'_, Self, V>,
                 starts: DeviceSlice<'_, u32>,
                 (workspace, words): (DevicePtr, usize),
@@ -163,7 +163,7 @@ macro_rules! key_bits {
 
             fn segments(
                 of: &Launcher<'_>,
-                Twist { negative, always, nans }: Twist<Self>,
+                KeyTransform { negative, always, nans }: KeyTransform<Self>,
                 keys: DeviceSlice<'_, Self>,
                 offsets: DeviceSlice<'_, u64>,
                 spare: &mut DeviceBuffer<Self>,
@@ -178,7 +178,7 @@ macro_rules! key_bits {
 
             fn merge(
                 of: &Launcher<'_>,
-                Twist { negative, always, nans }: Twist<Self>,
+                KeyTransform { negative, always, nans }: KeyTransform<Self>,
                 a: DeviceSlice<'_, Self>,
                 b: DeviceSlice<'_, Self>,
                 out: DeviceSliceMut<'_, Self>,
@@ -196,7 +196,7 @@ macro_rules! keys {
     ($($t:ty as $bits:ty: $negative:expr, $always:expr, $nans:expr;)*) => { $(
         impl sealed::Key for $t {
             type Bits = $bits;
-            const TWIST: Twist<$bits> = Twist { negative: $negative, always: $always, nans: $nans };
+            const TRANSFORM: KeyTransform<$bits> = KeyTransform { negative: $negative, always: $always, nans: $nans };
         }
         impl SortKey for $t {}
     )* };
@@ -211,10 +211,10 @@ keys! {
 }
 
 /// Key transform of a type in an order.
-fn twist_of<T: SortKey>(order: Order) -> Twist<T::Bits> {
+fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     match order {
-        Order::Ascending => T::TWIST,
-        Order::Descending => twist::reversed(T::TWIST),
+        Order::Ascending => T::TRANSFORM,
+        Order::Descending => key_transform::reversed(T::TRANSFORM),
     }
 }
 
@@ -232,27 +232,27 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
 fn sort_bits<K: KeyBits, V: Payload>(
     operation: &'static str,
     stream: &Stream,
-    twist: Twist<K>,
+    transform: KeyTransform<K>,
     keys: DeviceSlice<'_, K>,
     values: Option<DeviceSlice<'_, V>>,
     (mut out, mut values_out): (DeviceSliceMut<'_, K>, Option<DeviceSliceMut<'_, V>>),
 ) -> Result<()> {
     let (n, of) = (keys.len(), Launcher::new(stream)?);
-    let places = size_of::<K>();
-    let mut counts = DeviceBuffer::<u32>::zeros(stream, places * DIGITS)?;
+    let indices = size_of::<K>();
+    let mut counts = DeviceBuffer::<u32>::zeros(stream, indices * DIGITS)?;
     let mut spare = DeviceBuffer::<K>::uninit(stream, n)?;
     let mut spare_values = match values {
         Some(_) => Some(DeviceBuffer::<V>::uninit(stream, n)?),
         None => None,
     };
-    K::histogram(&of, twist, keys, &mut counts)?;
+    K::histogram(&of, transform, keys, &mut counts)?;
     let starts = of.module.kernel::<radix_starts>()?;
-    starts.launch(stream, Launch::grid_block(places as u32, DIGITS as u32), (&mut counts,))?;
-    let words = workspace_len(n, places, if values.is_some() { size_of::<V>() } else { 0 });
+    starts.launch(stream, Launch::grid_block(indices as u32, DIGITS as u32), (&mut counts,))?;
+    let words = workspace_len(n, indices, if values.is_some() { size_of::<V>() } else { 0 });
     // SAFETY: the launches are on this stream, and their kernels use the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, operation, words, |workspace, words| {
-            for place in 0..places {
+            for place in 0..indices {
                 let starts = counts.slice(place * DIGITS..(place + 1) * DIGITS);
                 // The number of passes is even, so the last one writes to `out`.
                 let to_spare = place % 2 == 0;
@@ -278,7 +278,7 @@ fn sort_bits<K: KeyBits, V: Payload>(
                 };
                 // SAFETY: all arrays have `n` elements, the workspace has enough words for them, and `starts` belongs
                 // to this digit.
-                K::pass(&of, (twist, place as u32 * DIGIT_BITS), pairs, starts, (workspace, words))?;
+                K::pass(&of, (transform, place as u32 * DIGIT_BITS), pairs, starts, (workspace, words))?;
             }
             Ok(())
         })
@@ -314,7 +314,7 @@ pub fn sort<'x, 'o, T: SortKey>(
     if x.is_empty() {
         return Ok(());
     }
-    sort_bits::<T::Bits, u32>("sort", stream, twist_of::<T>(order), x.cast()?, None, (out.cast()?, None))
+    sort_bits::<T::Bits, u32>("sort", stream, transform_of::<T>(order), x.cast()?, None, (out.cast()?, None))
 }
 
 /// Sorts pairs by key: writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable. All
@@ -361,7 +361,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
             sort_bits::<K::Bits, $v>(
                 "sort_pairs",
                 stream,
-                twist_of::<K>(order),
+                transform_of::<K>(order),
                 keys.cast()?,
                 Some(values.cast()?),
                 (keys_out.cast()?, Some(values_out.cast()?)),
@@ -429,7 +429,7 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     let mut spare = DeviceBuffer::uninit(stream, x.len())?;
     KeyBits::segments(
         &Launcher::new(stream)?,
-        twist_of::<T>(order),
+        transform_of::<T>(order),
         x.cast()?,
         offsets,
         &mut spare,
@@ -469,7 +469,7 @@ pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     if out.is_empty() {
         return Ok(());
     }
-    KeyBits::merge(&Launcher::new(stream)?, twist_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
+    KeyBits::merge(&Launcher::new(stream)?, transform_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
 }
 
 /// Launches the binary search for `keys` in `sorted`.

@@ -11,10 +11,10 @@ use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
 /// Maximum number of waves in a stored configuration of a reduction: each block needs its own memory.
-const MOST_WAVES: u32 = 64;
+const MAX_WAVES: u32 = 64;
 /// Maximum number of blocks in a stored configuration, independent of the number of elements. Only elementwise kernels
 /// may have more, up to one block per element: a corrupt number would keep the device busy without work.
-const MOST_BLOCKS: u32 = 1 << 16;
+const MAX_BLOCKS: u32 = 1 << 16;
 
 /// Returns the fastest configuration found by a tuner for `kernel` (its source name, for example `reduce_sum`) and
 /// `dtype` (as for [`variants`](super::variants): `f32`, or `f32,f64` for a cast). It is for `n` elements on `device`,
@@ -85,17 +85,17 @@ pub(super) fn find(
     let spec = instance(&config)?;
     let names_another = tuned.symbol.as_ref().is_some_and(|symbol| symbol != spec.symbol);
     let bounds = spec.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
-    let most_threads = bounds.min(device.max_threads_per_block);
+    let max_threads = bounds.min(device.max_threads_per_block);
     let is_legal_grid = match config.grid {
         GridRule::Auto => true,
-        GridRule::Waves(waves) => waves <= MOST_WAVES || !is_reduction,
+        GridRule::Waves(waves) => waves <= MAX_WAVES || !is_reduction,
         GridRule::Blocks(blocks) => {
-            let is_few = blocks <= MOST_BLOCKS || (!is_reduction && blocks as usize <= n);
+            let is_few = blocks <= MAX_BLOCKS || (!is_reduction && blocks as usize <= n);
             is_few && blocks <= device.max_grid[0]
         }
     };
     let is_legal_block = !config::takes_tiles_in_order(kernel) || config.block.is_multiple_of(32);
-    (!names_another && is_legal_block && (1..=most_threads).contains(&config.block) && is_legal_grid)
+    (!names_another && is_legal_block && (1..=max_threads).contains(&config.block) && is_legal_grid)
         .then_some(config)
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_alignment_is_the_least_of_all() {
+    fn the_alignment_is_the_smallest_of_all() {
         let of = |addresses: &[u64]| {
             alignment(&addresses.iter().map(|address| DevicePtr(*address)).collect::<Vec<_>>())
         };

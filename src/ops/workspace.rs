@@ -13,7 +13,7 @@ use warpsmith_runtime::Result;
 /// Bytes at the start of the memory for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
 /// Grids of up to this number of blocks share the first allocation.
-const LEAST_BLOCKS: u32 = 1024;
+const MIN_BLOCKS: u32 = 1024;
 
 /// Scratch memory of one stream.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub(super) unsafe fn with<R>(
     work: impl FnOnce(&Workspace) -> Result<R>,
 ) -> Result<R> {
     // Sizes double, so that a growing grid seldom needs a new allocation.
-    let blocks = blocks.max(LEAST_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
+    let blocks = blocks.max(MIN_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
     let bytes = RESULT_BYTES + workspace_bytes(value_bytes, blocks as usize);
     // SAFETY: the setup work is on this stream; the caller guarantees the rest.
     unsafe {

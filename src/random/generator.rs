@@ -17,7 +17,7 @@ use warpsmith_runtime::Result;
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
 /// Largest offset: states store it as a signed number.
-const MOST_OFFSET: u64 = i64::MAX as u64;
+const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Random number generator: a seed, and an offset that each operation advances. Clones share both.
 ///
@@ -258,7 +258,7 @@ fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
 }
 
 fn check_offset(call: &'static str, offset: u64) -> Result<()> {
-    if offset.is_multiple_of(4) && offset <= MOST_OFFSET {
+    if offset.is_multiple_of(4) && offset <= MAX_OFFSET {
         return Ok(());
     }
     let problem = format!("the offset must be a multiple of 4 below 2^63, found {offset}");
@@ -267,7 +267,7 @@ fn check_offset(call: &'static str, offset: u64) -> Result<()> {
 
 /// Offset after an operation.
 pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
-    offset.checked_add(increment).filter(|&offset| offset <= MOST_OFFSET).ok_or_else(|| {
+    offset.checked_add(increment).filter(|&offset| offset <= MAX_OFFSET).ok_or_else(|| {
         OpError::Random {
             call,
             problem: "the generator's numbers are used up: set another seed by `manual_seed`".to_owned(),

@@ -38,8 +38,8 @@ impl Layout {
     pub fn new(multiprocessors: u32, threads_per_multiprocessor: u32) -> Result<Self> {
         let layout = Self { multiprocessors, threads_per_multiprocessor };
         let problem = if multiprocessors == 0 || u64::from(threads_per_multiprocessor) < BLOCK {
-            "there must be a multiprocessor, with at least 256 threads"
-        } else if layout.most_blocks() * BLOCK >= 1 << 30 {
+            "there must be an SM, with at least 256 threads"
+        } else if layout.max_blocks() * BLOCK >= 1 << 30 {
             "there must be fewer than 2^30 threads in all"
         } else {
             return Ok(layout);
@@ -67,14 +67,14 @@ impl Layout {
         self.threads_per_multiprocessor
     }
 
-    fn most_blocks(&self) -> u64 {
+    fn max_blocks(&self) -> u64 {
         u64::from(self.multiprocessors) * (u64::from(self.threads_per_multiprocessor) / BLOCK)
     }
 
     /// Number of virtual threads for `n` elements, `n` from 1.
     pub(crate) fn threads(&self, n: usize) -> u32 {
         // Fewer than 2^30 by `new`.
-        ((n as u64).div_ceil(BLOCK).min(self.most_blocks()) * BLOCK) as u32
+        ((n as u64).div_ceil(BLOCK).min(self.max_blocks()) * BLOCK) as u32
     }
 
     /// Advance of the offset for `n` elements, `n` from 1, with `lanes` numbers per block of words.

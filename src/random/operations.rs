@@ -6,7 +6,7 @@ use gpu_kernels::random::{WIDE_RANGE, sides};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Float, Integer, Number, Scalar};
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::generator::{Generator, Numbers};

@@ -16,7 +16,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{
     Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, attention, attention_backward,
-    attention_with_sums,
+    attention_with_lse,
 };
 
 const ROUNDS: usize = 15;
@@ -129,7 +129,7 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     }
     let mut sums = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
     let to_out = to(&mut out, sides, sequences)?;
-    attention_with_sums(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, sums.as_mut_slice())?;
+    attention_with_lse(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, sums.as_mut_slice())?;
     let dout = input(4)?;
     let [mut dq, mut dk, mut dv] = [q.clone_on(stream)?, q.clone_on(stream)?, q.clone_on(stream)?];
     report(stream, case, || {

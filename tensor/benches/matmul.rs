@@ -25,7 +25,7 @@ use half::{bf16, f16};
 use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_tensor::{
-    Activation, BlockScales, Epilogue, F8E4M3, GemmElement, Matrix, MatrixMut, Schedule, Weights4,
+    Activation, BlockScales, Epilogue, F8E4M3, GemmElement, Int4Weights, Matrix, MatrixMut, Schedule,
 };
 
 const ROUNDS: usize = 15;
@@ -207,7 +207,7 @@ fn schedules() -> impl Iterator<Item = Schedule> {
     Schedule::TILES
         .into_iter()
         .flat_map(|tile| [1, 2].map(|cluster| (tile, cluster)))
-        .flat_map(|(tile, cluster)| Schedule::SPLITS.map(|splits| Schedule { tile, cluster, splits }))
+        .flat_map(|(tile, cluster)| Schedule::SPLIT_K.map(|split_k| Schedule { tile, cluster, split_k }))
         .filter(Schedule::exists)
 }
 
@@ -454,7 +454,7 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     let codes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(n * k / 2).collect();
     let codes = DeviceBuffer::from_host(stream, &codes)?;
     let scales = DeviceBuffer::from_host(stream, &vec![bf16::from_f32(0.125); n * k / 128])?;
-    let weights = Weights4 { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
+    let weights = Int4Weights { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
     let a = DeviceBuffer::from_host(stream, &normals::<bf16>(1, m * k))?;
     let b = DeviceBuffer::from_host(stream, &normals::<bf16>(2, n * k))?;
     let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
@@ -485,14 +485,14 @@ fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
 
 /// Times a schedule, if it is valid for the GEMM.
 fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -> Result<()> {
-    let Schedule { tile: [height, width], cluster, splits } = schedule;
+    let Schedule { tile: [height, width], cluster, split_k } = schedule;
     if call().is_err() {
         return Ok(());
     }
     let count = if stream.device().is_emulated() { 1 } else { 50 };
     let mut times = (0..5).map(|_| time(stream, call, count)).collect::<Result<Vec<_>>>()?;
     times.sort_by(f64::total_cmp);
-    println!("{name} {height} x {width}, clusters of {cluster}, {splits} parts: {:9.1} us", times[2]);
+    println!("{name} {height} x {width}, clusters of {cluster}, split_k {split_k}: {:9.1} us", times[2]);
     Ok(())
 }
 
@@ -555,7 +555,7 @@ fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, 
             median(clocks).round(),
         );
     }
-    println!("{name} ratio to cuBLASLt {:.3} ({ROUNDS} rounds of {count} in turns)", theirs.0 / ours.0);
+    println!("{name} ratio to cuBLASLt {:.3} ({ROUNDS} rounds of {count}, interleaved)", theirs.0 / ours.0);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream, Swizzle, TensorLayout,
 };
@@ -18,11 +18,11 @@ use crate::matmul::check_device;
 
 const OPERATION: &str = "attention";
 /// Maximum rows per plane, so that row numbers do not overflow.
-const MOST_ROWS: usize = 1 << 30;
+const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of tiles per launch.
-pub(crate) const MOST_TILES: u64 = 1 << 31;
+pub(crate) const MAX_TILES: u64 = 1 << 31;
 /// Maximum bytes of k and v that concurrently running blocks read, so that they stay in the L2 cache.
-const BAND_BYTES: usize = 32 << 20;
+const RASTER_GROUP_BYTES: usize = 32 << 20;
 
 /// Attention options. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,8 +40,8 @@ pub struct Attention<'a> {
 /// sequence; sequence i has its rows from `offsets[i]` to `offsets[i + 1]`. Sequences may be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
-/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because a
-/// view has less than 2^31 rows.
+/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because
+/// a view has less than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
     /// Offsets of q, `out` and `sums`: one more than there are sequences, ascending.
@@ -132,7 +132,7 @@ pub fn attention<T: HeadElement>(
 /// # Errors
 /// As for [`attention()`]; [`TensorError::Heads`] for `sums` of another length.
 #[track_caller]
-pub fn attention_with_sums<T: HeadElement>(
+pub fn attention_with_lse<T: HeadElement>(
     stream: &Stream,
     options: &Attention<'_>,
     q: Heads<'_, T>,
@@ -210,9 +210,9 @@ pub(crate) fn check_sizes(
     } else if ![64, 128, 256].contains(&q.dim) {
         format!("a row has {} elements: it has 64, 128 or 256", q.dim)
     } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
-        && most >= MOST_ROWS
+        && most >= MAX_ROWS
     {
-        format!("there are {most} rows, heads or sequences, and no more than {} are worked on", MOST_ROWS - 1)
+        format!("there are {most} rows, heads or sequences, and no more than {} are worked on", MAX_ROWS - 1)
     } else if let Some(sums) = sums
         && sums as u128 != all_rows
     {
@@ -231,8 +231,8 @@ fn check_offsets(operation: &'static str, Offsets { q, k }: &Offsets<'_>, planes
         format!("the views have {planes} sequences, and with offsets they have one, of the rows of all")
     } else if q.len() != k.len() {
         format!("q has {} offsets and k {}", q.len(), k.len())
-    } else if q.is_empty() || q.len() > MOST_ROWS {
-        format!("there are {} offsets: one more than sequences, and at most {MOST_ROWS}", q.len())
+    } else if q.is_empty() || q.len() > MAX_ROWS {
+        format!("there are {} offsets: one more than sequences, and at most {MAX_ROWS}", q.len())
     } else {
         return Ok(());
     };
@@ -258,9 +258,9 @@ pub(crate) fn check_alignment<T>(
 
 /// Number of heads, out of `all`, whose tiles are scheduled together. Their blocks read two operands with the sizes of
 /// `read`; `group` heads share the same operands.
-pub(crate) fn band<T>(read: &Extents, group: usize, all: usize) -> u32 {
+pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
     let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
-    (group * (BAND_BYTES / bytes).max(1)).min(all) as u32
+    (group * (RASTER_GROUP_BYTES / bytes).max(1)).min(all) as u32
 }
 
 /// Validated arguments of an attention call.
@@ -302,12 +302,12 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             heads: of_q.heads as u32,
             q_rows: of_q.rows as u32,
             k_rows: of_k.rows as u32,
-            band: band::<T>(&of_k, group, of_q.heads * count),
+            raster_group: raster_group::<T>(&of_k, group, of_q.heads * count),
         };
         let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
-        if tiles >= MOST_TILES {
+        if tiles >= MAX_TILES {
             let what =
-                format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MOST_TILES} are worked on");
+                format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
         // Without rows of k, nothing of k and v is read, and there can be no tensor map of them.

@@ -2,7 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::attention::{Head64, Head128};
 use warpsmith_tensor_kernels::attention_backward::{
@@ -12,8 +12,8 @@ use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
 use crate::IMAGE;
 use crate::attention::{
-    Attention, HeadElement, MOST_TILES, band, check_alignment, check_scale, check_sizes, factor, layout,
-    strides,
+    Attention, HeadElement, MAX_TILES, check_alignment, check_scale, check_sizes, factor, layout,
+    raster_group, strides,
 };
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
@@ -21,7 +21,7 @@ use crate::matmul::check_device;
 
 const OPERATION: &str = "attention_backward";
 
-/// Inputs and outputs of the forward pass, [`attention_with_sums()`](crate::attention_with_sums()).
+/// Inputs and outputs of the forward pass, [`attention_with_lse()`](crate::attention_with_lse()).
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a, T: DeviceCopy> {
     /// Queries.
@@ -83,7 +83,7 @@ elements!(bf16, f16);
 /// use half::bf16;
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{
-///     Attended, Attention, Gradients, Heads, HeadsMut, attention_backward, attention_with_sums,
+///     Attended, Attention, Gradients, Heads, HeadsMut, attention_backward, attention_with_lse,
 /// };
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -97,7 +97,7 @@ elements!(bf16, f16);
 /// let (q, k, v) = (one(&zeros)?, one(&zeros)?, one(&ones)?);
 /// let causal = Attention { is_causal: true, ..Attention::default() };
 /// let to = HeadsMut::by_token(out.as_3d_mut(2, 1, 64)?, 1)?;
-/// attention_with_sums(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
+/// attention_with_lse(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
 ///
 /// let copy = || zeros.clone_on(&stream);
 /// let [mut dq, mut dk, mut dv] = [copy()?, copy()?, copy()?];
@@ -240,15 +240,15 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }
 
-    /// Kernel parameters of the sequences. Blocks process the tiles of `band` heads at a time.
-    fn sequences(&self, band: u32) -> Sequences {
+    /// Kernel parameters of the sequences. Blocks process the tiles of `raster_group` heads at a time.
+    fn sequences(&self, raster_group: u32) -> Sequences {
         let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
         Sequences {
             count: self.count() as u32,
             heads: of_q.heads as u32,
             q_rows: of_q.rows as u32,
             k_rows: of_k.rows as u32,
-            band,
+            raster_group,
         }
     }
 
@@ -311,8 +311,8 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             let map = |heads: Heads<'a, T>| heads.elements.tensor_map(&layout::<T>(&heads.extents, STEP));
             Ok([map(all[0])?, map(all[1])?, map(all[2])?, map(all[3])?])
         };
-        let of = |band, first, second| Backward {
-            sequences: Sequences { band, ..sequences },
+        let of = |raster_group, first, second| Backward {
+            sequences: Sequences { raster_group, ..sequences },
             group: group as u32,
             is_causal: options.is_causal.into(),
             scale,
@@ -324,9 +324,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let offsets = || (options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k));
         let is_packed = options.offsets.is_some();
         let tiles = |sequences: Sequences| match sequences.tiles(TILE, is_packed) {
-            tiles if tiles >= MOST_TILES => {
+            tiles if tiles >= MAX_TILES => {
                 let what = format!(
-                    "there are {tiles} tiles of {TILE} rows, and fewer than {MOST_TILES} are worked on"
+                    "there are {tiles} tiles of {TILE} rows, and fewer than {MAX_TILES} are worked on"
                 );
                 Err(TensorError::Heads { operation: OPERATION, what })
             }
@@ -334,11 +334,11 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         };
         let device = stream.device();
         let to = strides(&gradients.q.extents);
-        let of_queries = of(band::<T>(&of_k, group, of_q.heads * count), to, to);
+        let of_queries = of(raster_group::<T>(&of_k, group, of_q.heads * count), to, to);
         // Each block reads the heads of q of its group.
         let read = Extents { rows: of_q.rows * group, ..of_q };
         let to = (strides(&gradients.k.extents), strides(&gradients.v.extents));
-        let of_keys = of(band::<T>(&read, 1, of_k.heads * count), to.0, to.1);
+        let of_keys = of(raster_group::<T>(&read, 1, of_k.heads * count), to.0, to.1);
         let Sequences { q_rows, k_rows, .. } = of_keys.sequences;
         let turned =
             Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of_keys.sequences };

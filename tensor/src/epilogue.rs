@@ -1,7 +1,7 @@
 //! [`Epilogue`]: the operations on a GEMM's sums before they are stored.
 
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result};
-use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 
 pub use warpsmith_tensor_kernels::epilogue::Activation;
 
@@ -37,7 +37,7 @@ impl<C: DeviceCopy> Epilogue<'_, C> {
         }
     }
 
-    pub(crate) fn finish(&self) -> Finish {
-        Finish { scale: self.scale, activation: self.activation as u32 }
+    pub(crate) fn finish(&self) -> EpilogueParams {
+        EpilogueParams { scale: self.scale, activation: self.activation as u32 }
     }
 }

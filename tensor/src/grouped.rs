@@ -3,14 +3,14 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
-use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::grouped::{
-    Groups, LARGE, SMALL, STAGES, matmul_grouped as kernel, matmul_grouped_few as few_rows,
+    Groups, LARGE, SMALL, STAGES, matmul_grouped as kernel, matmul_grouped_small as skinny,
 };
 use warpsmith_tensor_kernels::matmul::BOX;
-use warpsmith_tensor_kernels::one_tile::{shared_bytes, threads};
+use warpsmith_tensor_kernels::non_persistent::{shared_bytes, threads};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -20,11 +20,11 @@ use crate::matrix::{Matrix, MatrixMut, check_rows};
 
 const OPERATION: &str = "matmul_grouped";
 /// Maximum number of blocks per launch.
-const MOST_BLOCKS: u64 = i32::MAX as u64;
+const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Maximum number of tile rows per raster group: blocks of a group proceed together to the next tile column.
-const MOST_BAND: usize = 16;
+const MAX_RASTER_GROUP: usize = 16;
 /// Maximum mean number of rows per group for which tiles have 64 rows.
-const FEW_ROWS: usize = 64;
+const MAX_SMALL_ROWS: usize = 64;
 
 /// GemmElement types of [`matmul_grouped()`]: `bf16` and `f16`.
 pub trait GroupedElement: DeviceCopy {
@@ -43,9 +43,8 @@ pub trait GroupedElement: DeviceCopy {
 ///
 /// # Errors
 /// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
-/// for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16 bytes; [`TensorError::Device`] if the
-/// compute capability is not 9.0; [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16 bytes; [`TensorError::Device`]
+/// if the compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -123,19 +122,19 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     }
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
-    let tile = if m / count <= FEW_ROWS { SMALL } else { LARGE };
+    let tile = if m / count <= MAX_SMALL_ROWS { SMALL } else { LARGE };
     let groups = Groups {
         count: count as u32,
         m: m as u32,
         n: n as u32,
         k: k as u32,
         // Tiles of one group use the same columns of `b`.
-        band: (m / count).div_ceil(tile[0] as usize).clamp(1, MOST_BAND) as u32,
+        raster_group: (m / count).div_ceil(tile[0] as usize).clamp(1, MAX_RASTER_GROUP) as u32,
         pitch: c.stored.row_stride as u64,
     };
     let most = groups.blocks(tile);
-    if count > MOST_BLOCKS as usize || most > MOST_BLOCKS {
-        return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MOST_BLOCKS}"));
+    if count > MAX_BLOCKS as usize || most > MAX_BLOCKS {
+        return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MAX_BLOCKS}"));
     }
     T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
 }
@@ -159,9 +158,9 @@ macro_rules! elements {
         impl GroupedElement for $ty {
             fn launch(product: Product<'_, '_, Self>) -> Result<()> {
                 match (product.b.is_transposed, product.tile) {
-                    (true, SMALL) => product.run::<few_rows<$ty, KMajor>>(),
+                    (true, SMALL) => product.run::<skinny<$ty, KMajor>>(),
                     (true, _) => product.run::<kernel<$ty, KMajor>>(),
-                    (false, SMALL) => product.run::<few_rows<$ty, MnMajor>>(),
+                    (false, SMALL) => product.run::<skinny<$ty, MnMajor>>(),
                     (false, _) => product.run::<kernel<$ty, MnMajor>>(),
                 }
             }
@@ -177,7 +176,7 @@ type Params<T> = (
     param::Slice<u32>,
     param::Optional<param::Slice<T>>,
     param::Value<Groups>,
-    param::Value<Finish>,
+    param::Value<EpilogueParams>,
 );
 
 impl<T: DeviceCopy> Product<'_, '_, T> {

@@ -9,7 +9,7 @@
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
-//! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`; the latter with log-sum-exp |
+//! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter with log-sum-exp |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] takes a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability 9.0
@@ -41,22 +41,21 @@ mod attention;
 mod attention_backward;
 mod epilogue;
 mod error;
-mod few_rows;
 mod grouped;
 mod heads;
 mod matmul;
 mod matrix;
-mod one_tile;
+mod non_persistent;
 mod scaled;
 mod schedule;
 mod simt;
+mod skinny;
 mod tf32x3;
 
-pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
+pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_lse};
 pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
-pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
@@ -65,6 +64,7 @@ pub use matrix::{Matrix, MatrixMut};
 pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;
 pub use simt::matmul_f32;
+pub use skinny::{Element4, Int4Weights, matmul_4bit};
 pub use tf32x3::matmul_tf32x3;
 
 use warpsmith_runtime::GpuImage;

@@ -3,21 +3,21 @@
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap, TensorMapMut,
 };
-use warpsmith_tensor_kernels::epilogue::{Finish, finish_nothing};
+use warpsmith_tensor_kernels::epilogue::{EpilogueParams, finish_nothing};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
-use warpsmith_tensor_kernels::one_tile::{self, RowStrides};
+use warpsmith_tensor_kernels::non_persistent::{self, RowStrides};
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
 use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
-use crate::{IMAGE, few_rows};
+use crate::{IMAGE, skinny};
 
 const OPERATION: &str = "matmul";
 /// Threads per block of the kernel for k = 0.
@@ -43,7 +43,7 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
     /// Enqueues a skinny GEMM. `None` if the type has no such kernel.
     #[doc(hidden)]
-    const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>>;
+    const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Sums are rounded once. An
@@ -112,9 +112,9 @@ fn run<T: GemmElement>(
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
     check_sides(OPERATION, &a, &b, &c)?;
     epilogue.check_bias(OPERATION, n)?;
-    let few_rows = T::FEW_ROWS.filter(|_| schedule.is_none() && few_rows::is_product(&a, &b));
-    match few_rows {
-        Some(_) => few_rows::check_device(OPERATION, stream.device())?,
+    let skinny = T::SKINNY.filter(|_| schedule.is_none() && skinny::is_product(&a, &b));
+    match skinny {
+        Some(_) => skinny::check_device(OPERATION, stream.device())?,
         None => check_device(OPERATION, stream.device())?,
     }
     if m == 0 || n == 0 || batches == 0 {
@@ -125,8 +125,8 @@ fn run<T: GemmElement>(
         return zero(stream, &mut c);
     }
     if size_of::<T>() != 2 {
-        for (matrix, is_right) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
-            if !is_right {
+        for (matrix, is_correct) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
+            if !is_correct {
                 let element = std::any::type_name::<T>();
                 return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
             }
@@ -134,8 +134,8 @@ fn run<T: GemmElement>(
     }
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
-    if let Some(few_rows) = few_rows {
-        return few_rows(few_rows::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
+    if let Some(skinny) = skinny {
+        return skinny(skinny::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
     }
     let c_is_aligned = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
     let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
@@ -202,16 +202,16 @@ pub struct Product<'a, 'c, T: GemmElement> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $few_rows:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $skinny:expr;)*) => { $(
         impl GemmElement for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
             const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
-                Some(|$product| $select!($product, $ty, one_tile));
+                Some(|$product| $select!($product, $ty, non_persistent));
             const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::GemmOperand>::Output>>());
-            const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = $few_rows;
+            const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = $skinny;
         }
     )* };
 }
@@ -220,12 +220,12 @@ macro_rules! elements {
 macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
-            [64, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 128>>(),
-            [64, 192] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 192>>(),
-            [128, 192] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 192>>(),
-            [64, _] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 256>>(),
-            [_, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 128>>(),
-            _ => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 256>>(),
+            [64, 128] => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 64, 128>>(),
+            [64, 192] => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 64, 192>>(),
+            [128, 192] => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 128, 192>>(),
+            [64, _] => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 64, 256>>(),
+            [_, 128] => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 128, 128>>(),
+            _ => $product.by_clusters::<non_persistent::$kernel<$($ty,)* 128, 256>>(),
         }
     };
 }
@@ -244,10 +244,10 @@ macro_rules! by_layout {
             (true, false, _) => $product.fused::<kernels::matmul<$ty, MnMajor, MnMajor, CLUSTER>>(),
         }
     };
-    ($product:ident, $ty:ty, one_tile) => {
+    ($product:ident, $ty:ty, non_persistent) => {
         match $product.b.is_transposed {
-            true => by_tile!($product, matmul_one_tile<$ty, KMajor>),
-            false => by_tile!($product, matmul_one_tile<$ty, MnMajor>),
+            true => by_tile!($product, matmul_non_persistent<$ty, KMajor>),
+            false => by_tile!($product, matmul_non_persistent<$ty, MnMajor>),
         }
     };
 }
@@ -259,14 +259,14 @@ macro_rules! k_major {
             _ => $product.fused::<kernels::matmul_tn<$ty, CLUSTER>>(),
         }
     };
-    ($product:ident, $ty:ty, one_tile) => {
-        by_tile!($product, matmul_one_tile_tn<$ty>)
+    ($product:ident, $ty:ty, non_persistent) => {
+        by_tile!($product, matmul_non_persistent_tn<$ty>)
     };
 }
 
 elements! {
-    bf16: product => by_layout, Some(few_rows::product);
-    f16: product => by_layout, Some(few_rows::product);
+    bf16: product => by_layout, Some(skinny::product);
+    f16: product => by_layout, Some(skinny::product);
     f32: product => k_major, None;
     F8E4M3: product => k_major, None;
 }
@@ -280,7 +280,7 @@ impl GemmElement for i8 {
     }
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
-    const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = None;
+    const SKINNY: Option<skinny::Enqueue<Self, Self::Output>> = None;
 }
 
 /// Parameters of kernels with an epilogue.
@@ -290,7 +290,7 @@ type Fused<T, C> = (
     param::TensorMap<C, 3>,
     param::Optional<param::Slice<C>>,
     param::Value<Sizes>,
-    param::Value<Finish>,
+    param::Value<EpilogueParams>,
 );
 
 /// Parameters of kernels without an epilogue.
@@ -298,7 +298,7 @@ type Plain<T, C> =
     (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
 
 /// Parameters of non-persistent kernels (one tile per block).
-type OneTile<T, C> = (
+type NonPersistent<T, C> = (
     param::TensorMap<T, 3>,
     param::TensorMap<T, 3>,
     param::SliceMut<C>,
@@ -306,7 +306,7 @@ type OneTile<T, C> = (
     param::Value<Sizes>,
     param::Value<RowStrides>,
     param::Value<u32>,
-    param::Value<Finish>,
+    param::Value<EpilogueParams>,
 );
 
 /// Parameters of the kernel for k = 0.
@@ -315,7 +315,7 @@ type OfNothing<C> = (
     param::Optional<param::Slice<C>>,
     param::Value<Sizes>,
     param::Value<RowStrides>,
-    param::Value<Finish>,
+    param::Value<EpilogueParams>,
 );
 
 impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
@@ -334,16 +334,16 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
     }
 
-    fn by_clusters<K: Kernel<Params = OneTile<T, T::Output>>>(self) -> Result<()> {
+    fn by_clusters<K: Kernel<Params = NonPersistent<T, T::Output>>>(self) -> Result<()> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
-        let Schedule { tile: [height, width], cluster, splits } = schedule;
+        let Schedule { tile: [height, width], cluster, split_k } = schedule;
         let inputs = Inputs { stream, a, b, work, schedule };
         let (a, b) = (a_map(a, height)?, b_map(b, BOX)?);
         let (height, width) = (height as usize, width as usize);
-        let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(height))
-            .shared(one_tile::shared_bytes(height, width, one_tile::stages(height, width), 1))
-            .cluster(cluster * splits);
+        let launch = Launch::grid_block(inputs.tiles()? * cluster, non_persistent::threads(height))
+            .shared(non_persistent::shared_bytes(height, width, non_persistent::stages(height, width), 1))
+            .cluster(cluster * split_k);
         let launch = if schedule.starts_early() { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
@@ -413,19 +413,19 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
             batches: self.work.batches,
             a_planes: self.a.planes() as u32,
             b_planes: self.b.planes() as u32,
-            split_stages: self.work.split_stages(self.schedule.splits),
+            split_stages: self.work.split_stages(self.schedule.split_k),
         }
     }
 
     /// Number of tiles over the whole batch, one per cluster.
     fn tiles(&self) -> Result<u32> {
-        let Schedule { tile: [height, width], cluster, splits } = self.schedule;
+        let Schedule { tile: [height, width], cluster, split_k } = self.schedule;
         let Work { m, n, batches, .. } = self.work;
-        let planes = u64::from(batches) * u64::from(splits);
+        let planes = u64::from(batches) * u64::from(split_k);
         match u64::from(m.div_ceil(height * cluster)) * u64::from(n.div_ceil(width)) * planes {
-            tiles if tiles <= MOST_TILES => Ok(tiles as u32),
+            tiles if tiles <= MAX_TILES => Ok(tiles as u32),
             tiles => {
-                let what = format!("c has {tiles} tiles and parts of tiles, more than {MOST_TILES}");
+                let what = format!("c has {tiles} tiles and parts of tiles, more than {MAX_TILES}");
                 Err(TensorError::Shape { operation: OPERATION, what }.into())
             }
         }
@@ -433,7 +433,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
 }
 
 /// Maximum number of tiles, so that tile numbers do not overflow, and a grid may have two blocks per tile.
-const MOST_TILES: u64 = (1 << 30) - 1;
+const MAX_TILES: u64 = (1 << 30) - 1;
 
 /// Tensor map of `a`, whose boxes have `rows` rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {

@@ -2,10 +2,10 @@
 
 use gpu_std::tensor::F8E4M3;
 use half::bf16;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
-use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
+use warpsmith_tensor_kernels::non_persistent::{ROWS, RowStrides};
 use warpsmith_tensor_kernels::scaled::{BLOCK, STAGES, matmul_scaled as kernel};
 
 use crate::IMAGE;
@@ -13,7 +13,7 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
-use crate::one_tile::Clusters;
+use crate::non_persistent::Clusters;
 
 /// Relative time of tiles that share tiles of `b`, as [`schedule::SHARED`](crate::schedule::SHARED). Measured on an
 /// H200: here, sharing also pays with several waves.
@@ -90,8 +90,8 @@ pub fn matmul_scaled<'a, 'b, 'c>(
             return shape(format!("{name} has {found} scales: of {m} x {k} by {k} x {n} it has {expected}"));
         }
     }
-    for (matrix, is_right) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
-        if !is_right {
+    for (matrix, is_correct) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
+        if !is_correct {
             let element = std::any::type_name::<F8E4M3>();
             return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
         }

@@ -2,7 +2,7 @@
 
 use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
-use warpsmith_tensor_kernels::one_tile;
+use warpsmith_tensor_kernels::non_persistent;
 
 /// GEMM schedule: tile, cluster size and split-K. The default follows from the sizes, the type and the number of SMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,14 +14,15 @@ pub struct Schedule {
     /// of 192 columns.
     pub cluster: u32,
     /// Split-K factor: blocks of the cluster that each accumulate a range of K; their partial sums are added in order.
-    /// 1, 2, 3, 4 or 8. `cluster * splits` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and for i8.
-    pub splits: u32,
+    /// 1, 2, 3, 4 or 8. `cluster * split_k` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and
+    /// for i8.
+    pub split_k: u32,
 }
 
 /// Tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
 /// Tile of kernels that have only one tile size.
-pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::COLUMNS as u32];
+pub(crate) const MIDDLE: [u32; 2] = [non_persistent::ROWS as u32, non_persistent::COLUMNS as u32];
 
 /// Cluster size with tile sharing (TMA multicast).
 pub(crate) const CLUSTER: u32 = 2;
@@ -51,7 +52,7 @@ const BEGIN_US: (f64, f64) = (2.0, 2.3);
 /// One-time prologue and epilogue of a persistent kernel, launch latency included, in microseconds.
 const PERSISTENT_US: f64 = 3.0;
 /// Prologue and epilogue of a non-persistent kernel, in microseconds per wave.
-const ONE_TILE_US: f64 = 2.0;
+const NON_PERSISTENT_US: f64 = 2.0;
 /// Split-K reduction within a cluster, in microseconds: fixed cost, and cost per part.
 const ADD_US: (f64, f64) = (0.5, 0.5);
 /// Memory bandwidth in bytes per microsecond.
@@ -104,7 +105,7 @@ impl Schedule {
     pub const TILES: [[u32; 2]; 6] = [LARGE, [128, 192], MIDDLE, [64, 256], [64, 192], [64, 128]];
 
     /// Available split-K factors.
-    pub const SPLITS: [u32; 5] = [1, 2, 3, 4, 8];
+    pub const SPLIT_K: [u32; 5] = [1, 2, 3, 4, 8];
 
     /// Default schedule of a GEMM with 16-bit elements and more than 16 rows. `a` is m×k and `b` is k×n, both with
     /// contiguous k, and the rows of `c` start at multiples of 16 bytes.
@@ -144,29 +145,29 @@ impl Schedule {
     /// slower.
     pub(crate) fn starts_early(&self) -> bool {
         let [height, width] = self.tile;
-        self.cluster * self.splits <= 2 && one_tile::resident(height as usize, width as usize) == 1
+        self.cluster * self.split_k <= 2 && non_persistent::resident(height as usize, width as usize) == 1
     }
 
     /// Describes the unsupported part and the supported values, if the schedule has no kernel.
     pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_clusters: bool) -> Option<String> {
-        let Self { tile, cluster, splits } = *self;
+        let Self { tile, cluster, split_k } = *self;
         let [rows, columns] = tile;
         Some(if !Self::TILES.contains(&tile) {
             format!(
                 "tiles of {rows} x {columns}: there are those of 128 or 64 rows, and 256, 192 or 128 columns"
             )
         } else if !tiles.contains(&tile) {
-            format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
+            format!("tiles of {rows} x {columns} need a row-major a and another type than i8")
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-        } else if !Self::SPLITS.contains(&splits) || splits > one_tile::MOST_IN_CLUSTER / cluster {
+        } else if !Self::SPLIT_K.contains(&split_k) || split_k > non_persistent::MAX_IN_CLUSTER / cluster {
             format!(
-                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 3, 4 or 8"
+                "split_k {split_k} with clusters of {cluster} tiles: 1, 2, 3, 4 or 8, and cluster * split_k at most 8"
             )
-        } else if columns == 192 && (cluster > 1 || splits > 1) {
-            format!("{splits} parts of K for each of {cluster} tiles of 192 columns: they have 1 of each")
-        } else if splits > 1 && !has_clusters {
-            "parts of K need an a by rows, and another type than i8".to_owned()
+        } else if columns == 192 && (cluster > 1 || split_k > 1) {
+            format!("split_k {split_k} with clusters of {cluster} tiles of 192 columns: both are 1")
+        } else if split_k > 1 && !has_clusters {
+            "split_k needs a row-major a and another type than i8".to_owned()
         } else {
             return None;
         })
@@ -177,37 +178,37 @@ impl Schedule {
         let all = work.tiles.iter().flat_map(|&tile| {
             [CLUSTER, 1]
                 .into_iter()
-                .flat_map(move |cluster| Self::SPLITS.map(move |splits| Self { tile, cluster, splits }))
+                .flat_map(move |cluster| Self::SPLIT_K.map(move |split_k| Self { tile, cluster, split_k }))
         });
         let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_clusters).is_none());
         let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));
-        best.unwrap_or(Self { tile: LARGE, cluster: 1, splits: 1 })
+        best.unwrap_or(Self { tile: LARGE, cluster: 1, split_k: 1 })
     }
 }
 
 impl Work {
-    /// Stages of each of `splits` parts except the last.
-    pub fn split_stages(&self, splits: u32) -> u32 {
-        self.stages.div_ceil(splits).max(1)
+    /// Stages of each of `split_k` parts except the last.
+    pub fn split_stages(&self, split_k: u32) -> u32 {
+        self.stages.div_ceil(split_k).max(1)
     }
 
     /// Returns whether a schedule uses the persistent kernel.
     pub fn is_persistent(&self, schedule: &Schedule) -> bool {
-        self.is_persistent && schedule.tile == LARGE && schedule.splits == 1
+        self.is_persistent && schedule.tile == LARGE && schedule.split_k == 1
     }
 
     /// Estimated time in microseconds.
     fn cost(&self, schedule: &Schedule) -> f64 {
-        let Schedule { tile: tile @ [height, width], cluster, splits } = *schedule;
+        let Schedule { tile: tile @ [height, width], cluster, split_k } = *schedule;
         let rows = u64::from(self.m.div_ceil(height * cluster));
         let clusters = rows * u64::from(self.n.div_ceil(width)) * u64::from(self.batches);
-        let size = cluster * splits;
+        let size = cluster * split_k;
         let room = self.multiprocessors * in_clusters(size) / in_clusters(1);
-        let resident = one_tile::resident(height as usize, width as usize);
+        let resident = non_persistent::resident(height as usize, width as usize);
         let waves = clusters.div_ceil((room * resident / size).max(1).into()) as f64;
         let is_alone = resident > 1 && clusters * u64::from(size) <= room.into();
         let is_shared = cluster == CLUSTER;
-        let products = waves * f64::from(self.split_stages(splits)) * stage_us(tile) * self.slower;
+        let products = waves * f64::from(self.split_stages(split_k)) * stage_us(tile) * self.slower;
         let time = if self.is_persistent(schedule) {
             let (less, more) = if is_shared { PERSISTENT_SHARED } else { (1.0, 0.0) };
             PERSISTENT_US + more + less * products
@@ -215,9 +216,9 @@ impl Work {
             let shared = self.shared[usize::from(waves > 1.0)];
             let products =
                 products * if is_alone { ALONE } else { 1.0 } * if is_shared { shared } else { 1.0 };
-            let added = if splits > 1 { ADD_US.0 + ADD_US.1 * f64::from(splits) } else { 0.0 };
+            let added = if split_k > 1 { ADD_US.0 + ADD_US.1 * f64::from(split_k) } else { 0.0 };
             let begin = BEGIN_US.0 + if schedule.starts_early() { 0.0 } else { BEGIN_US.1 };
-            begin + products + waves * (ONE_TILE_US + added)
+            begin + products + waves * (NON_PERSISTENT_US + added)
         };
         let [m, n] = [self.m, self.n].map(f64::from);
         let bytes =
@@ -238,18 +239,18 @@ mod tests {
 
     #[test]
     fn large_products_have_large_tiles_and_few_tiles_are_split() {
-        assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, splits: 1 });
+        assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, split_k: 1 });
         let small = Schedule::of(work(64, 4096, 64));
-        assert!(small.tile != LARGE && small.splits > 1, "{small:?}");
+        assert!(small.tile != LARGE && small.split_k > 1, "{small:?}");
         // Split-K does not pay for a short K.
-        assert_eq!(Schedule::of(work(64, 4096, 2)).splits, 1);
+        assert_eq!(Schedule::of(work(64, 4096, 2)).split_k, 1);
     }
 
     #[test]
     fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
         // 33 tile rows: 17 pairs would take five waves, 33 single tiles take four.
         let work = Work { tiles: &[LARGE], ..work(4097, 4096, 64) };
-        assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, splits: 1 });
+        assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, split_k: 1 });
     }
 
     #[test]
@@ -259,7 +260,7 @@ mod tests {
             assert_eq!(of(&[LARGE], true).tile, LARGE);
             assert_eq!(of(&[MIDDLE], true).tile, MIDDLE);
             let plain = of(&[LARGE], false);
-            assert_eq!((plain.tile, plain.splits), (LARGE, 1));
+            assert_eq!((plain.tile, plain.split_k), (LARGE, 1));
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{Launch, Result, Stream};
-use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::epilogue::EpilogueParams;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::simt::{STEP_K, Strides, THREADS, TILE, matmul_simt};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::few_rows::check_device;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
+use crate::skinny::check_device;
 
 const OPERATION: &str = "matmul_f32";
 /// Maximum number of tiles per launch.
-const MOST_TILES: u64 = i32::MAX as u64;
+const MAX_TILES: u64 = i32::MAX as u64;
 
 /// Full-precision `f32` GEMM without tensor cores: `c = activation(scale * a * b + bias)`, with `a` m×k, `b` k×n and
 /// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The error is at most k *
@@ -60,8 +60,8 @@ pub fn matmul_f32<'a, 'b, 'c>(
     if tiles == 0 {
         return Ok(());
     }
-    if tiles > MOST_TILES {
-        let what = format!("c has {tiles} tiles of {TILE} x {TILE}, more than {MOST_TILES}");
+    if tiles > MAX_TILES {
+        let what = format!("c has {tiles} tiles of {TILE} x {TILE}, more than {MAX_TILES}");
         return Err(TensorError::Shape { operation: OPERATION, what }.into());
     }
     let product = Product { stream, epilogue, a, b, c, tiles: tiles as u32 };
@@ -90,7 +90,7 @@ type Params = (
     param::Optional<param::Slice<f32>>,
     param::Value<Sizes>,
     param::Value<Strides>,
-    param::Value<Finish>,
+    param::Value<EpilogueParams>,
 );
 
 impl Product<'_, '_> {

@@ -2,24 +2,24 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
-use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
-use warpsmith_tensor_kernels::tf32x3::{PARTING_THREADS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts};
+use warpsmith_tensor_kernels::non_persistent::{ROWS, RowStrides};
+use warpsmith_tensor_kernels::tf32x3::{SPLIT_THREADS, STAGES, Whole, matmul_tf32x3 as kernel, split_tf32};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
-use crate::one_tile::Clusters;
+use crate::non_persistent::Clusters;
 use crate::schedule::SHARED;
 use crate::simt::matmul_f32;
 
 const OPERATION: &str = "matmul_tf32x3";
 /// Maximum number of tiles of a matrix that is split.
-const MOST_TILES: u64 = i32::MAX as u64;
+const MAX_TILES: u64 = i32::MAX as u64;
 
 /// [`matmul_f32()`] on tensor cores (3xTF32): splits each `f32` into a high and a low part of 11 bits each, and sums
 /// three GEMMs of these. The error is about that of [`matmul_f32()`], but the results are not bit-identical. Numbers
@@ -97,8 +97,8 @@ impl<'a> Divided<'a> {
             from: RowStrides { pitch: row_stride as u64, plane: plane_stride as u64 },
             pitch: columns.next_multiple_of(4) as u32,
         };
-        if whole.tiles() > MOST_TILES {
-            let what = format!("{planes} matrices of {rows} x {columns} have more than {MOST_TILES} tiles");
+        if whole.tiles() > MAX_TILES {
+            let what = format!("{planes} matrices of {rows} x {columns} have more than {MAX_TILES} tiles");
             return Err(TensorError::Shape { operation: OPERATION, what }.into());
         }
         Ok(Self { from: matrix.elements, whole, is_across })
@@ -112,9 +112,9 @@ impl<'a> Divided<'a> {
         let stored = Stored { planes, rows, columns, plane_stride: rows * row_stride, row_stride };
         let mut parts = DeviceBuffer::uninit(stream, planes * stored.plane_stride)?;
         if self.is_across {
-            self.divide::<two_parts<MnMajor>>(stream, &mut parts)?;
+            self.divide::<split_tf32<MnMajor>>(stream, &mut parts)?;
         } else {
-            self.divide::<two_parts<KMajor>>(stream, &mut parts)?;
+            self.divide::<split_tf32<KMajor>>(stream, &mut parts)?;
         }
         Ok(Parts { parts, stored })
     }
@@ -124,7 +124,7 @@ impl<'a> Divided<'a> {
         K: Kernel<Params = (param::Slice<f32>, param::SliceMut<f32>, param::Value<Whole>)>,
     {
         let most = stream.device().properties().multiprocessors.max(1) * 16;
-        let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), PARTING_THREADS);
+        let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), SPLIT_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         // SAFETY: `from` has these matrices, and `parts` as many elements as their parts need.
         unsafe { kernel.launch_unsafe(stream, launch, (self.from, parts, self.whole)) }

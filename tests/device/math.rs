@@ -107,7 +107,7 @@ fn is_bounded(name: &str, x: f64) -> bool {
 
 trait Tested: Copy + PartialEq + Debug + Display {
     const DIGITS: i32;
-    const LEAST_EXPONENT: i32;
+    const MIN_EXPONENT: i32;
     fn wide(self) -> f64;
     fn narrow(x: f64) -> Self;
     fn any(random: &mut Random) -> Self;
@@ -117,7 +117,7 @@ trait Tested: Copy + PartialEq + Debug + Display {
 
 impl Tested for f32 {
     const DIGITS: i32 = 23;
-    const LEAST_EXPONENT: i32 = -126;
+    const MIN_EXPONENT: i32 = -126;
     fn wide(self) -> f64 {
         self.into()
     }
@@ -140,7 +140,7 @@ impl Tested for f32 {
 
 impl Tested for f64 {
     const DIGITS: i32 = 52;
-    const LEAST_EXPONENT: i32 = -1022;
+    const MIN_EXPONENT: i32 = -1022;
     fn wide(self) -> f64 {
         self
     }
@@ -174,7 +174,7 @@ fn units<T: Tested>(found: T, expected: f64) -> f64 {
     // An infinity counts as the number after the largest one.
     let size =
         |x: f64| if x.is_infinite() { T::narrow(f64::MAX).wide().min(f64::MAX).copysign(x) } else { x };
-    let exponent = (size(expected).abs().max(f64::MIN_POSITIVE).log2().floor() as i32).max(T::LEAST_EXPONENT);
+    let exponent = (size(expected).abs().max(f64::MIN_POSITIVE).log2().floor() as i32).max(T::MIN_EXPONENT);
     let unit = f64::exp2(f64::from((exponent - T::DIGITS).max(-1074)));
     (found - expected).abs() / unit
 }

@@ -7,7 +7,7 @@ use warpsmith::gpu_std::Checked;
 use warpsmith::ops::{self, Comparison, Order, Predicate};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
-use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
+use warpsmith_runtime::extension::{Ended, Observed, Observer, observe};
 
 use crate::common::stream;
 

@@ -232,11 +232,11 @@ mod tests {
         for n in [1, 33, 70_001] {
             let mut case = copies(faulty, n);
             assert!(check(&mut case, 128).correct());
-            assert_eq!(check(&mut case, 64).wrong, n as u64);
+            assert_eq!(check(&mut case, 64).incorrect, n as u64);
             assert!(check(&mut case, 128).correct());
-            let wrong = check(&mut case, 96);
-            assert_eq!((wrong.wrong, wrong.first.unwrap().0), (1, n as u64 - 1));
-            assert!(wrong.max_error.is_nan());
+            let incorrect = check(&mut case, 96);
+            assert_eq!((incorrect.incorrect, incorrect.first.unwrap().0), (1, n as u64 - 1));
+            assert!(incorrect.max_error.is_nan());
             assert!(check(&mut case, 256).correct());
         }
     }

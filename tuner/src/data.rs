@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_are_planted() {
+    fn extremes_are_seeded() {
         for n in [1, 2, 33, 70_001] {
             let values: Vec<i32> = generate(Values::Extremes, seed(), n);
             let (low, high) = (values.iter().min().unwrap(), values.iter().max().unwrap());

@@ -23,7 +23,7 @@ pub const SCHEMA: u32 = 2;
 const LOW_CLOCK: f64 = 0.95;
 
 /// Largest file that is read, in bytes.
-const MOST_BYTES: u64 = 128 << 20;
+const MAX_BYTES: u64 = 128 << 20;
 
 /// The part of a document that shows whether the rest can be read.
 #[derive(Deserialize)]
@@ -133,7 +133,7 @@ pub enum Outcome {
     /// The whole output matched the float64 reference.
     Correct,
     /// Some output did not match the float64 reference.
-    Wrong,
+    Incorrect,
     /// The configuration could not be launched, or its launch failed.
     Failed,
     /// The process or the device crashed.
@@ -328,7 +328,7 @@ impl Document {
     /// # Errors
     /// [`Error::Read`] for a file that does not exist, is larger than 128 MiB, or is refused by [`Self::from_json`].
     pub fn read(path: &Path) -> Result<Self> {
-        let text = read_text(path, MOST_BYTES)?;
+        let text = read_text(path, MAX_BYTES)?;
         Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
     }
 
@@ -453,7 +453,7 @@ pub(crate) mod tests {
     fn the_json_has_the_promised_shape() {
         let document = document(vec![
             record("copy", 256, 10.0, Outcome::Correct),
-            record("copy", 512, 9.0, Outcome::Wrong),
+            record("copy", 512, 9.0, Outcome::Incorrect),
         ]);
         let value: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
         assert_eq!(value["schema"], 2);
@@ -468,10 +468,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_wrong_configuration_is_never_the_best() {
+    fn an_incorrect_configuration_is_never_the_best() {
         let document = document(vec![
             record("copy", 128, 10.0, Outcome::Correct),
-            record("copy", 256, 1.0, Outcome::Wrong),
+            record("copy", 256, 1.0, Outcome::Incorrect),
             record("copy", 512, 9.0, Outcome::Correct),
             record("axpy", 128, 5.0, Outcome::Correct),
         ]);
@@ -492,8 +492,8 @@ pub(crate) mod tests {
         records[0].is_winner = true;
         let block = |document: &Document| document.best()[0].configuration.number("block").unwrap();
         assert_eq!(block(&document(records.clone())), 128);
-        records[0].outcome = Outcome::Wrong;
-        assert_eq!(block(&document(records)), 256, "what is wrong never wins");
+        records[0].outcome = Outcome::Incorrect;
+        assert_eq!(block(&document(records)), 256, "an incorrect configuration never wins");
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub enum Error {
 
 impl Error {
     /// Returns true if the request itself was at fault, rather than the machine.
-    pub fn is_wrong_use(&self) -> bool {
+    pub fn is_usage_error(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }
 }

@@ -60,7 +60,7 @@ impl Probes {
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
-        let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
+        let effort = Effort { minimum: effort.minimum.min(5), most: effort.most.min(10), ..effort };
         for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {
             let Probe { case, configuration, .. } = &mut measured.probe;
             let effort = Effort { launches: measured.launches, ..effort };

@@ -15,12 +15,12 @@ use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
 use crate::case::Case;
 use crate::document::{Measured, Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
+use crate::harness::Harness;
 use crate::measure::{Effort, Mode, Stopwatch};
-use crate::rig::Rig;
 use crate::value::{Configuration, Value};
 
 /// Maximum number of buffer copies of a small case.
-const MOST_COPIES: u64 = 4096;
+const MAX_COPIES: u64 = 4096;
 
 /// Request for a run: kernels, types, sizes, axes, mode and effort.
 #[derive(Debug, Clone)]
@@ -223,27 +223,27 @@ impl<'a> Plan<'a> {
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
-        let mut rig = Rig::new(self, probes, stop);
+        let mut harness = Harness::new(self, probes, stop);
         for planned in &self.cases {
             for configuration in &planned.configurations {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(Finished { complete: false, probes: rig.reached() });
+                    return Ok(Finished { complete: false, probes: harness.reached() });
                 }
-                let measured = rig.measure(planned, configuration)?;
-                rig.problem().map_or(Ok(()), Err)?;
+                let measured = harness.measure(planned, configuration)?;
+                harness.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
                     // A lost device fails here too, which ends the run.
-                    rig.synchronize()?;
+                    harness.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing } = measured;
-                let (mode, probe_us) = (self.mode, rig.limit_us(planned));
+                let (mode, probe_us) = (self.mode, harness.limit_us(planned));
                 let record = planned.record(configuration);
                 each(planned, Record { mode, outcome, problem, max_error, timing, probe_us, ..record });
             }
-            rig.close(planned, true);
-            rig.problem().map_or(Ok(()), Err)?;
+            harness.close(planned, true);
+            harness.problem().map_or(Ok(()), Err)?;
         }
-        Ok(Finished { complete: true, probes: rig.reached() })
+        Ok(Finished { complete: true, probes: harness.reached() })
     }
 }
 
@@ -272,7 +272,7 @@ fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> 
 fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {
     let footprint = footprint.max(1);
     let affordable = free.checked_sub(spare)? / footprint;
-    let wanted = if emulated { 1 } else { (l2 * 3).div_ceil(footprint).clamp(2, MOST_COPIES) };
+    let wanted = if emulated { 1 } else { (l2 * 3).div_ceil(footprint).clamp(2, MAX_COPIES) };
     Some(wanted.min(affordable) as usize).filter(|&copies| copies > 0)
 }
 

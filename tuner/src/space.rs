@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
 /// Maximum number of value combinations, before restrictions.
-const MOST_CONFIGURATIONS: usize = 1_000_000;
+const MAX_CONFIGURATIONS: usize = 1_000_000;
 
 /// The rule for the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,13 +203,13 @@ impl Space {
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);
-        if product > MOST_CONFIGURATIONS {
+        if product > MAX_CONFIGURATIONS {
             let axes: Vec<&str> = self.axes.iter().map(|axis| &*axis.name).collect();
             return Err(Error::Axis {
                 axis: axes.join(", "),
                 text: format!("{product} configurations"),
                 reason: format!(
-                    "{kernel} can have {MOST_CONFIGURATIONS} before restrictions at most; give fewer values, for \
+                    "{kernel} can have {MAX_CONFIGURATIONS} before restrictions at most; give fewer values, for \
                      example with larger steps of a range"
                 ),
             });

@@ -27,7 +27,7 @@ impl Tolerance {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Check {
     /// Number of wrong elements.
-    pub wrong: u64,
+    pub incorrect: u64,
     /// Largest difference; infinite or NaN if an output is not a number and should be one.
     pub max_error: f64,
     /// First wrong element: index, found value, expected value.
@@ -37,16 +37,16 @@ pub struct Check {
 impl Check {
     /// Returns true if no element is wrong.
     pub fn correct(&self) -> bool {
-        self.wrong == 0
+        self.incorrect == 0
     }
 
     /// Short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
         let (index, found, expected) = self.first?;
-        Some(format!("{} wrong, first element {index}: {found} instead of {expected}", self.wrong))
+        Some(format!("{} incorrect, first element {index}: {found} instead of {expected}", self.incorrect))
     }
 
-    const RIGHT: Check = Check { wrong: 0, max_error: 0.0, first: None };
+    const RIGHT: Check = Check { incorrect: 0, max_error: 0.0, first: None };
 
     fn add<T: Scalar>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
         let (value, rounded) = (found.cast::<f64>(), T::from_f64(expected));
@@ -56,7 +56,7 @@ impl Check {
         // An error that is NaN is never allowed.
         let near = error <= allowed;
         if !equal && !near {
-            self.wrong += 1;
+            self.incorrect += 1;
             self.first.get_or_insert((index, value, expected));
         }
         self.raise(error);
@@ -70,7 +70,7 @@ impl Check {
     }
 
     fn merge(mut self, later: Check) -> Check {
-        self.wrong += later.wrong;
+        self.incorrect += later.incorrect;
         self.raise(later.max_error);
         self.first = match (self.first, later.first) {
             (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
@@ -119,7 +119,7 @@ mod tests {
             let at = n * 2 / 3;
             found[at] += 1.0;
             let check = compare(&found, Tolerance::EXACT, |i| i as f64);
-            assert_eq!((check.wrong, check.max_error), (1, 1.0), "{n}");
+            assert_eq!((check.incorrect, check.max_error), (1, 1.0), "{n}");
             assert_eq!(check.first, Some((at as u64, at as f64 + 1.0, at as f64)));
         }
         assert!(compare::<f32>(&[], Tolerance::EXACT, |_| 0.0).correct());
@@ -129,7 +129,7 @@ mod tests {
     fn the_first_wrong_element_is_reported() {
         let found = vec![1i32; 5 * CHUNK];
         let check = compare(&found, Tolerance::EXACT, |i| if i % CHUNK == 5 { 2.0 } else { 1.0 });
-        assert_eq!((check.wrong, check.first), (5, Some((5, 1.0, 2.0))));
+        assert_eq!((check.incorrect, check.first), (5, Some((5, 1.0, 2.0))));
     }
 
     #[test]

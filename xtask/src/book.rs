@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_is_right() {
+    fn the_guide_is_correct() {
         check(&crate::root()).unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! Builds `target/bundle/`: the tests that use the device under test, the benches, the examples, the seeded bugs and the
-//! `warpsmith` command as stripped programs, with scripts that unpack and run them. The program of random kernels is
-//! only packed if it is named, because it is as large as ten others. The bundle needs x86-64 Linux with at least the glibc of
-//! the build machine, and no Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA
-//! driver is loaded when it starts.
+//! Builds `target/bundle/`: the tests that use the device under test, the benches, the examples, the seeded bugs and
+//! the `warpsmith` command as stripped programs, with scripts that unpack and run them. The program of random kernels
+//! is only packed if it is named, because it is as large as ten others. The bundle needs x86-64 Linux with at least the
+//! glibc of the build machine, and no Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the
+//! NVIDIA driver is loaded when it starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ const LEFT_OUT: [&str; 16] = [
     "warpsmith-trace",
     "warpsmith-gpu-macros",
     "warpsmith-gpu-std",
-    "planted-gpu",
+    "seeded-bugs-gpu",
     "warpsmith-compat-macros",
     "warpsmith-cuda-builder",
     "warpsmith-cuda-std",
@@ -171,7 +171,7 @@ fn program(message: &Value) -> Option<Program> {
         ("bench", _) => format!("benches/{target}"),
         ("example", _) => format!("examples/{target}"),
         ("bin", false) if package == "own-kernels" => "examples/own-kernels".to_owned(),
-        ("bin", false) if target == "warpsmith" || target == "planted" => target.to_owned(),
+        ("bin", false) if target == "warpsmith" || target == "seeded-bugs" => target.to_owned(),
         ("bin", false) => return None,
         ("test", true) if needs_sources(target) || !asks_for_the_device(&package, target) => return None,
         ("test", true) => format!("tests/{package}.{target}"),
@@ -309,7 +309,10 @@ mod tests {
         assert_eq!(place(facade, "bench", "ops", true).unwrap(), "benches/ops");
         let command = "path+file:///src/cli#warpsmith-cli@0.1.0";
         assert_eq!(place(command, "bin", "warpsmith", false).unwrap(), "warpsmith");
-        assert_eq!(place("path+file:///src#planted@0.1.0", "bin", "planted", false).unwrap(), "planted");
+        assert_eq!(
+            place("path+file:///src#seeded-bugs@0.1.0", "bin", "seeded-bugs", false).unwrap(),
+            "seeded-bugs"
+        );
         assert_eq!(place(command, "bin", "warpsmith", true), None);
     }
 

@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::process::{ask, find};
 
 /// Kernels with one seeded bug each; the tests compare the findings with it.
-const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus"];
-const PLANTED_RELEASE: &[&str] = &["test", "--release", "--package", "planted-gpu", "--test", "corpus"];
+const SEEDED: &[&str] = &["test", "--package", "seeded-bugs-gpu", "--test", "corpus"];
+const SEEDED_RELEASE: &[&str] = &["test", "--release", "--package", "seeded-bugs-gpu", "--test", "corpus"];
 /// Seeded bugs in programs with buffers and streams.
-const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
+const SEEDED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
 /// A kernel of a crate that does not depend on the device library, so that it is not instrumented.
 const NOT_INSTRUMENTED: &[&str] =
     &["test", "--package", "warpsmith-emulator", "--test", "emulator", "every_thread_runs_once"];
@@ -43,7 +43,7 @@ const FROM_REGISTERS: &[&str] = &[
     "on_device",
     "--",
     "attention::",
-    "few_rows::",
+    "skinny::",
     "simt::",
 ];
 /// Tests in which ranks read each other's memory.
@@ -59,12 +59,12 @@ pub fn check_kernels(root: &Path) -> Result<()> {
     times.push(timed("products from registers", || check(root, FROM_REGISTERS, None))?);
     times.push(timed("kernels of ranks", || check(root, PEERS, None))?);
     times.push(timed("a crate without instrumentation", || check_not_instrumented(root))?);
-    times.push(timed("planted faults in release", || check(root, PLANTED_RELEASE, None))?);
+    times.push(timed("seeded bugs in release", || check(root, SEEDED_RELEASE, None))?);
     let own = version(&mut Command::new("rustc"));
     for (rustc, version) in compilers() {
         if own.as_ref() != Some(&version) {
             println!("==> {version}");
-            times.push(timed(&version, || check(root, PLANTED, Some(rustc)))?);
+            times.push(timed(&version, || check(root, SEEDED, Some(rustc)))?);
         }
     }
     println!("Nothing found: {}.", times.join(", "));
@@ -73,9 +73,9 @@ pub fn check_kernels(root: &Path) -> Result<()> {
 
 /// Runs the corpus, and the tests of the device library. Returns the time of each, as text.
 pub fn check_device_library(root: &Path) -> Result<String> {
-    let planted = timed("planted faults", || check(root, PLANTED, None))?;
-    let program = timed("planted faults of programs", || check(root, PLANTED_PROGRAM, None))?;
-    Ok(format!("{planted}, {program}, {}", timed("device library", || check(root, DEVICE_LIBRARY, None))?))
+    let seeded = timed("seeded bugs", || check(root, SEEDED, None))?;
+    let program = timed("seeded bugs of programs", || check(root, SEEDED_PROGRAM, None))?;
+    Ok(format!("{seeded}, {program}, {}", timed("device library", || check(root, DEVICE_LIBRARY, None))?))
 }
 
 fn timed(name: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
@@ -132,7 +132,7 @@ fn start(root: &Path, arguments: &[&str], rustc: Option<PathBuf>) -> Result<Outc
     let options = Options {
         cargo: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         folder: Some(root.to_owned()),
-        expects_findings: arguments.contains(&"planted-gpu") || arguments == PLANTED_PROGRAM,
+        expects_findings: arguments.contains(&"seeded-bugs-gpu") || arguments == SEEDED_PROGRAM,
         rustc,
         ..Options::default()
     };

@@ -262,9 +262,9 @@ const FAULT: &str = "
 pub unsafe fn neighbours(mut out: DisjointMut<u32>) {
     let tile = shared_array![u32; 64];
     let own = thread::linear_in_block() as usize;
-    unsafe { tile.add(own).write(own as u32) }; // planted
+    unsafe { tile.add(own).write(own as u32) }; // seeded
     if let Some(out) = out.get_mut(thread::unique_index()) {
-        *out = unsafe { tile.add(own ^ 1).read() }; // planted
+        *out = unsafe { tile.add(own ^ 1).read() }; // seeded
     }
 }
 ";
@@ -287,21 +287,21 @@ fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
     let kernels = project.join("kernels/src/lib.rs");
     let source = fs::read_to_string(&kernels).map_err(Error::file(&kernels))? + FAULT;
     fs::write(&kernels, &source).map_err(Error::file(&kernels))?;
-    let test = project.join("tests/planted.rs");
+    let test = project.join("tests/seeded.rs");
     fs::write(&test, FAULT_TEST).map_err(Error::file(&test))?;
     let mut check = Command::new(target_dir(root).join("debug/warpsmith"));
-    check.args(["check", "test", "--test", "planted"]).current_dir(project);
+    check.args(["check", "test", "--test", "seeded"]).current_dir(project);
     check.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0").env("WARPSMITH_SKIP_GPU_IMAGE", "1");
-    println!("    $ warpsmith check test --test planted");
+    println!("    $ warpsmith check test --test seeded");
     let output =
         check.output().map_err(|source| Error::NotStarted { command: "warpsmith".into(), source })?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let lines = source.lines().zip(1..).filter(|(text, _)| text.ends_with("// planted"));
+    let lines = source.lines().zip(1..).filter(|(text, _)| text.ends_with("// seeded"));
     let is_named = |line: u32| said.contains(&format!("kernels/src/lib.rs:{line} in neighbours"));
     if output.status.code() == Some(1) && lines.map(|(_, line)| line).all(is_named) {
         return Ok(());
     }
-    Err(Error::Unexpected(format!("a planted fault was not found ({}):\n{said}", output.status)))
+    Err(Error::Unexpected(format!("a seeded bug was not found ({}):\n{said}", output.status)))
 }
 
 #[cfg(test)]

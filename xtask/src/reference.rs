@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_is_right() {
+    fn the_reference_is_correct() {
         check(&crate::root()).unwrap();
     }
 }

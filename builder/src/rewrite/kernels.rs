@@ -200,18 +200,18 @@ fn grid_constants(head: &str, abi: &Option<Abi>) -> Option<String> {
     };
     let open = head.find('@').and_then(|at| Some(at + head[at..].find('(')?))?;
     let (inside, after) = text::parenthesised(&head[open..])?;
-    let machine = abi.params.iter().flat_map(|param| {
-        let (_, second) = param.machine();
+    let lowered = abi.params.iter().flat_map(|param| {
+        let (_, second) = param.lower();
         std::iter::once(is_map(param)).chain(second.map(|_| false))
     });
     let parameters = text::list(inside);
-    let machine: Vec<bool> = machine.collect();
-    if machine.len() != parameters.len() {
+    let lowered: Vec<bool> = lowered.collect();
+    if lowered.len() != parameters.len() {
         return None;
     }
     let parameters: Vec<String> = parameters
         .iter()
-        .zip(machine)
+        .zip(lowered)
         .map(|(parameter, is_map)| match (is_map, parameter.rsplit_once(' ')) {
             (false, _) => Some((*parameter).to_owned()),
             (true, Some((ty, name))) if ty.starts_with("ptr") => {

@@ -34,7 +34,7 @@ pub fn call(line: &str, functions: &mut BTreeMap<String, String>) -> Option<Stri
 fn function(symbol: &str, cast: &str, ty: &str, [unsigned, signed]: &[&str; 2]) -> String {
     let is_signed = cast == "fptosi";
     let limit = if is_signed { signed } else { unsigned };
-    let (above, greatest) = match is_signed {
+    let (above, maximum) = match is_signed {
         true => (format!("fcmp olt {ty} %negated, {limit}"), i128::MAX.to_string()),
         false => (format!("fcmp ogt {ty} %x, 0.0"), "-1".to_owned()),
     };
@@ -42,7 +42,7 @@ fn function(symbol: &str, cast: &str, ty: &str, [unsigned, signed]: &[&str; 2]) 
         true => format!("fcmp oge {ty} %negated, {limit}"),
         false => format!("fcmp ult {ty} %x, 0.0"),
     };
-    let least = if is_signed { i128::MIN } else { 0 };
+    let minimum = if is_signed { i128::MIN } else { 0 };
     format!(
         "define internal i128 @{symbol}({ty} %x) alwaysinline nounwind {{\n  \
          %negated = fneg {ty} %x\n  \
@@ -52,9 +52,9 @@ fn function(symbol: &str, cast: &str, ty: &str, [unsigned, signed]: &[&str; 2]) 
          %value = select i1 %fits, {ty} %x, {ty} 0.0\n  \
          %cast = {cast} {ty} %value to i128\n  \
          %over = fcmp oge {ty} %x, {limit}\n  \
-         %most = select i1 %over, i128 {greatest}, i128 %cast\n  \
+         %most = select i1 %over, i128 {maximum}, i128 %cast\n  \
          %under = {under}\n  \
-         %result = select i1 %under, i128 {least}, i128 %most\n  \
+         %result = select i1 %under, i128 {minimum}, i128 %most\n  \
          ret i128 %result\n}}"
     )
 }

@@ -9,7 +9,7 @@ use crate::toolchain::{DeviceToolchain, RUST_TO_INSTALL, find_device_toolchain};
 /// Debian packages of the device toolchain.
 const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "cargo-web", "llvm-22"];
 /// Minimum version of `rust-web-src`.
-const LEAST_VERSION: (u32, u32) = (1, 96);
+const MIN_VERSION: (u32, u32) = (1, 96);
 
 /// Installs a device toolchain, and returns what a search now finds.
 pub fn install(say: &mut dyn FnMut(&str), looked: &str) -> Result<DeviceToolchain, SetupError> {
@@ -47,7 +47,7 @@ fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     if update {
         let _ = system("apt-get").map(|mut apt| run(apt.args(["--quiet=2", "update"])));
         if !candidate_serves() {
-            let (major, minor) = LEAST_VERSION;
+            let (major, minor) = MIN_VERSION;
             return Some(Err(format!("apt offers no rust-web-src of {major}.{minor} or later")));
         }
     }
@@ -58,7 +58,7 @@ fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
 fn candidate_serves() -> bool {
     let policy = |mut apt: Command| ask(apt.env("LC_ALL", "C").args(["policy", "rust-web-src"]));
     let policy = system("apt-cache").ok().and_then(policy);
-    policy.and_then(|policy| candidate(&policy)).is_some_and(|version| version >= LEAST_VERSION)
+    policy.and_then(|policy| candidate(&policy)).is_some_and(|version| version >= MIN_VERSION)
 }
 
 /// Returns the major and minor version of the candidate that `apt-cache policy` prints.
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(candidate(policy), Some((1, 96)));
         assert_eq!(candidate("rust-web-src:\n  Candidate: (none)\n"), None);
         assert_eq!(candidate(""), None);
-        assert!((1, 85) < LEAST_VERSION && (2, 0) >= LEAST_VERSION);
+        assert!((1, 85) < MIN_VERSION && (2, 0) >= MIN_VERSION);
     }
 
     #[test]

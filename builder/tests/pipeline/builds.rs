@@ -305,7 +305,7 @@ fn records_are_compared_and_leave_the_code() {
             ["parameter 1, a value,", "16 bytes aligned to 8", "12 bytes aligned to 4"],
         ),
         (&[[0, 0, 1], [1, 4, 4], [0, 12, 4]], ["parameter 0, a value,", "0 bytes aligned to 1", "8 bytes"]),
-        (&[[1, 4, 4]], ["machine parameter 2", "missing in the source", "12 bytes aligned to 4"]),
+        (&[[1, 4, 4]], ["kernel parameter 2", "missing in the source", "12 bytes aligned to 4"]),
     ] {
         let error = error_of("records-wrong", &format!("{kernel}{}", records("scratch", params)));
         assert!(error.contains("kernel `k`") && parts.iter().all(|part| error.contains(part)), "{error}");

@@ -138,8 +138,8 @@ impl<'a> Flight<'a> {
             let left: usize = left.trim().trim_end_matches(';').parse().unwrap();
             let done = self.batches.len().saturating_sub(left);
             let waited_for = registers(comment);
-            let under_way = self.batches.split_off(done);
-            for batch in std::mem::replace(&mut self.batches, under_way) {
+            let pending = self.batches.split_off(done);
+            for batch in std::mem::replace(&mut self.batches, pending) {
                 let is_over = |name: &&&str| !self.batches.iter().any(|batch| batch.contains(**name));
                 self.fragments.extend(batch.difference(&waited_for).filter(is_over));
             }
@@ -184,7 +184,7 @@ fn check_all_ways(name: &str, body: &str) -> usize {
                     break;
                 }
             } else if *line == "ret;" {
-                assert!(flight == Flight::default(), "{name} ends with products under way");
+                assert!(flight == Flight::default(), "{name} ends with `wgmma` in flight");
                 break;
             }
         }
@@ -193,8 +193,8 @@ fn check_all_ways(name: &str, body: &str) -> usize {
 }
 
 /// Checks that no kernel of these families touches in-flight registers or spills. Each kernel uses at most
-/// `most_registers` registers per thread and has at most `batches` batches in flight.
-fn families_keep_the_rules(families: &[&str], count: usize, (most_registers, batches): (u32, usize)) {
+/// `max_registers` registers per thread and has at most `batches` batches in flight.
+fn families_keep_the_rules(families: &[&str], count: usize, (max_registers, batches): (u32, usize)) {
     let text = ptx(tensor_image(), "sm_90a");
     let is_of = |symbol: &str| families.iter().any(|family| symbol.starts_with(family));
     let kernels = tensor_image().kernels.iter().filter(|kernel| is_of(&kernel.symbol));
@@ -202,7 +202,7 @@ fn families_keep_the_rules(families: &[&str], count: usize, (most_registers, bat
     for kernel in kernels {
         let (name, needs) = (&kernel.symbol, &kernel.resources[0]);
         assert_eq!((needs.spill_bytes, needs.stack_bytes), (0, 0), "{name}");
-        assert!(needs.registers <= most_registers, "{name} has {} registers", needs.registers);
+        assert!(needs.registers <= max_registers, "{name} has {} registers", needs.registers);
         assert_eq!(check_all_ways(name, function(&text, name)), batches, "{name}");
     }
 }
@@ -215,8 +215,8 @@ fn nothing_touches_what_attention_has_in_flight() {
 }
 
 #[test]
-fn nothing_touches_what_blocks_of_one_tile_have_in_flight() {
-    families_keep_the_rules(&["matmul_one_tile", "matmul_grouped"], 44, (168, 2));
+fn nothing_touches_what_blocks_of_a_tile_have_in_flight() {
+    families_keep_the_rules(&["matmul_non_persistent", "matmul_grouped"], 44, (168, 2));
     families_keep_the_rules(&["matmul_tf32x3", "matmul_scaled"], 2, (168, 2));
 }
 

@@ -59,7 +59,7 @@ fn bench_measures_and_checks_three_kernels() {
 }
 
 #[test]
-fn every_kernel_is_right_for_every_type() {
+fn every_kernel_is_correct_for_every_type() {
     const FLOATS: &str = "f32,f64,f16,bf16";
     const ALL: &str = "f32,f64,f16,bf16,i32,u32,i64,u64";
     for (kernels, types, items) in [
@@ -74,8 +74,8 @@ fn every_kernel_is_right_for_every_type() {
         let line = format!("bench {kernels} --dtypes {types} {options}");
         let run = self::line(&line);
         let results = run.json()["results"].as_array().unwrap().clone();
-        let least = kernels.split(' ').count() * types.split(',').count() * 3;
-        assert!(results.len() >= least, "{kernels}: {}", results.len());
+        let minimum = kernels.split(' ').count() * types.split(',').count() * 3;
+        assert!(results.len() >= minimum, "{kernels}: {}", results.len());
         assert!(results.iter().all(|r| r["outcome"] == "correct"), "{kernels}: {results:#?}");
     }
 }
@@ -261,7 +261,7 @@ fn doctor_reports_and_its_exit_code_agrees() {
         assert!(["ok", "note"].contains(&status("network")));
     }
     let text = self::run(&["doctor"]).stdout();
-    assert!(text.contains("device cpu:0") && text.contains("right results"), "{text}");
+    assert!(text.contains("device cpu:0") && text.contains("correct results"), "{text}");
 }
 
 #[test]

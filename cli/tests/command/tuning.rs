@@ -30,7 +30,7 @@ fn measured(folder: &Path, name: &str) -> Value {
 #[test]
 fn winners_are_kept_in_the_launch_store() {
     let folder = folder();
-    let args = [&["tune", "copy", "--timings", "6"][..], &QUICK].concat();
+    let args = [&["tune", "copy", "--trials", "6"][..], &QUICK].concat();
     let first = within(&folder, &[&args[..], &["--json"]].concat());
     assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
     let document: Value = serde_json::from_slice(&first.stdout).unwrap();
@@ -50,7 +50,7 @@ fn winners_are_kept_in_the_launch_store() {
     fs::write(&store, kept() + "{torn").unwrap();
     let errors = text(&within(&folder, &args).stderr);
     assert!(errors.contains("launches.jsonl: a damaged line was skipped, line"), "{errors}");
-    let hot = [&["tune", "axpy", "--timings", "2", "--mode", "hot"][..], &QUICK].concat();
+    let hot = [&["tune", "axpy", "--trials", "2", "--mode", "hot"][..], &QUICK].concat();
     let hot = text(&within(&folder, &hot).stdout);
     assert!(hot.contains("; no winner is kept\n"), "{hot}");
     let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
@@ -63,7 +63,7 @@ fn tuning_continues_without_a_writable_store() {
     let folder = folder();
     fs::write(folder.join("file"), "").unwrap();
     let mut blocked =
-        command(&folder, &[&["tune", "copy", "--timings", "2", "--out", "o.json"][..], &QUICK].concat());
+        command(&folder, &[&["tune", "copy", "--trials", "2", "--out", "o.json"][..], &QUICK].concat());
     let output = blocked.env("WARPSMITH_CACHE_DIR", folder.join("file/below")).output().unwrap();
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
@@ -177,7 +177,7 @@ fn wrong_use_of_commands_exits_with_2() {
         (&["tune", "copy", "--strategy", "random"][..], &["--strategy"][..]),
         (&["tune", "copy", "--fresh"], &["--fresh"]),
         (&["bench", "copy", "--csv"], &["--csv"]),
-        (&["tune", "copy", "--timings", "0"], &["--timings", "0 is not in"]),
+        (&["tune", "copy", "--trials", "0"], &["--trials", "0 is not in"]),
         (&["tune", "copy", "--axis", "vector=4"], &["no configuration of copy", "accesses of 16 bytes"]),
         (&["bench", "copy", "--axis", "block=64", "--axis", "block=128"], &["twice", "block=64,128"]),
         (&["tune"], &["KERNEL", "--help"]),
@@ -232,7 +232,7 @@ fn ctrl_c_keeps_and_prints_what_was_measured() {
     for (before, written) in [
         (&["bench", "copy", "--json", "--out", "results/b.json"][..], "results"),
         (
-            &["tune", "copy", "--timings", "2", "--json", "--out", "results/t.json"],
+            &["tune", "copy", "--trials", "2", "--json", "--out", "results/t.json"],
             "cache/warpsmith/launches.jsonl",
         ),
     ] {

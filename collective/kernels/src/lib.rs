@@ -6,19 +6,19 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`number`] | arithmetic of reductions, also used on the host |
-//! | [`mod@meeting`] | the memory that ranks share, and their barrier |
+//! | [`mod@comm`] | the memory that ranks share, and their barrier |
 //! | [`words`] | elements that are pushed to other ranks together with the epoch (LL protocol) |
-//! | [`mod@push`] | reductions of few elements, by words |
+//! | [`mod@low_latency`] | reductions of few elements, by words |
 //! | [`mod@reduce`] | one-shot and two-shot reductions |
 //! | [`mod@exchange`] | all operations that move elements without reducing them |
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod device_comm;
 pub mod exchange;
-pub mod meeting;
+pub mod low_latency;
 pub mod number;
 mod packed;
-pub mod push;
 pub mod reduce;
 mod vectors;
 pub mod words;

@@ -16,12 +16,12 @@
 use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
-use crate::meeting::{Epoch, Meeting};
+use crate::device_comm::{DeviceComm, Epoch};
 use crate::number::Step;
 use crate::packed::{Packed, Reduce};
 use crate::vectors::{copy, first, load, once, own_vectors, store, stride, vectors};
 
-/// Bits of [`Meeting::options`]: the [`Step`], followed by these. They are the same on all ranks.
+/// Bits of [`DeviceComm::options`]: the [`Step`], followed by these. They are the same on all ranks.
 pub mod options {
     /// Bits of the step.
     pub const STEP: u32 = 3;
@@ -29,9 +29,9 @@ pub mod options {
     pub const AVERAGE: u32 = 1 << 2;
     /// Multiplies the rank's elements by its factor first. Not with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// Two-shot. Of this and the following options, [`push`](mod@crate::push) supports only [`to`].
+    /// Two-shot. Of this and the following options, [`low_latency`](mod@crate::low_latency) supports only [`to`].
     pub const TWO_SHOT: u32 = 1 << 4;
-    /// Reads elements at [`Meeting::direct`](super::Meeting::direct): in two-shot, or with [`SCATTER`].
+    /// Reads elements at [`DeviceComm::direct`](super::DeviceComm::direct): in two-shot, or with [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
     /// Gives each rank a block of the result; `x` has one block per rank. Not with [`TWO_SHOT`].
     pub const SCATTER: u32 = 1 << 6;
@@ -58,12 +58,12 @@ pub mod options {
 /// at least the number of ranks.
 ///
 /// # Safety
-/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`THREADS`](crate::meeting::THREADS) and
-/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS). The meetings must be of one communicator and differ only in the rank. A
-/// half must have room for the elements of all other ranks, each aligned to 16 bytes; with [`options::SCATTER`], for
-/// the rank's block of theirs. In two-shot, half of it must have room for the elements. Directly accessed elements need
-/// no room, except in two-shot for results that are not in place; blocks then start at multiples of 16 bytes. `x` must
-/// be valid for reads, `y` for writes.
+/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`THREADS`](crate::device_comm::THREADS)
+/// and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS). The [`DeviceComm`]s must be of one communicator and differ only
+/// in the rank. A half must have room for the elements of all other ranks, each aligned to 16 bytes; with
+/// [`options::SCATTER`], for the rank's block of theirs. In two-shot, half of it must have room for the elements.
+/// Directly accessed elements need no room, except in two-shot for results that are not in place; blocks then start at
+/// multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -75,22 +75,22 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     len: usize,
     stride: usize,
     factor: T,
-    meeting: Meeting,
+    comm: DeviceComm,
 ) {
     // SAFETY: the caller's contract.
-    let Some(epoch) = (unsafe { meeting.begin() }) else { return };
-    let has = |option| meeting.options & option != 0;
+    let Some(epoch) = (unsafe { comm.begin() }) else { return };
+    let has = |option| comm.options & option != 0;
     let how = Reduce {
-        step: Step::of(meeting.options & options::STEP),
-        world: meeting.world,
+        step: Step::of(comm.options & options::STEP),
+        world: comm.world,
         is_average: has(options::AVERAGE),
     };
-    let rank = meeting.rank as usize;
+    let rank = comm.rank as usize;
     let factor = has(options::SCALED).then_some(factor);
     let parts = match (has(options::TWO_SHOT), has(options::SCATTER)) {
         (true, _) => {
             // `max` avoids the panic of a division by zero.
-            let part = vectors::<T>(len).div_ceil((meeting.world as usize).max(1)) * T::LANES;
+            let part = vectors::<T>(len).div_ceil((comm.world as usize).max(1)) * T::LANES;
             Parts { stride: part, len: part, end: len }
         }
         (false, true) => Parts { stride, len, end: usize::MAX },
@@ -150,7 +150,7 @@ struct Work<T> {
 impl<T: Packed> Work<T> {
     #[inline(always)]
     fn has(&self, option: u32) -> bool {
-        self.epoch.meeting.options & option != 0
+        self.epoch.comm.options & option != 0
     }
 
     /// Returns whether there is such a rank other than this one.
@@ -161,7 +161,7 @@ impl<T: Packed> Work<T> {
 
     #[inline(always)]
     fn is_for(&self, rank: usize) -> bool {
-        options::is_for(self.epoch.meeting.options, rank)
+        options::is_for(self.epoch.comm.options, rank)
     }
 
     /// Loads a vector of `len` of the rank's elements, multiplied by its factor if there is one.
@@ -196,7 +196,7 @@ impl<T: Packed> Work<T> {
     /// Returns the address of the two-shot results in a rank's half.
     #[inline(always)]
     fn results(&self, of: usize) -> *mut T {
-        self.epoch.half::<T>(of).wrapping_byte_add(self.epoch.meeting.half_bytes as usize / 2)
+        self.epoch.half::<T>(of).wrapping_byte_add(self.epoch.comm.half_bytes as usize / 2)
     }
 
     /// # Safety
@@ -290,7 +290,7 @@ impl<T: Packed> Work<T> {
             let mut this = *self;
             this.rank = opaque(this.rank);
             this.parts.len = opaque(this.parts.len);
-            this.epoch.meeting.direct = opaque(this.epoch.meeting.direct);
+            this.epoch.comm.direct = opaque(this.epoch.comm.direct);
             // All reads are issued first, as in `give`.
             let mut elements = [[T::of_words([0; 4]); WORLD]; DEPTH];
             let mut step = 0;

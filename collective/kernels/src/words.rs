@@ -11,7 +11,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use gpu_std::atomic::{Atomic, Ordering, scope};
 
-use crate::meeting::{Epoch, FLAG_BYTES};
+use crate::device_comm::{Epoch, FLAG_BYTES};
 
 /// Size of the words of an epoch in a segment, in bytes.
 pub(crate) const SIDE_BYTES: usize = 4 << 20;
@@ -35,7 +35,7 @@ impl Slot {
     /// Returns the slot in the segment of `of` to which `from` pushes `vectors` vectors.
     #[inline(always)]
     pub fn new<const WORLD: usize>(epoch: &Epoch, of: usize, from: usize, vectors: usize) -> Self {
-        let side = epoch.meeting.segment(of) + FLAG_BYTES + epoch.side() * SIDE_BYTES;
+        let side = epoch.comm.segment(of) + FLAG_BYTES + epoch.side() * SIDE_BYTES;
         Self { first: side + from * (SIDE_BYTES / WORLD), stride: vectors * PAIR }
     }
 

@@ -71,7 +71,7 @@ impl Communicator {
         if let Some(Failure::Lost { rank, reason }) = self.mesh.member.failure()
             && !excluded.contains(&rank)
         {
-            return Err(argument(format!("rank {rank} is gone ({reason}); exclude it")));
+            return Err(argument(format!("rank {rank} has failed ({reason}); exclude it")));
         }
         if self.mesh.member.failure().is_some() {
             self.backend.settle();
@@ -87,7 +87,7 @@ impl Communicator {
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);
         let launch = Launch { rank, world_size, run_id, store: None, ..self.launch.clone() };
         let options = self.options.clone().name(format!("{}, {name}", self.options.name));
-        Self::meet(&self.stream, launch, Arc::clone(&self.store), options)
+        Self::connect(&self.stream, launch, Arc::clone(&self.store), options)
     }
 
     /// Key prefix of a split.

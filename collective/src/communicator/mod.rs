@@ -22,7 +22,7 @@ use crate::error::{CollectiveError, Result};
 use crate::exchange::Term;
 use crate::fingerprint::{Fingerprint, type_name};
 use crate::launch::Launch;
-use crate::mesh::{self, DeviceFacts, Meeting, Mesh};
+use crate::mesh::{self, Bootstrap, DeviceFacts, Mesh};
 use crate::nccl;
 use crate::recorder::FlightRecord;
 use crate::store::{MemoryStore, Store};
@@ -131,7 +131,7 @@ impl Communicator {
         store: Arc<dyn Store>,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        Self::meet(stream, launch.clone(), store, options.clone())
+        Self::connect(stream, launch.clone(), store, options.clone())
     }
 
     /// Creates one communicator per stream, all in this process; the first is rank 0. GPU communicators need one thread
@@ -152,7 +152,7 @@ impl Communicator {
                 .zip(Launch::threads(streams.len()))
                 .map(|(stream, launch)| {
                     let store = Arc::clone(&store);
-                    scope.spawn(move || Self::meet(stream, launch, store, options.clone()))
+                    scope.spawn(move || Self::connect(stream, launch, store, options.clone()))
                 })
                 .collect();
             met.into_iter()
@@ -161,7 +161,7 @@ impl Communicator {
         })
     }
 
-    fn meet(
+    fn connect(
         stream: &Stream,
         launch: Launch,
         store: Arc<dyn Store>,
@@ -179,7 +179,7 @@ impl Communicator {
             }),
             shares: options.wants_peers(device).then(|| symmetric::host_of(device)),
         };
-        let meeting = Meeting {
+        let bootstrap = Bootstrap {
             name: &options.name,
             launch: &launch,
             store: &store,
@@ -190,7 +190,7 @@ impl Communicator {
             recorded: options.recorded,
             dump_to: options.dump_to.clone(),
         };
-        let (mesh, devices) = mesh::connect(&meeting)?;
+        let (mesh, devices) = mesh::connect(&bootstrap)?;
         // Communicators split from this one do not know the store's address.
         options.address = mesh.address;
         let backend =
@@ -280,7 +280,7 @@ impl Communicator {
         self.symmetric += 1;
         let (operation, term) = (Arc::new(operation), Term::new(self.options.timeout));
         let agreement = Agreement { mesh: &self.mesh, operation, term };
-        let buffer = SymmetricBuffer::meet(&agreement, &mut self.pool, &self.stream, len)?;
+        let buffer = SymmetricBuffer::rendezvous(&agreement, &mut self.pool, &self.stream, len)?;
         self.backend.adopt(buffer.common());
         Ok(buffer)
     }

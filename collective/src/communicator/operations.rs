@@ -3,8 +3,8 @@
 //! Each operation checks its arguments, enqueues itself on the communicator's stream after earlier work on its buffers,
 //! and returns.
 
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::site;
 
 use super::Communicator;
 use super::group::Group;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::{Access, BufferUse};
 
 use crate::backend::{Call, Kind, Memory};
 use crate::element::{ReduceOp, Reducible, Reduction};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warpsmith_runtime::Stream;
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 
 use crate::backend::{Backend, Batch, Call, Kind, Places};
 use crate::element::{Operator, Reduction};

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::engines::Identity;
+use super::launchers::Identity;
 use super::variables::{Read, Variables};
-use super::{Engine, nodes};
+use super::{Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 
 /// First port, and number of ports, for runs whose launcher names none: above Linux's ephemeral ports, as in JAX.
@@ -64,9 +64,9 @@ impl Variables {
         let present = self.shown(identity.rank.name);
         let missing =
             |missing, advice| Error::from(CollectiveError::MissingVariable { missing, present, advice });
-        match identity.engine {
-            Engine::Slurm => self.of_slurm_step().map(Some),
-            Engine::OpenMpi | Engine::Mpich => {
+        match identity.launcher {
+            Launcher::Slurm => self.of_slurm_step().map(Some),
+            Launcher::OpenMpi | Launcher::Mpich => {
                 let is_local =
                     identity.local_world_size.is_some_and(|local| local.value == identity.world_size.value);
                 let number = self.text("PMIX_NAMESPACE").map(hash).or(self.parent.map(u64::from));
@@ -75,11 +75,11 @@ impl Variables {
                     None => Err(missing("WARPSMITH_STORE", OF_MPI)),
                 }
             }
-            Engine::Torchrun => Err(missing(
+            Launcher::Torchrun => Err(missing(
                 "MASTER_ADDR",
                 "set it to the host of rank 0, and MASTER_PORT to a free port there",
             )),
-            Engine::Warpsmith | Engine::Alone => {
+            Launcher::Warpsmith | Launcher::Alone => {
                 Err(missing("WARPSMITH_STORE", "set it to HOST:PORT, of rank 0's host and a free port there"))
             }
         }
@@ -128,7 +128,7 @@ impl Variables {
         }
         let agent = "TORCHELASTIC_USE_AGENT_STORE";
         let served_by = match self.text(agent) {
-            Some("True") if identity.engine == Engine::Torchrun => StoreHost::Agent,
+            Some("True") if identity.launcher == Launcher::Torchrun => StoreHost::Agent,
             None | Some("True" | "False") => StoreHost::Rank0,
             Some(_) => return Err(self.wrong(agent, "this must be True or False")),
         };

@@ -3,7 +3,7 @@
 //! Guarantees: malformed, incomplete or contradictory environment variables are an error that names them. Values that
 //! no launcher provides are not guessed.
 //!
-//! | engine | variables |
+//! | launcher | variables |
 //! | --- | --- |
 //! | `warpsmith launch`, or by hand | `WARPSMITH_RANK`, `WARPSMITH_WORLD_SIZE`, `WARPSMITH_LOCAL_RANK`, `WARPSMITH_LOCAL_WORLD_SIZE`, `WARPSMITH_STORE`, `WARPSMITH_RUN_ID`, `WARPSMITH_RESTART_COUNT`, `WARPSMITH_TOKEN` |
 //! | torchrun, Kubernetes, Ray | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_…` |
@@ -17,7 +17,7 @@
 //! which name their launcher, win over all others. Those of any launcher win over Slurm's.
 
 mod address;
-mod engines;
+mod launchers;
 mod nodes;
 mod variables;
 
@@ -32,7 +32,7 @@ use crate::store::Token;
 /// Launcher of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Engine {
+pub enum Launcher {
     /// No launcher: a single process.
     Alone,
     /// `WARPSMITH_RANK` and `WARPSMITH_WORLD_SIZE`: `warpsmith launch`, or a script.
@@ -47,10 +47,10 @@ pub enum Engine {
     Slurm,
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for Launcher {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Alone => "no engine",
+            Self::Alone => "no launcher",
             Self::Warpsmith => "Warpsmith",
             Self::Torchrun => "torchrun",
             Self::OpenMpi => "Open MPI",
@@ -90,7 +90,7 @@ pub struct Launch {
     /// Number of times that the launcher has restarted the run.
     pub restart_count: u32,
     /// Launcher of the process.
-    pub engine: Engine,
+    pub launcher: Launcher,
     /// Secret of the run, if it has one.
     pub token: Option<Token>,
 }
@@ -106,7 +106,7 @@ impl Launch {
             store: None,
             run_id: "alone".to_owned(),
             restart_count: 0,
-            engine: Engine::Alone,
+            launcher: Launcher::Alone,
             token: None,
         }
     }
@@ -141,14 +141,14 @@ impl Launch {
     /// ```
     /// use std::collections::BTreeMap;
     ///
-    /// use warpsmith_collective::{Engine, Launch};
+    /// use warpsmith_collective::{Launcher, Launch};
     ///
     /// # fn main() -> warpsmith_runtime::Result<()> {
     /// let variables = [("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "4097"), ("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"),
     ///     ("SLURM_LOCALID", "1"), ("SLURM_STEP_NODELIST", "gpu[07-10]")];
     /// let variables = BTreeMap::from(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     /// let launch = Launch::from_variables(&variables, None)?;
-    /// assert_eq!((launch.rank, launch.world_size, launch.local_rank, launch.engine), (3, 8, 1, Engine::Slurm));
+    /// assert_eq!((launch.rank, launch.world_size, launch.local_rank, launch.launcher), (3, 8, 1, Launcher::Slurm));
     /// assert_eq!(launch.store.unwrap().to_string(), "gpu07:61441");
     /// # Ok(())
     /// # }

@@ -67,7 +67,7 @@ struct Card {
 }
 
 /// Inputs of this rank for the rendezvous.
-pub(crate) struct Meeting<'a> {
+pub(crate) struct Bootstrap<'a> {
     pub name: &'a str,
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
@@ -84,19 +84,20 @@ pub(crate) struct Meeting<'a> {
 }
 
 /// Connects to the other ranks. Returns the mesh and each rank's device.
-pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
-    let deadline = deadline::within(meeting.timeout);
-    let Meeting { name, launch, store, .. } = *meeting;
+pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
+    let deadline = deadline::within(bootstrap.timeout);
+    let Bootstrap { name, launch, store, .. } = *bootstrap;
     let (rank, world) = (launch.rank, launch.world_size);
     if rank >= world {
-        return Err(meeting.error("ranks are counted from 0, and each is less than the world size"));
+        return Err(bootstrap.error("ranks are counted from 0, and each is less than the world size"));
     }
-    let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(meeting.recorded)));
+    let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(bootstrap.recorded)));
     if world == 1 {
         let id = format!("{name}#alone{}", member.number);
-        let mesh = meeting
-            .mesh(id, member, meeting.address, &[this], |_| Err(meeting.error("there is no other rank")))?;
-        return Ok((mesh, vec![meeting.device.clone()]));
+        let mesh = bootstrap.mesh(id, member, bootstrap.address, &[this], |_| {
+            Err(bootstrap.error("there is no other rank"))
+        })?;
+        return Ok((mesh, vec![bootstrap.device.clone()]));
     }
     // All ranks read the same number: it is incremented after the rendezvous, for which all ranks must arrive. After a
     // failed rendezvous it stays, so that late ranks learn the cause.
@@ -105,8 +106,8 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
     let number = count.read(deadline)?;
     let id = format!("{name}#{number}");
     let met =
-        rendezvous::meet(launch, Arc::clone(store), &format!("communicator/{id}"), meeting.gpu, deadline)?;
-    let joined = join(Joining { meeting, met: &met, this, count: &count, number, deadline }, id, member)?;
+        rendezvous::join(launch, Arc::clone(store), &format!("communicator/{id}"), bootstrap.gpu, deadline)?;
+    let joined = join(Joining { bootstrap, met: &met, this, count: &count, number, deadline }, id, member)?;
     count.advance(number)?;
     Ok(joined)
 }
@@ -130,7 +131,7 @@ impl Count {
     }
 }
 
-impl Meeting<'_> {
+impl Bootstrap<'_> {
     pub(super) fn error(&self, reason: impl Into<String>) -> Error {
         let (rank, world_size) = (self.launch.rank, self.launch.world_size);
         CollectiveError::Init { communicator: self.name.to_owned(), rank, world_size, reason: reason.into() }
@@ -165,7 +166,7 @@ impl Meeting<'_> {
 fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let joined = joining.join(id, member);
     if let Err(error) = &joined {
-        let rank = joining.meeting.launch.rank;
+        let rank = joining.bootstrap.launch.rank;
         let reason = match error.downcast_ref() {
             Some(CollectiveError::Init { reason, .. }) => reason.clone(),
             _ => error.to_string(),
@@ -187,8 +188,8 @@ fn chunk_key(chunk: usize) -> String {
 
 /// Connection setup after the rendezvous.
 struct Joining<'a> {
-    meeting: &'a Meeting<'a>,
-    met: &'a rendezvous::Meeting,
+    bootstrap: &'a Bootstrap<'a>,
+    met: &'a rendezvous::Rendezvous,
     this: Process,
     count: &'a Count,
     /// Rendezvous count that was read at the start.
@@ -198,18 +199,18 @@ struct Joining<'a> {
 
 impl Joining<'_> {
     fn join(&self, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
-        let meeting = self.meeting;
-        let rank = meeting.launch.rank;
-        let address = meeting.address.or_else(|| self.address_between_hosts());
+        let bootstrap = self.bootstrap;
+        let rank = bootstrap.launch.rank;
+        let address = bootstrap.address.or_else(|| self.address_between_hosts());
         let ip = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let listener =
-            listen(ip).map_err(|error| meeting.error(format!("cannot listen on {ip}: {error}")))?;
+            listen(ip).map_err(|error| bootstrap.error(format!("cannot listen on {ip}: {error}")))?;
         let card = Card {
             process: self.this.clone(),
             member: member.number,
             address: listener.local_addr().ok(),
             token: Token::generate()?.secret().to_owned(),
-            device: meeting.device.clone(),
+            device: bootstrap.device.clone(),
         };
         let text = serde_json::to_vec(&card).unwrap_or_default();
         if self.met.store().compare_set(&card_key(rank), b"", &text, self.deadline)? != text {
@@ -221,22 +222,23 @@ impl Joining<'_> {
 
         let processes: Vec<_> = cards.iter().map(|card| card.process.clone()).collect();
         let mut readers = Vec::new();
-        let mesh = meeting.mesh(id, member, address, &processes, |other| match sockets[other].take() {
+        let mesh = bootstrap.mesh(id, member, address, &processes, |other| match sockets[other].take() {
             Some(socket) => {
-                let system = |error| meeting.error(format!("cannot use the socket to rank {other}: {error}"));
+                let system =
+                    |error| bootstrap.error(format!("cannot use the socket to rank {other}: {error}"));
                 readers.push((other, socket.try_clone().map_err(system)?));
                 Ok(Wire::Socket(Connection::new(socket).map_err(system)?))
             }
             None => match Member::find(cards[other].member) {
                 Some(member) => Ok(Wire::Memory(member)),
-                None => Err(meeting.error(format!("rank {other}, a thread of this process, has given up"))),
+                None => Err(bootstrap.error(format!("rank {other}, a thread of this process, has given up"))),
             },
         })?;
         for (other, socket) in readers {
             let (weak, member) = (Arc::downgrade(&mesh), Arc::clone(&mesh.member));
             let thread = std::thread::Builder::new().name(format!("warpsmith-rank{other}"));
             let started = thread.spawn(move || super::read(&weak, &member, other, socket));
-            started.map_err(|error| meeting.error(format!("cannot start a thread: {error}")))?;
+            started.map_err(|error| bootstrap.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
         // All ranks have read these keys.
@@ -250,13 +252,13 @@ impl Joining<'_> {
     /// Returns whether another rank is on this host, in the same container.
     fn shares_host(&self, other: usize) -> bool {
         let members = self.met.members();
-        members[other].host_identity == members[self.meeting.launch.rank].host_identity
+        members[other].host_identity == members[self.bootstrap.launch.rank].host_identity
     }
 
     /// Returns the address of the interface through which this host reaches the store; `None` if all ranks share the
     /// host, or if the store is not a server.
     fn address_between_hosts(&self) -> Option<IpAddr> {
-        let Meeting { launch, .. } = *self.meeting;
+        let Bootstrap { launch, .. } = *self.bootstrap;
         let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
         if (0..launch.world_size).all(|other| self.shares_host(other)) {
             return None;
@@ -270,16 +272,16 @@ impl Joining<'_> {
     /// Returns the error of the slower of two threads with the same rank. The rendezvous distinguishes processes, not
     /// threads.
     fn is_there_twice(&self) -> Error {
-        let rank = self.meeting.launch.rank;
-        self.meeting.error(format!("rank {rank} is there twice, as two threads of this process"))
+        let rank = self.bootstrap.launch.rank;
+        self.bootstrap.error(format!("rank {rank} is there twice, as two threads of this process"))
     }
 
     /// Waits until all ranks have connected to all others.
     fn wait_for_all(&self, mesh: &Mesh, cards: &[Card]) -> Result<()> {
-        let meeting = self.meeting;
-        let late = |what: String| meeting.error(format!("{what} within {:?}", meeting.timeout));
+        let bootstrap = self.bootstrap;
+        let late = |what: String| bootstrap.error(format!("{what} within {:?}", bootstrap.timeout));
         let failed = |stop, what: String| match stop {
-            Stop::Failed(failure) => meeting.error(failure.to_string()),
+            Stop::Failed(failure) => bootstrap.error(failure.to_string()),
             Stop::Deadline => late(what),
         };
         let init = Fingerprint::init();
@@ -301,8 +303,8 @@ impl Joining<'_> {
 
     /// Connects a socket to each rank of another process.
     fn connect(&self, listener: &TcpListener, cards: &[Card]) -> Result<Vec<Option<TcpStream>>> {
-        let meeting = self.meeting;
-        let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
+        let bootstrap = self.bootstrap;
+        let (rank, world) = (bootstrap.launch.rank, bootstrap.launch.world_size);
         let mut sockets: Vec<Option<TcpStream>> = (0..world).map(|_| None).collect();
         let is_elsewhere = |other: &usize| cards[*other].process != self.this;
         for other in (0..rank).filter(is_elsewhere) {
@@ -329,7 +331,7 @@ impl Joining<'_> {
                     false => "`address` in the options must be one that the other hosts reach",
                 };
                 let address = card.address.map_or_else(String::new, |address| address.to_string());
-                meeting.error(format!(
+                bootstrap.error(format!(
                     "cannot connect to rank {other}, {} at {address}: {error}; {advice}",
                     card.process
                 ))
@@ -352,11 +354,11 @@ impl Joining<'_> {
                         self.check_others(cards.iter().enumerate())?;
                     }
                     if Instant::now() >= self.deadline {
-                        return Err(meeting.error(format!(
+                        return Err(bootstrap.error(format!(
                             "{} did not connect to {} within {:?}; {} other connections were refused",
                             ranks(&awaited),
                             cards[rank].address.map_or_else(String::new, |address| address.to_string()),
-                            meeting.timeout,
+                            bootstrap.timeout,
                             strangers.refused(),
                         )));
                     }
@@ -370,8 +372,8 @@ impl Joining<'_> {
     /// Waits for the cards of all ranks, which have arrived. Rank 0 gathers them, which avoids a number of store
     /// operations quadratic in the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
-        let (meeting, store) = (self.meeting, self.met.store());
-        let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
+        let (bootstrap, store) = (self.bootstrap, self.met.store());
+        let (rank, world) = (bootstrap.launch.rank, bootstrap.launch.world_size);
         let mut cards: Vec<Option<Card>> = (0..world).map(|_| None).collect();
         cards[rank] = Some(own);
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
@@ -389,8 +391,8 @@ impl Joining<'_> {
             }
             for other in of_collectors.clone() {
                 if cards[other].is_none() && store.contains(&[&card_key(other)], last)? {
-                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
-                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                    let card = parsed(bootstrap, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(bootstrap, other, card, known(&cards))?);
                 }
             }
             if self.count.read(last)? != self.number {
@@ -401,30 +403,30 @@ impl Joining<'_> {
                 let is_missing = |other: &usize| !store.contains(&[&card_key(*other)], last).unwrap_or(false);
                 let missing: Vec<usize> = (0..world).filter(is_missing).collect();
                 let missing = if missing.is_empty() { vec![0] } else { missing };
-                let (missing, timeout) = (ranks(&missing), meeting.timeout);
-                return Err(meeting.error(format!("{missing} did not go on within {timeout:?}")));
+                let (missing, timeout) = (ranks(&missing), bootstrap.timeout);
+                return Err(bootstrap.error(format!("{missing} did not go on within {timeout:?}")));
             }
         }
         let last = deadline::with_last_word(self.deadline);
         if rank > 0 {
             for (number, chunk) in chunks.iter().enumerate() {
                 let collected = serde_json::from_slice::<Vec<Card>>(&store.get(chunk, last)?);
-                let collected = collected.map_err(|_| unreadable(meeting, 0))?;
+                let collected = collected.map_err(|_| unreadable(bootstrap, 0))?;
                 for (other, card) in (number * CHUNK..world).zip(collected) {
                     let known_as = cards[other].as_ref().map(|known| &known.token);
                     if known_as.is_some_and(|token| *token != card.token) {
                         return Err(self.is_there_twice());
                     }
                     if cards[other].is_none() {
-                        cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                        cards[other] = Some(checked(bootstrap, other, card, known(&cards))?);
                     }
                 }
             }
         } else {
             for other in 1..world {
                 if cards[other].is_none() {
-                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
-                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                    let card = parsed(bootstrap, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(bootstrap, other, card, known(&cards))?);
                 }
             }
             for (chunk, cards) in chunks.iter().zip(cards.chunks(CHUNK)) {
@@ -433,30 +435,30 @@ impl Joining<'_> {
         }
         let cards: Vec<Card> = cards.into_iter().flatten().collect();
         if cards.len() < world {
-            return Err(unreadable(meeting, 0));
+            return Err(unreadable(bootstrap, 0));
         }
         Ok(cards)
     }
 
     /// Fails if a rank has given up or ended.
     fn check_others<'c>(&self, others: impl Iterator<Item = (usize, &'c Card)>) -> Result<()> {
-        let (meeting, store) = (self.meeting, self.met.store());
+        let (bootstrap, store) = (self.bootstrap, self.met.store());
         let last = deadline::with_last_word(self.deadline);
         if store.contains(&[BROKEN], last)? {
             let text = store.get(BROKEN, last)?;
             return Err(
-                meeting.error(format!("another rank has given up: {}", String::from_utf8_lossy(&text)))
+                bootstrap.error(format!("another rank has given up: {}", String::from_utf8_lossy(&text)))
             );
         }
         let ended = |rank: usize, who: String| {
-            meeting.error(format!("rank {rank} is gone: {who} has ended or was killed"))
+            bootstrap.error(format!("rank {rank} failed: {who} has ended or was killed"))
         };
         for (rank, card) in others {
             if card.process.has_ended(&self.this) {
                 return Err(ended(rank, card.process.to_string()));
             }
         }
-        match self.met.gone(last)?.first() {
+        match self.met.failed_ranks(last)?.first() {
             Some(&rank) => Err(ended(rank, "its process".to_owned())),
             None => Ok(()),
         }
@@ -485,33 +487,33 @@ fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
 }
 
 /// Parses another rank's card.
-fn parsed(meeting: &Meeting<'_>, rank: usize, text: &[u8]) -> Result<Card> {
-    serde_json::from_slice(text).map_err(|_| unreadable(meeting, rank))
+fn parsed(bootstrap: &Bootstrap<'_>, rank: usize, text: &[u8]) -> Result<Card> {
+    serde_json::from_slice(text).map_err(|_| unreadable(bootstrap, rank))
 }
 
-fn unreadable(meeting: &Meeting<'_>, rank: usize) -> Error {
-    meeting.error(format!("what rank {rank} has put into the store cannot be read"))
+fn unreadable(bootstrap: &Bootstrap<'_>, rank: usize) -> Error {
+    bootstrap.error(format!("what rank {rank} has put into the store cannot be read"))
 }
 
 /// Returns another rank's card if it is consistent with the known ones.
 fn checked<'c>(
-    meeting: &Meeting<'_>,
+    bootstrap: &Bootstrap<'_>,
     rank: usize,
     card: Card,
     known: impl Iterator<Item = (usize, &'c Card)>,
 ) -> Result<Card> {
     if card.token.len() != TOKEN {
-        return Err(unreadable(meeting, rank));
+        return Err(unreadable(bootstrap, rank));
     }
     for (other, known) in known {
         if known.device.is_emulated != card.device.is_emulated {
-            return Err(meeting.error(format!(
+            return Err(bootstrap.error(format!(
                 "rank {other} uses {}, rank {rank} {}; emulated devices and GPUs do not work together",
                 known.device.name, card.device.name
             )));
         }
         if known.process == card.process && known.device.stream == card.device.stream {
-            return Err(meeting.error(format!(
+            return Err(bootstrap.error(format!(
                 "ranks {other} and {rank} are on one stream, where each would wait for the other; make a stream for each"
             )));
         }

@@ -17,7 +17,7 @@ use crate::recorder::Progress;
 /// Maximum data of a frame, in bytes.
 pub(crate) const CHUNK: usize = 256 << 10;
 /// Maximum text of a frame, in bytes.
-const MOST_TEXT: usize = 64 << 10;
+const MAX_TEXT: usize = 64 << 10;
 const HEADER: usize = 20;
 
 /// Message channel. Messages of different lanes do not wait for each other.
@@ -113,7 +113,7 @@ impl Frame {
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (text_bytes, data_bytes) = (word(4) as usize, word(8) as usize);
         let total = u64::from(word(12)) | u64::from(word(16)) << 32;
-        if text_bytes > MOST_TEXT || data_bytes > CHUNK || header[2..4] != [0; 2] {
+        if text_bytes > MAX_TEXT || data_bytes > CHUNK || header[2..4] != [0; 2] {
             return Err(garbage(format!("a frame of {text_bytes} bytes of text and {data_bytes} of data")));
         }
         let Some(&lane) = Lane::ALL.get(usize::from(header[1])) else {

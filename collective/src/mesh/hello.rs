@@ -14,7 +14,7 @@ const HELLO: usize = MAGIC.len() + TOKEN + 4;
 /// Time limit for a new connection's handshake.
 const HELLO_TIME: Duration = Duration::from_secs(2);
 /// Maximum number of unidentified connections, in addition to the number of ranks.
-const MOST_STRANGERS: usize = 64;
+const MAX_STRANGERS: usize = 64;
 /// Unidentified connections may use at most 1/`SHARE` of the process's file descriptors.
 const SHARE: usize = 4;
 
@@ -89,7 +89,7 @@ struct Stranger {
 impl Strangers {
     /// Creates the queue for the listener of this rank. `tokens` are those of all ranks.
     pub fn new(rank: usize, tokens: Vec<String>) -> Self {
-        let most = (MOST_STRANGERS + tokens.len()).min(machine::most_descriptors() / SHARE).max(1);
+        let most = (MAX_STRANGERS + tokens.len()).min(machine::max_descriptors() / SHARE).max(1);
         Self { rank, tokens, most, waiting: VecDeque::new(), refused: 0 }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let tokens = ["a", "b"].map(|letter| letter.repeat(TOKEN)).to_vec();
         let mut strangers = Strangers::new(0, tokens.clone());
-        assert!((1..=MOST_STRANGERS + 2).contains(&strangers.most), "{}", strangers.most);
+        assert!((1..=MAX_STRANGERS + 2).contains(&strangers.most), "{}", strangers.most);
         let mut held = Vec::new();
         for _ in 0..5 {
             // More connections than the standard library's backlog.

@@ -16,7 +16,7 @@ use crate::recorder::{Progress, Recorder};
 /// Maximum number of parts per lane that were sent to a rank and not taken.
 pub(super) const WINDOW: usize = 4;
 /// Maximum number of announcements of a rank that were not taken; a rank is never ahead by more than one operation.
-const MOST_ANNOUNCED: usize = 4;
+const MAX_ANNOUNCED: usize = 4;
 
 /// Data received from one rank.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Member {
                     peer.credits[lane as usize] += 1;
                 }
                 Frame::Announce(fingerprint) => {
-                    if peer.announced.len() == MOST_ANNOUNCED {
+                    if peer.announced.len() == MAX_ANNOUNCED {
                         return Err("it announces more than can be");
                     }
                     peer.announced.push_back(fingerprint);

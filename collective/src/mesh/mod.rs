@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(crate) use self::connect::{DeviceFacts, Meeting, connect};
+pub(crate) use self::connect::{Bootstrap, DeviceFacts, connect};
 pub(crate) use self::frame::{CHUNK, Frame, Lane, Part};
 pub(crate) use self::member::{Member, Stop};
 use self::wire::{Unsent, Wire};

@@ -15,7 +15,7 @@ use super::sys::{Comm, Nccl, Status, status};
 /// File name of NCCL in NVIDIA's packages and wheels.
 const FILE: &str = "libnccl.so.2";
 /// Oldest version whose communicators can be ended without blocking while their operations hang.
-const LEAST: i32 = 21_800;
+const MIN: i32 = 21_800;
 /// Installation advice.
 const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
                       CUDA 12) into the active Python environment, or name the folder of libnccl.so.2 in \
@@ -170,7 +170,7 @@ impl Nccl {
     /// Refuses a version that is too old.
     pub(super) fn new_enough(self) -> Result<Self, NcclError> {
         let comparable = if self.version < 10_000 { 0 } else { self.version };
-        if comparable >= LEAST {
+        if comparable >= MIN {
             return Ok(self);
         }
         let lacks = "its communicators cannot be aborted safely while an operation hangs".to_owned();

@@ -23,7 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use self::calls::{Refused, checked};

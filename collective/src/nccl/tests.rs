@@ -215,7 +215,10 @@ fn a_refused_init_has_nccls_text() {
 }
 
 /// Creates communicators on threads; each rank has its own options.
-fn meet(streams: &[Stream], options: &[CommunicatorOptions]) -> Vec<warpsmith_runtime::Result<Communicator>> {
+fn connect(
+    streams: &[Stream],
+    options: &[CommunicatorOptions],
+) -> Vec<warpsmith_runtime::Result<Communicator>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     std::thread::scope(|scope| {
         let ranks: Vec<_> = streams
@@ -238,7 +241,7 @@ fn different_versions_are_named() {
     let name = "versions";
     let (_, streams) = play(name, 2, Script::default());
     let newer = Nccl { version: 22_907, ..table() };
-    for result in meet(&streams, &[options(name, table()), options(name, newer)]) {
+    for result in connect(&streams, &[options(name, table()), options(name, newer)]) {
         let text = result.expect_err("two versions").to_string();
         assert!(text.contains("rank 0 has NCCL 2.28.9, rank 1 NCCL 2.29.7"), "{text}");
     }
@@ -418,7 +421,7 @@ fn a_refused_call_on_a_stopped_device_names_the_fault() {
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let failure = failure(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x));
     assert!(matches!(failure, Failure::NotRun { rank: 0, .. }), "{failure}");
-    assert!(failure.to_string().contains("planted"), "{failure}");
+    assert!(failure.to_string().contains("seeded"), "{failure}");
     script.check();
 }
 
@@ -447,7 +450,7 @@ fn a_dropped_communicator_lets_its_operations_end() {
 fn captures_need_a_process_for_each_device() {
     let name = "captured";
     let (script, streams) = play(name, 2, Script::default());
-    let mut ranks = Communicator::init_all(&streams, &options(name, table())).expect("ranks meet");
+    let mut ranks = Communicator::init_all(&streams, &options(name, table())).expect("ranks connect");
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
     let refused = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect_err("refused").to_string();

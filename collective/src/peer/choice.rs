@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use warpsmith_collective_kernels::push;
+use warpsmith_collective_kernels::low_latency;
 use warpsmith_collective_kernels::words::room;
 
 use crate::backend::{Batch, Call, Kind};
@@ -27,7 +27,7 @@ struct Thresholds {
     /// Maximum number of ranks for which this row applies.
     world: usize,
     /// Maximum for elements pushed as words (LL protocol).
-    pushed: usize,
+    low_latency: usize,
     /// Maximum for one-shot reductions.
     one_shot: usize,
     /// Maximum for elements that are written to the other ranks. Larger inputs are reduced where they are, if all
@@ -37,33 +37,38 @@ struct Thresholds {
     auto: usize,
 }
 
-const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, written: 0, auto: 0 };
+const NONE: Thresholds = Thresholds { world: 0, low_latency: 0, one_shot: 0, written: 0, auto: 0 };
 
 /// Thresholds per world size. The row for two ranks was measured on two H100 with NVLink; the others are estimates from
 /// published results.
 const THRESHOLDS: [Thresholds; 3] = [
-    Thresholds { world: 2, pushed: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
-    Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
-    Thresholds { world: 8, pushed: 32 << 10, one_shot: 128 << 10, written: 128 << 10, auto: 4 << 20 },
+    Thresholds { world: 2, low_latency: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
+    Thresholds { world: 4, low_latency: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
+    Thresholds { world: 8, low_latency: 32 << 10, one_shot: 128 << 10, written: 128 << 10, auto: 4 << 20 },
 ];
 /// Thresholds of emulated devices, small enough for tests to cover all algorithms.
-const EMULATED_THRESHOLDS: Thresholds =
-    Thresholds { world: usize::MAX, pushed: 2 << 10, one_shot: 8 << 10, written: 8 << 10, auto: 1 << 20 };
+const EMULATED_THRESHOLDS: Thresholds = Thresholds {
+    world: usize::MAX,
+    low_latency: 2 << 10,
+    one_shot: 8 << 10,
+    written: 8 << 10,
+    auto: 1 << 20,
+};
 
 // The segment has room for the pushed words.
 const _: () = {
     let mut row = 0;
     while row < THRESHOLDS.len() {
-        let Thresholds { world, pushed, .. } = THRESHOLDS[row];
-        assert!(pushed <= room(world) && EMULATED_THRESHOLDS.pushed <= room(world));
+        let Thresholds { world, low_latency, .. } = THRESHOLDS[row];
+        assert!(low_latency <= room(world) && EMULATED_THRESHOLDS.low_latency <= room(world));
         row += 1;
     }
 };
 
 /// Algorithm of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Pushed,
+pub(super) enum Algorithm {
+    LowLatency,
     OneShot,
     TwoShot,
 }
@@ -134,13 +139,13 @@ impl Choice {
     }
 
     /// Returns the algorithm that reduces this number of bytes, for all ranks or for one.
-    pub fn way(&self, bytes: usize) -> Way {
-        let Thresholds { pushed, one_shot, .. } = self.thresholds();
+    pub fn algorithm(&self, bytes: usize) -> Algorithm {
+        let Thresholds { low_latency, one_shot, .. } = self.thresholds();
         match bytes {
-            _ if bytes <= pushed => Way::Pushed,
+            _ if bytes <= low_latency => Algorithm::LowLatency,
             // With two ranks, one-shot and two-shot move the same number of bytes.
-            _ if bytes <= one_shot || self.world <= 2 => Way::OneShot,
-            _ => Way::TwoShot,
+            _ if bytes <= one_shot || self.world <= 2 => Algorithm::OneShot,
+            _ => Algorithm::TwoShot,
         }
     }
 
@@ -155,8 +160,8 @@ impl Choice {
     }
 
     /// Returns the shape of a launch that pushes this number of bytes.
-    pub fn push_shape(&self, bytes: usize) -> Shape {
-        let (threads, most) = (self.of((push::threads(self.world), THREADS.1)), self.of(BLOCKS));
+    pub fn low_latency_shape(&self, bytes: usize) -> Shape {
+        let (threads, most) = (self.of((low_latency::threads(self.world), THREADS.1)), self.of(BLOCKS));
         // Twice as many blocks with half the threads, if there is still a thread for each vector.
         let is_enough = bytes <= 16 * (threads / 2) as usize * most;
         shape(if is_enough { threads / 2 } else { threads }, most, bytes)
@@ -185,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_chosen_by_bytes_and_ranks() {
-        let way = |world, bytes| Choice { world, ..AUTO }.way(bytes);
-        assert_eq!([0, 64 << 10].map(|bytes| way(4, bytes)), [Way::Pushed; 2]);
-        assert_eq!([(64 << 10) + 1, 256 << 10].map(|bytes| way(4, bytes)), [Way::OneShot; 2]);
-        assert_eq!(way(3, (256 << 10) + 1), Way::TwoShot);
-        assert_eq!([1 << 20, (1 << 20) + 1, 1 << 30].map(|bytes| way(2, bytes)), {
-            [Way::Pushed, Way::OneShot, Way::OneShot]
+    fn algorithms_are_chosen_by_bytes_and_ranks() {
+        let algorithm = |world, bytes| Choice { world, ..AUTO }.algorithm(bytes);
+        assert_eq!([0, 64 << 10].map(|bytes| algorithm(4, bytes)), [Algorithm::LowLatency; 2]);
+        assert_eq!([(64 << 10) + 1, 256 << 10].map(|bytes| algorithm(4, bytes)), [Algorithm::OneShot; 2]);
+        assert_eq!(algorithm(3, (256 << 10) + 1), Algorithm::TwoShot);
+        assert_eq!([1 << 20, (1 << 20) + 1, 1 << 30].map(|bytes| algorithm(2, bytes)), {
+            [Algorithm::LowLatency, Algorithm::OneShot, Algorithm::OneShot]
         });
-        assert_eq!([1, 32 << 10].map(|bytes| way(8, bytes)), [Way::Pushed; 2]);
+        assert_eq!([1, 32 << 10].map(|bytes| algorithm(8, bytes)), [Algorithm::LowLatency; 2]);
         // Each thread has one vector.
-        let shape = |world, bytes| Choice { world, ..AUTO }.push_shape(bytes);
+        let shape = |world, bytes| Choice { world, ..AUTO }.low_latency_shape(bytes);
         assert_eq!(shape(2, 256 << 10), Shape { blocks: 64, threads: 256 });
         assert_eq!(shape(2, 1 << 20), Shape { blocks: 128, threads: 512 });
         assert_eq!(shape(4, 64 << 10), Shape { blocks: 32, threads: 128 });

@@ -3,7 +3,7 @@
 use gpu_spec::{Kernel, KernelSpec};
 use half::{bf16, f16};
 use warpsmith_collective_kernels::exchange::exchange;
-use warpsmith_collective_kernels::push::push;
+use warpsmith_collective_kernels::low_latency::reduce_low_latency;
 use warpsmith_collective_kernels::reduce::reduce;
 use warpsmith_runtime::launch::Function;
 use warpsmith_runtime::{Device, GpuImage};
@@ -18,9 +18,9 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
     macro_rules! instance {
         ($type:ty) => {
             match world {
-                ..=2 => [push::<$type, 2>::spec(), reduce::<$type, 2>::spec()],
-                3..=4 => [push::<$type, 4>::spec(), reduce::<$type, 4>::spec()],
-                _ => [push::<$type, 8>::spec(), reduce::<$type, 8>::spec()],
+                ..=2 => [reduce_low_latency::<$type, 2>::spec(), reduce::<$type, 2>::spec()],
+                3..=4 => [reduce_low_latency::<$type, 4>::spec(), reduce::<$type, 4>::spec()],
+                _ => [reduce_low_latency::<$type, 8>::spec(), reduce::<$type, 8>::spec()],
             }
         };
     }
@@ -54,8 +54,8 @@ impl Kernels {
     pub fn load(device: &Device, world: usize) -> warpsmith_runtime::Result<Self> {
         let module = device.load(&IMAGE)?;
         let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
-        let load = |(element, [push, reduce]): (_, [_; 2])| {
-            Ok((element, [module.function(push)?, module.function(reduce)?]))
+        let load = |(element, [low_latency, reduce]): (_, [_; 2])| {
+            Ok((element, [module.function(low_latency)?, module.function(reduce)?]))
         };
         let reductions = specs.map(load).collect::<warpsmith_runtime::Result<_>>()?;
         let exchange = [module.function(exchange::<u32>::spec())?, module.function(exchange::<u8>::spec())?];

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use warpsmith_collective_kernels::device_comm::DeviceComm;
 use warpsmith_collective_kernels::exchange::Blocks;
-use warpsmith_collective_kernels::meeting::Meeting;
 use warpsmith_collective_kernels::number::Step;
 use warpsmith_collective_kernels::reduce::options;
+use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::launch::{Function, Launch, RawArguments};
-use warpsmith_runtime::seam::{Access, BufferUse};
 use warpsmith_runtime::{DevicePtr, LaunchConfig, Result, Stream};
 
-use super::choice::{Shape, Way};
+use super::choice::{Algorithm, Shape};
 use super::rank::Rank;
 use crate::backend::{Call, Kind};
 use crate::element::{Operator, Reduction};
@@ -49,7 +49,7 @@ impl Launching<'_> {
     /// The contract of [`Self::launch`].
     unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
         let Reduction { element, operator, factor } = reduction;
-        let Some([push, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
+        let Some([low_latency, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
         let (step, more) = match operator {
             Operator::Sum => (Step::Add, 0),
             Operator::Avg => (Step::Add, options::AVERAGE),
@@ -66,31 +66,34 @@ impl Launching<'_> {
         let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
         // Selected by the total size: a remainder does not justify another kernel.
-        let way = match &direct {
-            _ if is_scatter => Way::OneShot,
-            None => choice.way(total),
-            Some(_) => Way::TwoShot,
+        let algorithm = match &direct {
+            _ if is_scatter => Algorithm::OneShot,
+            None => choice.algorithm(total),
+            Some(_) => Algorithm::TwoShot,
         };
-        let (function, is_two_shot) = (if way == Way::Pushed { push } else { reduce }, way == Way::TwoShot);
-        let room = match (way, &direct) {
+        let (function, is_two_shot) = (
+            if algorithm == Algorithm::LowLatency { low_latency } else { reduce },
+            algorithm == Algorithm::TwoShot,
+        );
+        let room = match (algorithm, &direct) {
             // One part per other rank.
-            (Way::OneShot, None) => (half / (world - 1).max(1)) & !15,
+            (Algorithm::OneShot, None) => (half / (world - 1).max(1)) & !15,
             // One half holds the elements of the other ranks, the other half the results.
-            (Way::TwoShot, _) if !is_in_place => half / 2,
+            (Algorithm::TwoShot, _) if !is_in_place => half / 2,
             _ => total.max(1),
         };
         for (start, bytes) in parts(total, room) {
-            let shape = match way {
-                Way::Pushed => choice.push_shape(bytes),
-                Way::OneShot => choice.shape(bytes),
-                Way::TwoShot => choice.shape(bytes.div_ceil(world)),
+            let shape = match algorithm {
+                Algorithm::LowLatency => choice.low_latency_shape(bytes),
+                Algorithm::OneShot => choice.shape(bytes),
+                Algorithm::TwoShot => choice.shape(bytes.div_ceil(world)),
             };
             let with = |is_so, option| if is_so { option } else { 0 };
             let (table, offset) = match &direct {
                 Some((common, offset)) => (common.peers().0, (offset + start) as u64),
                 None => (0, 0),
             };
-            let meeting = Meeting {
+            let comm = DeviceComm {
                 direct: table,
                 direct_offset: offset,
                 options: step as u32
@@ -100,14 +103,18 @@ impl Launching<'_> {
                     | with(is_scatter, options::SCATTER)
                     | with(is_in_place, options::IN_PLACE)
                     | to,
-                ..self.rank.meeting
+                ..self.rank.comm
             };
             let args = RawArguments::new()
                 .pointer(DevicePtr(self.call.from.address).offset(start))
                 .pointer(DevicePtr(self.call.to.address).offset(start))
                 .value((bytes / element.bytes()) as u64);
             // `push` has no blocks, so no stride between blocks.
-            let args = if way == Way::Pushed { args } else { args.value((total / element.bytes()) as u64) };
+            let args = if algorithm == Algorithm::LowLatency {
+                args
+            } else {
+                args.value((total / element.bytes()) as u64)
+            };
             let [a, b, c, d, e, f, g, h] = factor;
             let args = match element.bytes() {
                 1 => args.value(a),
@@ -116,7 +123,7 @@ impl Launching<'_> {
                 _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
             };
             // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
-            unsafe { self.launch_kernel(function, shape, args, meeting) }?;
+            unsafe { self.launch_kernel(function, shape, args, comm) }?;
         }
         Ok(())
     }
@@ -154,30 +161,30 @@ impl Launching<'_> {
                 .value(blocks);
             let shape = self.rank.choice.shape(bytes);
             // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
-            unsafe { self.launch_kernel(function, shape, args, self.rank.meeting) }?;
+            unsafe { self.launch_kernel(function, shape, args, self.rank.comm) }?;
         }
         Ok(())
     }
 
-    /// Launches a kernel whose last parameter is the meeting.
+    /// Launches a kernel whose last parameter is the communicator state.
     ///
     /// # Safety
-    /// The contract of [`Self::launch`]; the arguments before the meeting must match the kernel.
+    /// The contract of [`Self::launch`]; the arguments before the communicator state must match the kernel.
     unsafe fn launch_kernel(
         &self,
         function: &Function,
         shape: Shape,
         args: RawArguments<'_>,
-        meeting: Meeting,
+        comm: DeviceComm,
     ) -> Result<()> {
         let longest = self.timeout.min(self.rank.choice.longest());
-        let meeting = Meeting {
+        let comm = DeviceComm {
             timeout: u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
             hash: self.rank.hash_of(self.call),
-            ..meeting
+            ..comm
         };
         let own = self.rank.segment.as_slice().used(Access::Read).with_access(Access::Write);
-        let args = args.value(meeting).used(own);
+        let args = args.value(comm).used(own);
         let args = self.uses.iter().fold(args, |args, used| args.used(used.clone()));
         let mut launch = Launch::from(LaunchConfig::new([shape.blocks, 1, 1], [shape.threads, 1, 1], 0));
         if self.rank.choice.is_emulated {
@@ -185,8 +192,8 @@ impl Launching<'_> {
             launch = launch.cooperative();
         }
         // SAFETY: the arguments match the kernel and the call's memory is valid, by the caller's contract. The segment
-        // keeps the memory of the meeting. If ranks launch different shapes, their hashes differ and no rank touches
-        // another's data.
+        // keeps the memory of the communicator state. If ranks launch different shapes, their hashes differ and no rank
+        // touches another's data.
         unsafe { function.launch_unchecked(self.stream, launch, &args) }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpsmith_runtime::Stream;
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 
 use self::choice::Choice;
 use self::rank::Rank;
@@ -33,7 +33,7 @@ use crate::mesh::Mesh;
 use crate::symmetric::{Agreement, Common};
 
 /// Maximum number of ranks.
-pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::meeting::MAX_RANKS;
+pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::device_comm::MAX_RANKS;
 
 /// The Peer backend. See the [module's documentation](self).
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl PeerBackend {
         let choice = Choice { world: mesh.world(), is_emulated: stream.device().is_emulated(), is_auto };
         let operation = Arc::new(Fingerprint::new("init", Cow::Borrowed(""), 0));
         let agreement = Agreement { mesh, operation, term: Term::new(timeout) };
-        let rank = Rank::meet(&agreement, mesh, stream, choice)?;
+        let rank = Rank::rendezvous(&agreement, mesh, stream, choice)?;
         let watched = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-peer".to_owned());
         match thread.spawn(move || Arc::clone(&watched.ending).run(watched, watch::run)) {

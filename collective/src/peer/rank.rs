@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use warpsmith_collective_kernels::meeting::{
-    ABORT, CONTROL_WORDS, HEAD_BYTES, HOST_WORDS, MAX_BLOCKS, MAX_RANKS, Meeting, VERDICT, Verdict,
+use warpsmith_collective_kernels::device_comm::{
+    ABORT, CONTROL_WORDS, DeviceComm, HEAD_BYTES, HOST_WORDS, MAX_BLOCKS, MAX_RANKS, VERDICT, Verdict,
 };
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
 
 use super::choice::Choice;
@@ -103,7 +103,7 @@ pub(super) struct Rank {
     pub choice: Choice,
     pub kernels: Kernels,
     /// Kernel parameter of every launch, except for the operation's own fields.
-    pub meeting: Meeting,
+    pub comm: DeviceComm,
     host: Arc<HostWords>,
     /// The rank's segment. Each launch writes it, so launches are ordered; the buffer also keeps the other memory
     /// alive.
@@ -122,7 +122,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Rank {
     /// Creates the state that the ranks share. All ranks call it.
-    pub fn meet(
+    pub fn rendezvous(
         agreement: &Agreement<'_>,
         mesh: &Arc<Mesh>,
         stream: &Stream,
@@ -130,7 +130,7 @@ impl Rank {
     ) -> Result<Arc<Self>> {
         let device = stream.device();
         let bytes = HEAD_BYTES + 2 * choice.half_bytes();
-        let memory = PeerMemory::meet(agreement, device, bytes)?;
+        let memory = PeerMemory::rendezvous(agreement, device, bytes)?;
         let made = (|| {
             let mut segments = [0; MAX_RANKS];
             segments.iter_mut().zip(0..mesh.world()).for_each(|(to, rank)| *to = memory.address(rank).0);
@@ -141,7 +141,7 @@ impl Rank {
             let control = DeviceBuffer::from_host(&setup, &words)?;
             setup.synchronize()?;
             let host = Arc::new(HostWords::new(device)?);
-            let meeting = Meeting {
+            let comm = DeviceComm {
                 segments,
                 control: control.as_device_ptr().0,
                 host: host.device_address.0,
@@ -157,7 +157,7 @@ impl Rank {
             let own = memory.own();
             let kept: Kept = (memory, control, Arc::clone(&host));
             // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks access it according to
-            // the protocol of `meeting`.
+            // the protocol of `comm`.
             let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
             let kernels = Kernels::load(device, mesh.world())?;
             Ok(Arc::new(Self {
@@ -165,7 +165,7 @@ impl Rank {
                 device: device.clone(),
                 choice,
                 kernels,
-                meeting,
+                comm,
                 host,
                 segment,
                 queue: Mutex::default(),

@@ -63,7 +63,7 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
 
 /// Returns the failure of an operation that still runs some time after a rank has left.
 fn left(rank: &Rank, since: &mut Option<Instant>) -> Option<Failure> {
-    let gone = rank.mesh.others().find(|other| rank.mesh.member.has_left(*other, Lane::Collective))?;
+    let failed = rank.mesh.others().find(|other| rank.mesh.member.has_left(*other, Lane::Collective))?;
     let since = since.get_or_insert_with(Instant::now);
-    (since.elapsed() >= LEFT_TIME).then_some(Failure::Left { rank: gone })
+    (since.elapsed() >= LEFT_TIME).then_some(Failure::Left { rank: failed })
 }

@@ -18,10 +18,10 @@
 //!     for launch in Launch::threads(2) {
 //!         let store = store.clone();
 //!         scope.spawn(move || {
-//!             let meeting = rendezvous::meet(&launch, store, "main", None, deadline).unwrap();
-//!             assert_eq!(meeting.members().len(), 2);
+//!             let rendezvous = rendezvous::join(&launch, store, "main", None, deadline).unwrap();
+//!             assert_eq!(rendezvous.members().len(), 2);
 //!             let rank = launch.rank.to_string();
-//!             meeting.store().set(&rank, b"here", deadline).unwrap();
+//!             rendezvous.store().set(&rank, b"here", deadline).unwrap();
 //!         });
 //!     }
 //! });
@@ -46,7 +46,7 @@ pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
 /// Key of a run with the failed ranks: `1,4,`.
-const GONE: &str = "gone";
+const FAILED_RANKS: &str = "failed_ranks";
 /// Key prefix of a run for the ranks that have finished using the store.
 const FINISHED: &str = "finished";
 /// Key of a group with the detected problem.
@@ -63,7 +63,7 @@ const REPORT: Duration = Duration::from_millis(500);
 
 /// Result of a rendezvous: the ranks that have met.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct Rendezvous {
     members: Vec<Member>,
     run: PrefixStore,
     store: PrefixStore,
@@ -76,25 +76,25 @@ pub struct Meeting {
 /// # Errors
 /// [`RendezvousError`], with [`RendezvousError::Refused`] on the waiting ranks when another one detects the problem;
 /// the errors of the store.
-pub fn meet(
+pub fn join(
     launch: &Launch,
     store: Arc<dyn Store>,
     group: &str,
     gpu: Option<Uuid>,
     deadline: Instant,
-) -> Result<Meeting> {
+) -> Result<Rendezvous> {
     let run = PrefixStore::new(launch.key_prefix(), store);
     let store = PrefixStore::new(group, Arc::new(run.clone()));
     let here = Member::here(launch, gpu);
     let met = arrive(&store, &here, deadline).and_then(|()| gather(launch, &run, &store, deadline));
     match met {
-        Ok(members) => Ok(Meeting { members, run, store }),
+        Ok(members) => Ok(Rendezvous { members, run, store }),
         Err(error)
             if launch.rank > 0
                 && is_served_by_rank_0(launch)
                 && matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { .. })) =>
         {
-            Err(RendezvousError::RankGone { rank: 0, place: None }.into())
+            Err(RendezvousError::RankFailed { rank: 0, place: None }.into())
         }
         Err(error) => {
             if error.downcast_ref().is_some_and(RendezvousError::is_news) {
@@ -178,11 +178,11 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     match wait(run, store, &names, deadline - report)? {
         Waited::Set => {}
-        Waited::Gone(rank) => {
+        Waited::Failed(rank) => {
             let (key, last) = (rank_key(rank), deadline::with_last_word(deadline));
             let place =
                 if store.contains(&[&key], last)? { Some(member(store, &key, last)?.place) } else { None };
-            return Err(RendezvousError::RankGone { rank, place }.into());
+            return Err(RendezvousError::RankFailed { rank, place }.into());
         }
         Waited::Late => {
             if launch.rank > 0 {
@@ -271,7 +271,7 @@ enum Waited {
     /// The deadline has passed.
     Late,
     /// The process of this rank has ended.
-    Gone(usize),
+    Failed(usize),
 }
 
 /// Waits for keys of a group, while checking whether a rank has reported a problem or ended.
@@ -289,8 +289,8 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
         if group.contains(&[FAILED], last)? {
             await_refusal(group, last)?;
         }
-        if let Some(&rank) = gone(run, last)?.first() {
-            return Ok(Waited::Gone(rank));
+        if let Some(&rank) = failed_ranks(run, last)?.first() {
+            return Ok(Waited::Failed(rank));
         }
         if Instant::now() >= deadline {
             return Ok(Waited::Late);
@@ -299,15 +299,15 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
 }
 
 /// Returns the failed ranks of a run in the order of their ends: the first may have caused the others.
-fn gone(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
-    if !run.contains(&[GONE], deadline)? {
+fn failed_ranks(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
+    if !run.contains(&[FAILED_RANKS], deadline)? {
         return Ok(Vec::new());
     }
-    let text = String::from_utf8_lossy(&run.get(GONE, deadline)?).into_owned();
+    let text = String::from_utf8_lossy(&run.get(FAILED_RANKS, deadline)?).into_owned();
     Ok(text.split(',').filter_map(|rank| rank.parse().ok()).collect())
 }
 
-impl Meeting {
+impl Rendezvous {
     /// Returns the members, in rank order.
     pub fn members(&self) -> &[Member] {
         &self.members
@@ -323,7 +323,7 @@ impl Meeting {
     ///
     /// # Errors
     /// The store cannot be reached by the deadline.
-    pub fn gone(&self, deadline: Instant) -> Result<Vec<usize>> {
-        gone(&self.run, deadline)
+    pub fn failed_ranks(&self, deadline: Instant) -> Result<Vec<usize>> {
+        failed_ranks(&self.run, deadline)
     }
 }

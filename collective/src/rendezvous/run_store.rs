@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{FINISHED, GONE, LOOK, gone};
+use super::{FAILED_RANKS, FINISHED, LOOK, failed_ranks};
 use crate::deadline;
 use crate::error::{CollectiveError, Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
@@ -73,7 +73,7 @@ impl Launch {
                 let is_ours = *served_by != StoreHost::Agent;
                 let store = TcpStore::connect(&target, self.token.as_ref().filter(|_| is_ours), deadline)?;
                 if is_ours {
-                    let key = format!("{}/{GONE}", self.key_prefix());
+                    let key = format!("{}/{FAILED_RANKS}", self.key_prefix());
                     will = Some(store.leave_will(&key, format!("{},", self.rank).as_bytes(), deadline)?);
                 }
                 Arc::new(store)
@@ -118,8 +118,8 @@ impl RunStore {
 /// Waits until each rank except 0 has finished its use of the store, or ended.
 fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> Result<()> {
     loop {
-        let gone = gone(run, deadline::with_last_word(deadline))?;
-        let used_by = (1..world_size).filter(|rank| !gone.contains(rank));
+        let failed_ranks = failed_ranks(run, deadline::with_last_word(deadline))?;
+        let used_by = (1..world_size).filter(|rank| !failed_ranks.contains(rank));
         let keys: Vec<String> = used_by.map(|rank| format!("{FINISHED}/{rank}")).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         if keys.is_empty() {

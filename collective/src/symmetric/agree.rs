@@ -10,7 +10,7 @@ use crate::mesh::{Lane, Mesh};
 /// Size of one message of a rank, in bytes, including its header.
 const SAID: usize = 512;
 /// Maximum payload of a message, in bytes.
-pub(super) const MOST_SAID: usize = SAID - 3;
+pub(super) const MAX_SAID: usize = SAID - 3;
 
 /// A call that all ranks make, on threads that may block.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Agreement<'_> {
             Ok(bytes) => (1, &bytes[..]),
             Err(reason) => (0, reason.as_bytes()),
         };
-        let len = bytes.len().min(MOST_SAID);
+        let len = bytes.len().min(MAX_SAID);
         let mut said = vec![0; SAID];
         said[0] = is_there;
         said[1..3].copy_from_slice(&(len as u16).to_le_bytes());
@@ -50,7 +50,7 @@ impl Agreement<'_> {
             .map_err(|failure| self.mesh.error(Some((*self.operation).clone()), self.mesh.fail(failure)))?;
         let mut of_ranks = Vec::with_capacity(world);
         for (rank, said) in heard.chunks(SAID).enumerate() {
-            let len = usize::from(u16::from_le_bytes([said[1], said[2]])).min(MOST_SAID);
+            let len = usize::from(u16::from_le_bytes([said[1], said[2]])).min(MAX_SAID);
             let bytes = &said[3..3 + len];
             if said[0] == 0 {
                 let reason = String::from_utf8_lossy(bytes).into_owned();

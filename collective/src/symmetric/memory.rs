@@ -67,12 +67,12 @@ struct Own {
 
 impl PeerMemory {
     /// Allocates `bytes` of zeroed memory on this rank, and maps that of the others. All ranks call it.
-    pub fn meet(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
+    pub fn rendezvous(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let mesh = agreement.mesh;
         let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());
         let said = own.as_ref().map(Own::address).map_err(Clone::clone);
         let addresses = agreement.share(said)?;
-        let Ok(own) = own else { unreachable!("a rank that has nothing ends the meeting above") };
+        let Ok(own) = own else { unreachable!("a rank that has nothing ends the rendezvous above") };
         let mapped = own.map_all(agreement, device, &addresses);
         // This also acts as a barrier: all ranks have taken the offered memory.
         let said = mapped.as_ref().map(|_| Vec::new()).map_err(Clone::clone);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Stream};
 
 pub(crate) use self::agree::Agreement;
@@ -203,7 +203,7 @@ impl Common {
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Creates the buffers of all ranks. All ranks call it.
-    pub(crate) fn meet(
+    pub(crate) fn rendezvous(
         agreement: &Agreement<'_>,
         pool: &mut Pool,
         stream: &Stream,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use warpsmith_runtime::{Device, DevicePtr};
 
-use super::agree::{Agreement, MOST_SAID};
+use super::agree::{Agreement, MAX_SAID};
 use super::memory::{PeerMemory, clear};
 use crate::error::Result;
 
@@ -101,7 +101,7 @@ impl Pool {
         let (memory, region, (index, start)) = match found {
             Some(found) => found,
             None => {
-                let memory = Arc::new(PeerMemory::meet(agreement, device, bytes)?);
+                let memory = Arc::new(PeerMemory::rendezvous(agreement, device, bytes)?);
                 let (held, bytes) = (Arc::downgrade(&memory), memory.bytes());
                 self.0.push(Region { memory: held, bytes, parts: Vec::new() });
                 (memory, self.0.last_mut().expect("it was just added"), (0, 0))
@@ -122,7 +122,7 @@ impl Pool {
 
     /// Returns the number of leading regions whose dropped parts fit into one message.
     fn known(&self) -> usize {
-        let mut bits = 8 * MOST_SAID;
+        let mut bits = 8 * MAX_SAID;
         let fits = |region: &&Region| match bits.checked_sub(1 + region.parts.len()) {
             Some(left) => {
                 bits = left;
@@ -139,7 +139,7 @@ impl Pool {
             let parts = region.parts.iter().map(|part| part.placed.strong_count() == 0);
             std::iter::once(memory.is_none()).chain(parts)
         });
-        let mut said = vec![0; MOST_SAID];
+        let mut said = vec![0; MAX_SAID];
         for (bit, is_dropped) in dropped.enumerate() {
             said[bit / 8] |= u8::from(is_dropped) << (bit % 8);
         }

@@ -161,7 +161,7 @@ fn a_message_of_another_length_is_named() {
 #[test]
 fn crossed_communicators_time_out_by_name() {
     let streams = streams(2);
-    let of = |name, time| Communicator::init_all(&streams, &timeout(time).name(name)).expect("ranks meet");
+    let of = |name, time| Communicator::init_all(&streams, &timeout(time).name(name)).expect("ranks connect");
     let pairs: Vec<_> = of("a", 300).into_iter().zip(of("b", 60_000)).collect();
     let texts: Vec<_> = std::thread::scope(|scope| {
         let cross = |(mut a, mut b): (Communicator, Communicator)| {
@@ -215,7 +215,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
             format!("barrier #0 on rank {rank} of communicator `world`: rank 3 aborted the communicator: ");
         assert!(text.starts_with(&expected), "{text}");
 
-        let mut rest = ranks.shrink(&[3]).expect("the others meet");
+        let mut rest = ranks.shrink(&[3]).expect("the others connect");
         assert_eq!((rest.rank(), rest.world_size()), (rank, 3));
         let mut x = DeviceBuffer::from_host(&stream, &[rank as u32 + 1]).expect("x");
         drop(rest.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
@@ -245,7 +245,7 @@ fn a_rank_whose_device_is_lost_says_so_to_all() {
     for is_enqueued in [false, true] {
         let driver = EmulatedDriver::builder().devices(3).build();
         let ranks = Communicator::init_all(&streams_of(&driver, 3), &CommunicatorOptions::new());
-        let mut ranks = ranks.expect("ranks meet");
+        let mut ranks = ranks.expect("ranks connect");
         let mut buffers: Vec<_> = ranks
             .iter()
             .map(|rank| DeviceBuffer::from_host(rank.stream(), &[1.0f32; 4]).expect("x"))
@@ -295,7 +295,7 @@ fn a_rank_that_leaves_too_early_is_named() {
 
 #[test]
 fn dropping_with_work_pending_does_not_wait() {
-    let mut ranks = Communicator::init_all(&streams(2), &timeout(60_000)).expect("ranks meet");
+    let mut ranks = Communicator::init_all(&streams(2), &timeout(60_000)).expect("ranks connect");
     let mut x = DeviceBuffer::from_host(ranks[0].stream(), &[1u8; 9]).expect("x");
     let work = ranks[0].all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued");
     let start = Instant::now();
@@ -309,7 +309,7 @@ fn dropping_with_work_pending_does_not_wait() {
 
 #[test]
 fn waiting_ends_without_the_work() {
-    let mut ranks = Communicator::init_all(&streams(2), &CommunicatorOptions::new()).expect("ranks meet");
+    let mut ranks = Communicator::init_all(&streams(2), &CommunicatorOptions::new()).expect("ranks connect");
     let work = ranks[0].barrier().expect("enqueued");
     let error = work.wait(Duration::from_millis(20)).expect_err("rank 1 has not called it");
     assert_eq!(error.to_string(), "barrier was not done after 20ms; it goes on until its own deadline");

@@ -36,7 +36,7 @@ fn communicators_of_threads_leave_nothing() {
     only_alone!();
     let streams = streams(3);
     let live = || {
-        let mut ranks = Communicator::init_all(&streams, &CommunicatorOptions::new()).expect("ranks meet");
+        let mut ranks = Communicator::init_all(&streams, &CommunicatorOptions::new()).expect("ranks connect");
         let mut works = Vec::new();
         for rank in &mut ranks {
             let mut x = DeviceBuffer::from_host(rank.stream(), &[1.0f32; 1000]).expect("x");

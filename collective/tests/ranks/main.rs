@@ -4,17 +4,18 @@
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;
 mod buckets;
+mod connecting;
 mod failures;
 mod graphs;
 mod groups;
 mod lives;
-mod meeting;
 mod nccl_on_gpu;
 #[cfg(unix)]
 mod nccl_on_gpus;
 mod nccl_work;
 mod operations;
 mod peer;
+mod peer_algorithms;
 mod peer_exchange;
 #[cfg(target_os = "linux")]
 mod peer_on_gpu;
@@ -22,7 +23,6 @@ mod peer_on_gpu;
 mod peer_on_gpus;
 #[cfg(target_os = "linux")]
 mod peer_processes;
-mod peer_ways;
 mod pool;
 #[cfg(unix)]
 mod processes;

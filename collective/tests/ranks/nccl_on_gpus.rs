@@ -23,7 +23,7 @@ pub fn world() -> usize {
 /// Creates the communicator of this rank in a multi-process test, on its own GPU.
 fn init(this: &Rank, options: &CommunicatorOptions) -> Communicator {
     let stream = Stream::new(&gpu(this.rank)).expect("a stream");
-    Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks meet")
+    Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks connect")
 }
 
 #[test]

@@ -253,11 +253,11 @@ fn numbers_win_over_nan() {
         let x = on_device(&ranks, &[[nan, 1.0, nan], [2.0, nan, nan], [1.0, nan, nan]][ranks.rank()]);
         let mut y = on_device(&ranks, &[0.0; 3]);
         drop(ranks.all_reduce(&x, ReduceOp::Min, &mut y).expect("min"));
-        let least = y.to_host().expect("y");
+        let minimum = y.to_host().expect("y");
         drop(ranks.all_reduce(&x, ReduceOp::Max, &mut y).expect("max"));
-        let greatest = y.to_host().expect("y");
-        assert_eq!((&least[..2], &greatest[..2]), (&[1.0f32, 1.0][..], &[2.0f32, 1.0][..]));
-        assert!(least[2].is_nan() && greatest[2].is_nan());
+        let largest = y.to_host().expect("y");
+        assert_eq!((&minimum[..2], &largest[..2]), (&[1.0f32, 1.0][..], &[2.0f32, 1.0][..]));
+        assert!(minimum[2].is_nan() && largest[2].is_nan());
     });
 }
 
@@ -356,7 +356,7 @@ fn views_begin_anywhere() {
 
 #[test]
 fn one_thread_can_have_all_ranks() {
-    let mut ranks = Communicator::init_all(&streams(4), &CommunicatorOptions::new()).expect("ranks meet");
+    let mut ranks = Communicator::init_all(&streams(4), &CommunicatorOptions::new()).expect("ranks connect");
     let mut buffers: Vec<_> =
         ranks.iter().map(|rank| on_device(rank, &[rank.rank() as i32 + 1; 5])).collect();
     let works: Vec<_> = ranks

@@ -31,7 +31,7 @@ fn streams() -> [Stream; 2] {
 
 fn init(this: &Rank) -> Communicator {
     let stream = Stream::new(&gpu(0)).expect("a stream");
-    Communicator::init(&stream, &this.launch(), this.store(), &options()).expect("ranks meet")
+    Communicator::init(&stream, &this.launch(), this.store(), &options()).expect("ranks connect")
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::support::{on_ranks, on_streams, timeout};
 
 fn init(this: &Rank, options: &CommunicatorOptions) -> Communicator {
     let stream = Stream::new(&gpu(this.rank)).expect("a stream");
-    Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks meet")
+    Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks connect")
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub fn bits_of(bits: Vec<u64>) -> Vec<u32> {
 #[test]
 fn processes_have_the_bits_of_threads_by_host() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let mut ranks = this.init(&peer()).expect("ranks connect");
         println!("{}", digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
         return ranks.finish().expect("the end in common");
     }
@@ -40,7 +40,7 @@ fn all_operations_of_processes_have_the_bits_of_host() {
     let lengths = [3, 1024, 9001];
     let digest_of = |ranks: &mut Communicator| digest(&bits_of(exchanged(ranks, &lengths)));
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let mut ranks = this.init(&peer()).expect("ranks connect");
         println!("{}", digest_of(&mut ranks));
         return ranks.finish().expect("the end in common");
     }
@@ -53,7 +53,7 @@ fn all_operations_of_processes_have_the_bits_of_host() {
 #[test]
 fn processes_divide_pages_alike() {
     if let Some(this) = Rank::this() {
-        return any_order(this.init(&timeout(60_000)).expect("ranks meet"), 5);
+        return any_order(this.init(&timeout(60_000)).expect("ranks connect"), 5);
     }
     processes(this_test!(), 3, None);
 }
@@ -61,7 +61,7 @@ fn processes_divide_pages_alike() {
 #[test]
 fn processes_read_each_others_elements() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&timeout(60_000)).expect("ranks meet");
+        let mut ranks = this.init(&timeout(60_000)).expect("ranks connect");
         let mut own = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
         own.copy_from_host(&[this.rank as u32 + 1; 1000]).expect("copied");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -79,7 +79,7 @@ fn processes_read_each_others_elements() {
 #[test]
 fn a_killed_rank_is_named_and_the_others_go_on() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let mut ranks = this.init(&peer()).expect("ranks connect");
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 20_000]).expect("x");
         let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
@@ -111,7 +111,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
 #[test]
 fn a_rank_killed_during_replays_ends_the_graphs() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let mut ranks = this.init(&peer()).expect("ranks connect");
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -140,7 +140,7 @@ fn a_rank_killed_during_replays_ends_the_graphs() {
 fn communicators_of_processes_leave_no_files() {
     if let Some(this) = Rank::this() {
         let live = || {
-            let mut ranks = this.init(&peer()).expect("ranks meet");
+            let mut ranks = this.init(&peer()).expect("ranks connect");
             let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
             ranks.barrier().expect("enqueued").wait(LONG).expect("done");
             drop(own);

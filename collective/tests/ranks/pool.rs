@@ -17,7 +17,7 @@ fn driver(world: usize) -> (Arc<EmulatedDriver>, Vec<Stream>) {
 }
 
 /// Waits until no rank uses the memory that it has dropped.
-fn meet(ranks: &mut Communicator) {
+fn reclaim(ranks: &mut Communicator) {
     assert_eq!(ipc_collect(ranks.device()).expect("no fault"), 0);
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
 }
@@ -94,13 +94,13 @@ fn what_all_have_dropped_is_used_again() {
             assert!(contents(&ranks, &own)[ranks.rank()].iter().all(|found| *found == 0));
             fill(&ranks, &mut own, 7);
             drop(own);
-            meet(&mut ranks);
+            reclaim(&mut ranks);
         }
         // A buffer larger than the free part is placed after it.
         let small = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
         drop(small);
         let behind = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         let larger = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
         assert!(larger.peer_ptr(0) > behind.peer_ptr(0));
         assert_filled(&ranks, &kept, 1);
@@ -122,7 +122,7 @@ fn what_one_rank_has_is_not_used_again() {
         if ranks.rank() != 1 {
             drop(first.take());
         }
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         let mut second = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
         assert_ne!(Some(second.peer_ptr(0)), place);
         fill(&ranks, &mut second, 4);
@@ -132,7 +132,7 @@ fn what_one_rank_has_is_not_used_again() {
             assert_filled(&ranks, first, 3);
         }
         drop((kept, first));
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         assert_filled(&ranks, &second, 4);
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         ranks.finish().expect("the end in common");
@@ -145,7 +145,7 @@ fn pages_that_one_rank_has_left_are_not_divided() {
     on_streams(&streams, &timeout(60_000), |mut ranks| {
         let first = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
         let first = (ranks.rank() == 0).then_some(first);
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         let mut second = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
         fill(&ranks, &mut second, 2);
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -162,7 +162,7 @@ fn a_rank_that_cannot_clear_is_named() {
     let (driver, streams) = driver(2);
     on_streams(&streams, &timeout(60_000), |mut ranks| {
         let kept = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         if ranks.rank() == 0 {
             driver.fail_call(Call::Memset, 1);
         }
@@ -247,16 +247,16 @@ pub fn sums(mut ranks: Communicator) {
             assert_eq!(own.to_host().expect("sums"), [expected; 2000], "{place} in round {round}");
         }
         all.truncate(round + 1);
-        meet(&mut ranks);
+        reclaim(&mut ranks);
         all = (0..20).map(|_| make(&mut ranks)).collect();
     }
     drop(all);
-    meet(&mut ranks);
+    reclaim(&mut ranks);
     ranks.finish().expect("the end in common");
 }
 
 #[test]
-fn sums_of_parts_of_a_page_are_right() {
+fn sums_of_parts_of_a_page_are_correct() {
     let (_, streams) = driver(3);
     on_streams(&streams, &peer(), sums);
 }

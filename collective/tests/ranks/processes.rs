@@ -132,11 +132,11 @@ pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String>
     };
     let all: Vec<String> = ended.iter().map(text).collect();
     for (rank, output) in ended.iter().enumerate() {
-        let is_right = match killed == Some(rank) {
+        let is_correct = match killed == Some(rank) {
             true => std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(libc::SIGKILL),
             false => output.status.success() && all[rank].contains("1 passed"),
         };
-        assert!(is_right, "rank {rank}, {}:\n{}", output.status, all.join("\n----\n"));
+        assert!(is_correct, "rank {rank}, {}:\n{}", output.status, all.join("\n----\n"));
     }
     all
 }
@@ -177,7 +177,7 @@ pub fn digest(bits: &[u32]) -> String {
 #[test]
 fn processes_and_threads_have_the_same_bits() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&short()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks connect");
         println!("{}", digest(&work(&mut ranks)));
         return ranks.finish().expect("the end in common");
     }
@@ -255,10 +255,9 @@ fn a_rank_killed_in_init_is_named() {
         };
         let error = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
         this.assert_in_time();
-        let error = error.expect_err("rank 2 is gone").to_string();
+        let error = error.expect_err("rank 2 failed").to_string();
         return assert!(
-            error.contains("rank 2 is gone: process ")
-                || error.contains("cannot connect to rank 2, process "),
+            error.contains("rank 2 failed: process ") || error.contains("cannot connect to rank 2, process "),
             "{error}"
         );
     }
@@ -268,7 +267,7 @@ fn a_rank_killed_in_init_is_named() {
 #[test]
 fn a_rank_killed_in_an_operation_is_named_and_left_out() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&short()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks connect");
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f64; 1 << 20]).expect("x");
         drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
@@ -284,17 +283,17 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(ReduceOp::Avg, &mut x)).collect();
         let error = works.into_iter().find_map(|work| work.and_then(|work| work.wait(LONG)).err());
         this.assert_in_time();
-        let text = error.expect("rank 1 is gone").to_string();
-        assert!(text.contains("rank 1 is gone: process "), "{text}");
+        let text = error.expect("rank 1 failed").to_string();
+        assert!(text.contains("rank 1 failed: process "), "{text}");
         println!("{text}");
 
         let refused = ranks.shrink(&[0, 2].map(|rank| if rank == this.rank { 99 } else { rank }));
-        let error = refused.expect_err("a list without the rank that is gone");
+        let error = refused.expect_err("a list without the failed rank");
         let Some(CollectiveError::Argument { reason, .. }) = error.downcast_ref() else {
             panic!("another error: {error}");
         };
-        assert!(reason.contains("99") || reason.contains("rank 1 is gone"), "{reason}");
-        let mut rest = ranks.shrink(&[1]).expect("the others meet");
+        assert!(reason.contains("99") || reason.contains("rank 1 failed"), "{reason}");
+        let mut rest = ranks.shrink(&[1]).expect("the others connect");
         let mut x = DeviceBuffer::from_host(&stream, &[this.rank as u32]).expect("x");
         drop(rest.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
         assert_eq!(x.to_host().expect("x"), [2]);
@@ -306,15 +305,15 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
 #[test]
 fn a_rank_killed_in_finish_is_named() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&short()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks connect");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 0 {
             std::thread::sleep(Duration::from_millis(300));
             this.die();
         }
-        let error = ranks.finish().expect_err("rank 0 is gone").to_string();
+        let error = ranks.finish().expect_err("rank 0 failed").to_string();
         this.assert_in_time();
-        return assert!(error.contains("rank 0 is gone: process "), "{error}");
+        return assert!(error.contains("rank 0 failed: process "), "{error}");
     }
     processes(this_test!(), 3, Some(0));
 }
@@ -342,7 +341,7 @@ fn with_stopped(test: &str, world: usize, stopped: usize) {
 #[test]
 fn stopped_processes_are_asked_at_once() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&timeout(500)).expect("ranks meet");
+        let mut ranks = this.init(&timeout(500)).expect("ranks connect");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank > 0 {
             this.stop();
@@ -359,7 +358,7 @@ fn stopped_processes_are_asked_at_once() {
 #[test]
 fn a_stopped_process_is_a_timeout() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&timeout(500)).expect("ranks meet");
+        let mut ranks = this.init(&timeout(500)).expect("ranks connect");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 2 {
             this.stop();
@@ -406,7 +405,7 @@ fn strangers_on_the_port_are_refused() {
             _ => this.store(),
         };
         let ranks = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
-        return ranks.expect("ranks meet").finish().expect("the end in common");
+        return ranks.expect("ranks connect").finish().expect("the end in common");
     }
     processes(this_test!(), 2, None);
 }
@@ -449,7 +448,7 @@ fn ranks_meet_during_a_siege() {
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
         }
         let (stream, began) = (streams(1).remove(0), Instant::now());
-        let ranks = Communicator::init(&stream, &this.launch(), store, &short()).expect("ranks meet");
+        let ranks = Communicator::init(&stream, &this.launch(), store, &short()).expect("ranks connect");
         assert!(began.elapsed() < Duration::from_millis(800), "{:?}", began.elapsed());
         return ranks.finish().expect("the end in common");
     }
@@ -464,7 +463,7 @@ fn communicators_of_processes_leave_nothing() {
         let live = || {
             let options = CommunicatorOptions::new();
             let mut ranks =
-                Communicator::init(&stream, &this.launch(), this.store(), &options).expect("ranks meet");
+                Communicator::init(&stream, &this.launch(), this.store(), &options).expect("ranks connect");
             let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
             ranks.finish().expect("the end in common");

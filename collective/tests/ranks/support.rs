@@ -29,7 +29,7 @@ pub fn streams_of(driver: &Arc<EmulatedDriver>, world: usize) -> Vec<Stream> {
 
 /// Returns a kernel fault.
 pub fn fault() -> Fault {
-    let (kind, message) = (FaultKind::Panic, "planted".to_owned());
+    let (kind, message) = (FaultKind::Panic, "seeded".to_owned());
     Fault { kind, message, location: None, kernel: None, block: None, thread: None }
 }
 
@@ -48,7 +48,7 @@ pub fn on_streams<R: Send>(
     options: &CommunicatorOptions,
     work: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
-    let ranks = Communicator::init_all(streams, options).expect("ranks meet");
+    let ranks = Communicator::init_all(streams, options).expect("ranks connect");
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| work(rank))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

@@ -105,13 +105,13 @@ fn no_write_follows_a_link() {
     let victim = of_user.0.join("victim");
     std::fs::copy(&file, &victim).unwrap();
     let before = std::fs::read(&victim).unwrap();
-    for planted in [file, folder.0.join("lock")] {
-        std::fs::remove_file(&planted).unwrap();
-        symlink(&victim, &planted).unwrap();
+    for replaced in [file, folder.0.join("lock")] {
+        std::fs::remove_file(&replaced).unwrap();
+        symlink(&victim, &replaced).unwrap();
         let error = store.add("n", 1, soon()).and_then(|_| store.get("key", soon())).unwrap_err();
-        assert!(error.to_string().starts_with(&planted.display().to_string()), "{error}");
+        assert!(error.to_string().starts_with(&replaced.display().to_string()), "{error}");
         assert_eq!(std::fs::read(&victim).unwrap(), before);
-        std::fs::remove_file(&planted).unwrap();
+        std::fs::remove_file(&replaced).unwrap();
         store.set("key", b"value", soon()).unwrap();
     }
     // The names of new files are unpredictable: this creates a thousand names that another process could guess.

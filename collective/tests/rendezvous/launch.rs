@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use warpsmith_collective::{Engine, Launch, StoreAddress, StoreHost};
+use warpsmith_collective::{Launch, Launcher, StoreAddress, StoreHost};
 
 use crate::alone::only_alone;
 
@@ -40,18 +40,18 @@ fn store(launch: &Launch) -> String {
 fn no_variables_are_a_process_alone() {
     let alone = launch(&[]).unwrap();
     assert_eq!(alone, Launch::single());
-    assert_eq!((place(&alone), alone.store, alone.engine), ((0, 1, 0, Some(1)), None, Engine::Alone));
+    assert_eq!((place(&alone), alone.store, alone.launcher), ((0, 1, 0, Some(1)), None, Launcher::Alone));
     // Slurm's variables in a shell of salloc, and in a batch script.
     let shell = "SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_NNODES=2";
-    assert_eq!(launch(&[shell]).unwrap().engine, Engine::Alone);
-    assert_eq!(launch(&[shell, "SLURM_STEP_ID=4294967291"]).unwrap().engine, Engine::Alone);
-    assert_eq!(launch(&[shell, "SLURM_STEP_ID=4294967290"]).unwrap().engine, Engine::Alone);
+    assert_eq!(launch(&[shell]).unwrap().launcher, Launcher::Alone);
+    assert_eq!(launch(&[shell, "SLURM_STEP_ID=4294967291"]).unwrap().launcher, Launcher::Alone);
+    assert_eq!(launch(&[shell, "SLURM_STEP_ID=4294967290"]).unwrap().launcher, Launcher::Alone);
 }
 
 #[test]
 fn torchrun_is_understood() {
     let run = launch(&[TORCHRUN]).unwrap();
-    assert_eq!((place(&run), run.engine), ((5, 8, 1, Some(4)), Engine::Torchrun));
+    assert_eq!((place(&run), run.launcher), ((5, 8, 1, Some(4)), Launcher::Torchrun));
     assert_eq!((store(&run), run.run_id.as_str(), run.restart_count), ("gpu01:29400".to_owned(), "run-9", 2));
     assert_eq!(run.key_prefix(), "warpsmith/run-9/2");
     assert!(matches!(run.store, Some(StoreAddress::Tcp { served_by: StoreHost::Agent, .. })));
@@ -62,7 +62,7 @@ fn torchrun_is_understood() {
 #[test]
 fn a_slurm_step_is_understood() {
     let run = launch(&[SLURM]).unwrap();
-    assert_eq!((place(&run), run.engine), ((6, 11, 2, Some(4)), Engine::Slurm));
+    assert_eq!((place(&run), run.launcher), ((6, 11, 2, Some(4)), Launcher::Slurm));
     assert_eq!(
         (store(&run), run.run_id.as_str()),
         (format!("gpu03:{}", 61440 + 10000 % 4096), "slurm-10000.3")
@@ -74,13 +74,13 @@ fn a_slurm_step_is_understood() {
 #[test]
 fn mpi_on_one_host_is_understood() {
     let open_mpi = launch(&[OPEN_MPI]).unwrap();
-    assert_eq!((place(&open_mpi), open_mpi.engine), ((1, 2, 1, Some(2)), Engine::OpenMpi));
+    assert_eq!((place(&open_mpi), open_mpi.launcher), ((1, 2, 1, Some(2)), Launcher::OpenMpi));
     assert_eq!(open_mpi.run_id, "prterun-vm-1961@1");
     let same = launch(&[OPEN_MPI, "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=0"]).unwrap();
     assert_eq!((same.store, &same.run_id), (open_mpi.store.clone(), &open_mpi.run_id));
     assert!(store(&open_mpi).starts_with("127.0.0.1:6"), "{}", store(&open_mpi));
     let mpich = launch(&[MPICH]).unwrap();
-    assert_eq!((place(&mpich), mpich.engine), ((1, 2, 1, Some(2)), Engine::Mpich));
+    assert_eq!((place(&mpich), mpich.launcher), ((1, 2, 1, Some(2)), Launcher::Mpich));
     assert_eq!((store(&mpich), mpich.run_id.as_str()), ("127.0.0.1:61441".to_owned(), "mpi-4097"));
 }
 
@@ -98,7 +98,7 @@ fn mpi_on_several_hosts_needs_an_address() {
 #[test]
 fn variables_set_by_hand_are_understood() {
     let run = launch(&[BY_HAND]).unwrap();
-    assert_eq!((place(&run), run.engine), ((1, 2, 0, None), Engine::Warpsmith));
+    assert_eq!((place(&run), run.launcher), ((1, 2, 0, None), Launcher::Warpsmith));
     assert_eq!((store(&run), run.run_id.as_str(), run.token), ("gpu01:4711".to_owned(), "run", None));
     let run = launch(&[BY_HAND, "WARPSMITH_STORE=file:/scratch/run WARPSMITH_TOKEN=abc WARPSMITH_RUN_ID=r1"])
         .unwrap();
@@ -112,21 +112,21 @@ fn variables_set_by_hand_are_understood() {
 }
 
 #[test]
-fn engines_that_name_themselves_win() {
+fn launchers_that_name_themselves_win() {
     let inside = launch(&[TORCHRUN, SLURM, OPEN_MPI]).unwrap();
-    assert_eq!((place(&inside), inside.engine), ((5, 8, 1, Some(4)), Engine::Torchrun));
+    assert_eq!((place(&inside), inside.launcher), ((5, 8, 1, Some(4)), Launcher::Torchrun));
     let own = "WARPSMITH_STORE_SERVER=launcher WARPSMITH_LOCAL_WORLD_SIZE=2";
     let inside = launch(&[BY_HAND, own, TORCHRUN, SLURM, OPEN_MPI]).unwrap();
-    assert_eq!((inside.rank, inside.world_size, inside.engine), (1, 2, Engine::Warpsmith));
+    assert_eq!((inside.rank, inside.world_size, inside.launcher), (1, 2, Launcher::Warpsmith));
     assert!(matches!(inside.store, Some(StoreAddress::Tcp { served_by: StoreHost::Launcher, .. })));
     // mpirun starts one process per host through srun, which starts the ranks. Then torchrun's variables without its
     // name.
     let in_slurm = "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0";
-    assert_eq!(launch(&[SLURM, in_slurm, OPEN_MPI]).unwrap().engine, Engine::OpenMpi);
+    assert_eq!(launch(&[SLURM, in_slurm, OPEN_MPI]).unwrap().launcher, Launcher::OpenMpi);
     let env = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=a MASTER_PORT=1";
-    assert_eq!(launch(&[SLURM, in_slurm, env]).unwrap().engine, Engine::Torchrun);
+    assert_eq!(launch(&[SLURM, in_slurm, env]).unwrap().launcher, Launcher::Torchrun);
     // srun sets PMI's variables as well.
-    assert_eq!(launch(&[SLURM, "PMI_RANK=6 PMI_SIZE=11"]).unwrap().engine, Engine::Slurm);
+    assert_eq!(launch(&[SLURM, "PMI_RANK=6 PMI_SIZE=11"]).unwrap().launcher, Launcher::Slurm);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn contradictions_name_both_variables() {
     assert!(error.starts_with("OMPI_COMM_WORLD_SIZE says 2, but PMI_SIZE says 3"), "{error}");
     // Variables that agree complement each other.
     let both = launch(&["RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1", OPEN_MPI]).unwrap();
-    assert_eq!((place(&both), both.engine), ((1, 2, 1, Some(2)), Engine::Torchrun));
+    assert_eq!((place(&both), both.launcher), ((1, 2, 1, Some(2)), Launcher::Torchrun));
 }
 
 #[test]

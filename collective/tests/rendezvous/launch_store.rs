@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::rendezvous::{RendezvousError, meet};
+use warpsmith_collective::rendezvous::{RendezvousError, join};
 use warpsmith_collective::{CollectiveError, Launch, Store};
 
 use crate::{Folder, server, soon, within};
@@ -35,12 +35,12 @@ fn rank_0_serves_the_store() {
                 let launch = launch(rank, &address, more);
                 scope.spawn(move || {
                     let store = launch.store(soon()).unwrap();
-                    let meeting = meet(&launch, store.shared(), "main", None, soon()).unwrap();
-                    assert_eq!(meeting.members().len(), 2);
+                    let rendezvous = join(&launch, store.shared(), "main", None, soon()).unwrap();
+                    assert_eq!(rendezvous.members().len(), 2);
                     if launch.rank == 1 {
                         std::thread::sleep(Duration::from_millis(100));
                         // Rank 0 has reached its end, and continues to serve.
-                        meeting.store().set("late", b"", soon()).unwrap();
+                        rendezvous.store().set("late", b"", soon()).unwrap();
                     }
                     store.finish(soon()).unwrap();
                 });
@@ -50,13 +50,13 @@ fn rank_0_serves_the_store() {
 }
 
 /// Two threads meet in the store at this address, and finish their use of it.
-fn two_ranks_meet(address: &str) {
+fn two_ranks_join(address: &str) {
     std::thread::scope(|scope| {
         for rank in [0, 1] {
             let launch = launch(rank, address, &[]);
             scope.spawn(move || {
                 let store = launch.store(soon()).unwrap();
-                meet(&launch, store.shared(), "main", None, soon()).unwrap();
+                join(&launch, store.shared(), "main", None, soon()).unwrap();
                 store.finish(soon()).unwrap();
             });
         }
@@ -65,25 +65,25 @@ fn two_ranks_meet(address: &str) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn ranks_meet_by_the_name_of_the_host() {
+fn ranks_join_by_the_name_of_the_host() {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let port = free().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{}:{port}", name.trim());
-    two_ranks_meet(&address);
+    two_ranks_join(&address);
 }
 
 #[test]
 fn a_folder_is_a_store() {
     let folder = Folder::new();
     let address = format!("file:{}", folder.0.join("run").display());
-    two_ranks_meet(&address);
+    two_ranks_join(&address);
 }
 
 #[test]
 fn a_process_alone_needs_no_store() {
     let launch = Launch::single();
     let store = launch.store(soon()).unwrap();
-    assert_eq!(meet(&launch, store.shared(), "main", None, soon()).unwrap().members().len(), 1);
+    assert_eq!(join(&launch, store.shared(), "main", None, soon()).unwrap().members().len(), 1);
     assert_eq!(store.add("n", 1, soon()).unwrap(), 1);
     store.finish(soon()).unwrap();
     let mut two = launch;
@@ -119,14 +119,14 @@ fn another_runs_store_is_named() {
 }
 
 #[test]
-fn a_rank_that_leaves_without_finishing_is_gone() {
+fn a_rank_that_leaves_without_finishing_has_failed() {
     let server = server(None);
     let address = server.address().to_string();
     let launches = [0, 1].map(|rank| launch(rank, &address, &[("STORE_SERVER", "launcher")]));
     let [first, second] = &launches;
     let stays = first.store(soon()).unwrap();
     let waits = std::thread::scope(|scope| {
-        let waits = scope.spawn(|| meet(first, stays.shared(), "main", None, soon()));
+        let waits = scope.spawn(|| join(first, stays.shared(), "main", None, soon()));
         let leaves = second.store(soon()).unwrap();
         let began = Instant::now();
         drop(leaves);
@@ -135,7 +135,7 @@ fn a_rank_that_leaves_without_finishing_is_gone() {
         outcome
     });
     let error = waits.unwrap_err();
-    assert!(matches!(error.downcast_ref(), Some(RendezvousError::RankGone { rank: 1, .. })), "{error}");
+    assert!(matches!(error.downcast_ref(), Some(RendezvousError::RankFailed { rank: 1, .. })), "{error}");
     assert_eq!(error.to_string(), "rank 1 has ended");
 }
 

@@ -6,9 +6,9 @@ mod alone;
 #[cfg(unix)]
 mod folders;
 mod fuzzed;
+mod joining;
 mod launch;
 mod launch_store;
-mod meeting;
 #[cfg(unix)]
 mod processes;
 mod server;

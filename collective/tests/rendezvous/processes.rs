@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::rendezvous::meet;
+use warpsmith_collective::rendezvous::join;
 use warpsmith_collective::store::StoreServer;
 use warpsmith_collective::{Launch, Store};
 
@@ -38,20 +38,20 @@ fn rank() {
         Err(error) => return println!("@error {error}"),
     };
     come_to("connected");
-    let meeting = match meet(&launch, store.shared(), "main", None, deadline) {
-        Ok(meeting) => meeting,
+    let rendezvous = match join(&launch, store.shared(), "main", None, deadline) {
+        Ok(rendezvous) => rendezvous,
         Err(error) => return println!("@error {error}"),
     };
     come_to("met");
-    let gone = loop {
-        match meeting.gone(deadline) {
-            Ok(gone) if gone.is_empty() && Instant::now() < deadline => {
+    let failed = loop {
+        match rendezvous.failed_ranks(deadline) {
+            Ok(failed) if failed.is_empty() && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             other => break other,
         }
     };
-    println!("@gone {gone:?}");
+    println!("@failed {failed:?}");
     // The other ranks would notice its end.
     std::thread::park();
 }
@@ -153,7 +153,7 @@ fn killed(
         .map(|(_, rank)| {
             loop {
                 let line = rank.line();
-                if line.starts_with("error") || line.starts_with("gone") {
+                if line.starts_with("error") || line.starts_with("failed") {
                     break line;
                 }
             }
@@ -215,13 +215,13 @@ fn a_rank_killed_while_it_waits_is_named_with_its_place() {
 }
 
 #[test]
-fn a_rank_killed_after_the_meeting_is_gone() {
+fn a_rank_killed_after_the_rendezvous_has_failed() {
     if is_rank() {
         return rank();
     }
     for by in [By::Launcher, By::Rank0] {
         let said = killed(this_test!(), by, &[0, 1, 2], 1, "met", "20000");
-        assert_eq!(said, ["gone Ok([1])"; 2]);
+        assert_eq!(said, ["failed Ok([1])"; 2]);
     }
 }
 

@@ -121,7 +121,7 @@ fn a_client_that_reads_no_replies_is_closed() {
 
 #[test]
 fn connections_beyond_the_limit_are_closed() {
-    let options = ServerOptions { most_connections: 2, ..Default::default() };
+    let options = ServerOptions { max_connections: 2, ..Default::default() };
     let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let stores = [client(&server), client(&server)];
     let error = TcpStore::connect(&server.address().to_string(), None, within(300)).unwrap_err();

@@ -40,7 +40,7 @@ archs! {
 }
 
 /// Minimum capability that LLVM and gpu-std compile for.
-const LEAST: u32 = 70;
+const MIN: u32 = 70;
 
 impl NvvmArch {
     /// Number of the capability: `10 * major + minor`.
@@ -67,7 +67,7 @@ impl NvvmArch {
     /// Target to compile for, and whether it is higher than the requested one.
     pub(crate) fn target(self) -> Result<(Arch, bool), String> {
         match self.parts() {
-            (number, "") => Ok((Arch::new(number.max(LEAST)), number < LEAST)),
+            (number, "") => Ok((Arch::new(number.max(MIN)), number < MIN)),
             (number, "a") => Ok((Arch::specific(number), false)),
             (number, _) => Err(format!(
                 "{self} is for one family of GPUs, which is not supported: choose Compute{number}, or Compute{number}a \

@@ -185,10 +185,7 @@ impl Function<'_> {
     ) -> CudaResult<usize> {
         let wanted = blocks.x.saturating_mul(blocks.y).saturating_mul(blocks.z);
         if wanted == 0 {
-            return Err(explained(
-                CudaError::InvalidValue,
-                "no blocks are on a multiprocessor: name one at least",
-            ));
+            return Err(explained(CudaError::InvalidValue, "no blocks are on an SM: name one at least"));
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;

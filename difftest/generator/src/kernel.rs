@@ -22,8 +22,8 @@ pub struct Line {
 pub struct Step {
     /// Kind of the step, as named in reports.
     pub kind: &'static str,
-    /// Operation of `support::team` and its number, applied to the hashes of all threads.
-    pub team: Option<(&'static str, u32)>,
+    /// Operation of `support::collective` and its number, applied to the hashes of all threads.
+    pub collective: Option<(&'static str, u32)>,
     /// True if the step is a function that is not inlined.
     pub is_apart: bool,
     /// Statements of the step.
@@ -65,7 +65,7 @@ impl Kernel {
         let mut calls = String::new();
         for (index, step) in self.steps.iter().enumerate() {
             let attribute = if step.is_apart { "#[inline(never)]\n" } else { "" };
-            let result = if step.team.is_some() { " -> u64" } else { "" };
+            let result = if step.collective.is_some() { " -> u64" } else { "" };
             _ = writeln!(
                 text,
                 "/// {}.\n{attribute}pub fn {name}_s{index}(c: &Input, s: &mut State){result} {{",
@@ -74,10 +74,10 @@ impl Kernel {
             for line in &step.lines {
                 _ = writeln!(text, "    {}", line.text);
             }
-            text += if step.team.is_some() { "    s.h\n}\n\n" } else { "}\n\n" };
-            calls += &match step.team {
+            text += if step.collective.is_some() { "    s.h\n}\n\n" } else { "}\n\n" };
+            calls += &match step.collective {
                 Some((operation, number)) => format!(
-                    "    let value = {name}_s{index}(&c, &mut s);\n    s.add(team::{operation}(value, {number}));\n"
+                    "    let value = {name}_s{index}(&c, &mut s);\n    s.add(collective::{operation}(value, {number}));\n"
                 ),
                 None => format!("    {name}_s{index}(&c, &mut s);\n"),
             };

@@ -47,9 +47,9 @@ pub fn cases_of(kernels: &[Kernel], path: impl Fn(usize) -> String) -> String {
             kernel.source()
         );
         for (step, part) in kernel.steps.iter().enumerate() {
-            _ = match part.team {
+            _ = match part.collective {
                 Some((operation, number)) => {
-                    write!(text, "Step::Team({path}::{name}_s{step}, model::{operation}, {number}), ")
+                    write!(text, "Step::Collective({path}::{name}_s{step}, model::{operation}, {number}), ")
                 }
                 None => write!(text, "Step::Own({path}::{name}_s{step}), "),
             };
@@ -94,7 +94,7 @@ impl Project<'_> {
         };
         let main = format!(
             "{ALLOW}use difftest_runner::{{Case, GpuImage, Images, Step, include_image}};
-use difftest_support::team::model;
+use difftest_support::collective::model;
 
 static KERNELS: GpuImage = include_image!(\"{name}_kernels\");
 {hand_image}

@@ -96,16 +96,16 @@ mod tests {
     /// Returns true if a kernel has a sort after a rotation: a seeded bug that needs two statements in two steps.
     fn differs(kernel: &Kernel) -> bool {
         let source = kernel.source();
-        let (first, second) = (source.find("PLANTED_ONE"), source.find("PLANTED_TWO"));
+        let (first, second) = (source.find("SEEDED_ONE"), source.find("SEEDED_TWO"));
         first.is_some() && second > first
     }
 
     #[test]
-    fn a_planted_fault_is_all_that_is_left() {
+    fn a_seeded_bug_is_all_that_is_left() {
         for seed in 0..20 {
             let mut kernel = Kernel::random(seed, 3);
             let last = kernel.steps.len() - 1;
-            for (step, text) in [(0, "s.add(1); // PLANTED_ONE"), (last, "s.add(2); // PLANTED_TWO")] {
+            for (step, text) in [(0, "s.add(1); // SEEDED_ONE"), (last, "s.add(2); // SEEDED_TWO")] {
                 let end = kernel.steps[step].lines.len();
                 kernel.steps[step].lines.insert(end / 2, Line { text: text.to_owned(), is_needed: false });
             }

@@ -3,7 +3,7 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | [`numbers`], [`hashes`], [`random`], [`collections`], [`words`], [`geometry`], [`locks`] | crates of the registry |
-//! | [`warps`], [`blocks`] | each operation of `difftest_support::team`, in blocks of several sizes |
+//! | [`warps`], [`blocks`] | each operation of `difftest_support::collective`, in blocks of several sizes |
 //! | [`launches`] | shared arrays of all kinds, tiles, atomics of all scopes, barriers behind `dyn`, many and large parameters |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![deny(missing_docs)]
@@ -59,7 +59,7 @@ pub mod launches;
 pub mod locks;
 pub mod numbers;
 pub mod random;
-mod teams;
+mod collectives;
 pub mod warps;
 pub mod words;
 

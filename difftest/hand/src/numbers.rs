@@ -48,7 +48,7 @@ kernels! {
         s.add(num_traits::pow::checked_pow(c.w(5) as u32 as u64, 2).unwrap_or(1));
     }
 
-    /// `num-integer`: divisions, roots, greatest common divisors.
+    /// `num-integer`: divisions, roots, gcd.
     num_integer_divisions(c, s) {
         let (x, y) = (c.w(1), c.w(2) | 1);
         s.add(x.gcd(&y));

@@ -12,7 +12,7 @@ pub enum Step {
     Own(fn(&Input, &mut State)),
     /// A step in which the threads of a block compute one value each, and exchange the values by an operation with a
     /// number.
-    Team(fn(&Input, &mut State) -> u64, fn(&[u64], u32) -> Vec<u64>, u32),
+    Collective(fn(&Input, &mut State) -> u64, fn(&[u64], u32) -> Vec<u64>, u32),
 }
 
 /// Images of a program.

@@ -24,7 +24,7 @@ pub fn run(threads: usize, grid: usize, steps: &[Step]) -> Vec<u64> {
             let both = inputs.iter().zip(&mut states);
             match step {
                 Step::Own(function) => both.for_each(|(input, state)| function(input, state)),
-                Step::Team(function, model, number) => {
+                Step::Collective(function, model, number) => {
                     let values: Vec<u64> = both.map(|(input, state)| function(input, state)).collect();
                     let results = model(&values, *number);
                     states.iter_mut().zip(results).for_each(|(state, result)| state.add(result));

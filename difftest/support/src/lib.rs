@@ -1,10 +1,10 @@
 //! Support library for the kernels of the differential test: input words, hashes, floats whose bits are the same on
-//! every device, text in a fixed buffer, and [`team`], the operations of warps and blocks.
+//! every device, text in a fixed buffer, and [`collective`], the operations of warps and blocks.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![deny(missing_docs)]
 
+pub mod collective;
 mod floats;
-pub mod team;
 mod text;
 
 pub use gpu_std::atomic::{Atomic, Ordering};

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
-use gpu_spec::{Extents2, Extents3, KernelSpec, MachineParam, ParamKind};
+use gpu_spec::{Extents2, Extents3, KernelSpec, ParamKind, PtxParam};
 use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order, settings};
 
 use super::control::Call;
@@ -105,7 +105,7 @@ impl KernelCall {
                 let write = param.kind.is_mutable_view() || param.type_name.contains("Atomic");
                 touched.push(Access { range: start..start + elements * param.size as u64, write });
             }
-            index += param.kind.machine_params();
+            index += param.kind.ptx_param_count();
         }
         touched
     }
@@ -197,7 +197,7 @@ impl ArgumentBlock {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());
         for param in kernel.params {
-            for MachineParam { size, align } in param.machine() {
+            for PtxParam { size, align } in param.lower() {
                 let extended = Layout::from_size_align(size, align).and_then(|value| layout.extend(value));
                 if let Ok((whole, offset)) = extended {
                     layout = whole;

@@ -57,7 +57,7 @@ pub(super) enum Way {
 /// Number of launches whose accesses are kept, to report the source location of an earlier one.
 const KEPT_LAUNCHES: usize = 1024;
 /// Maximum number of findings for the same two tasks.
-const MOST_REPORTED: u32 = 100;
+const MAX_REPORTED: u32 = 100;
 
 /// Position in the partial order of a task that is compared after it has run.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl State {
                 |old| before.covers(old),
                 |old, at| {
                     let count = reported.entry([old.task, task]).or_default();
-                    if told.contains(&(old.slot, old.tick)) || *count >= MOST_REPORTED {
+                    if told.contains(&(old.slot, old.tick)) || *count >= MAX_REPORTED {
                         return;
                     }
                     told.push((old.slot, old.tick));

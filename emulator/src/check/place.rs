@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gpu_spec::finding::Frame;
 
 /// Maximum number of places per kernel; the last one stands for all further places.
-pub(super) const MOST: usize = 1 << 15;
+pub(super) const MAX: usize = 1 << 15;
 
 const CACHED: usize = 1024;
 
@@ -45,7 +45,7 @@ impl Places {
         let number = match self.numbers.get(&pc) {
             Some(number) => *number,
             None => {
-                let number = self.stacks.len().min(MOST - 1);
+                let number = self.stacks.len().min(MAX - 1);
                 if number == self.stacks.len() {
                     self.stacks.push(Arc::new(Backtrace::force_capture()));
                 }

@@ -67,7 +67,7 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
-        let count = param.kind.machine_params();
+        let count = param.kind.ptx_param_count();
         let (name, size) = (param.name, param.size);
         // SAFETY: `run`'s caller promises values that fit the parameters: a word, or the bytes of a value. Values may
         // have padding, so they are copied as possibly uninitialized.

@@ -17,7 +17,7 @@ use super::place;
 use super::shadow::{GRAIN, Record};
 
 /// Maximum number of ranges kept per launch.
-const MOST: usize = 1 << 14;
+const MAX: usize = 1 << 14;
 /// Number of ranges up to which accesses at different source places are not merged.
 const APART: usize = 1 << 10;
 
@@ -97,7 +97,7 @@ impl Checker {
                         slot => {
                             let buffer = buffer.clone();
                             let new = Open { range, place: record.place(), record: *record, buffer };
-                            noted.extend(slot.replace(new).filter(|_| noted.len() < MOST));
+                            noted.extend(slot.replace(new).filter(|_| noted.len() < MAX));
                         }
                     }
                 }

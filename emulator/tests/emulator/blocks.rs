@@ -53,7 +53,7 @@ kernel!(static REDUCE = "reduce"(input: Elements<u64>, out: Elements<u64>) {
 });
 
 #[test]
-fn shared_memory_reductions_are_right_in_every_order() {
+fn shared_memory_reductions_are_correct_in_every_order() {
     for shape in SHAPES {
         let threads = shape.iter().product::<u32>() as usize;
         for order in ORDERS {
@@ -182,7 +182,7 @@ fn impossible_launches_say_what_is_wrong() {
     assert!(failure([1; 3], [u32::MAX; 3], &[1, 2]).contains("at most 1024"));
     assert!(failure([u32::MAX; 3], [1; 3], &[1, 2]).contains("too many blocks"));
     assert!(failure([1; 3], [65, 1, 1], &[1, 2]).contains("launch bounds allow 64"));
-    assert!(failure([1; 3], [1; 3], &[1]).contains("1 machine arguments for 2"));
+    assert!(failure([1; 3], [1; 3], &[1]).contains("1 kernel arguments for 2"));
 }
 
 #[test]

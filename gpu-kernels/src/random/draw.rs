@@ -78,7 +78,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
 ) {
     let scale = accumulator::<T>(scale);
     // Distance from 1 to the next smaller number.
-    let least = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
+    let smallest = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
         f32::EPSILON as f64 / 2.0
     } else {
         f64::EPSILON / 2.0
@@ -86,7 +86,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     let sample = |words| {
         <T::Accumulator as Draw>::uniform(words).map(|unit| {
             let log = -unit.ln();
-            T::from_acc(scale * if log < least { least } else { log })
+            T::from_acc(scale * if log < smallest { smallest } else { log })
         })
     };
     draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);

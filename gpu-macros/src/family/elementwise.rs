@@ -9,7 +9,7 @@ use super::{Family, OfTypes, add_constants, callee, function, inlined, options, 
 use crate::kernel;
 
 /// Maximum number of input arrays.
-const MOST: usize = 4;
+const MAX: usize = 4;
 
 /// Expands `#[elementwise(options)] item`.
 pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -46,9 +46,9 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
         }
     }
     let arrays: Vec<&Ident> = params.iter().map(|(name, _)| name).filter(|name| !is_scalar(name)).collect();
-    if arrays.len() > MOST {
-        let message = format!("an elementwise kernel reads at most {MOST} arrays");
-        return Err(Error::new(arrays[MOST].span(), message));
+    if arrays.len() > MAX {
+        let message = format!("an elementwise kernel reads at most {MAX} arrays");
+        return Err(Error::new(arrays[MAX].span(), message));
     }
 
     let mut signature = element.sig.clone();

@@ -316,7 +316,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         section.push_str(&format!(",{bytes}"));
     }
     let forms = forms(kernel, instance);
-    let machine = forms.iter().filter(|form| form.slots > 0).map(|form| &form.machine);
+    let ptx_params = forms.iter().filter(|form| form.slots > 0).map(|form| &form.ptx_params);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
     // A safe kernel must not run ahead of the work that it depends on; an unsafe kernel waits explicitly.
@@ -343,7 +343,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             #[unsafe(export_name = #symbol)]
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
-            pub unsafe extern "ptx-kernel" fn __entry(#(#machine),*) {
+            pub unsafe extern "ptx-kernel" fn __entry(#(#ptx_params),*) {
                 #assume
                 #wait
                 // SAFETY: the launch passes arguments that match the parameters; the launching code upholds an unsafe
@@ -540,7 +540,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
             #[allow(dead_code, unused_variables)]
             unsafe fn __entry(args: *const *const ::core::ffi::c_void) {
-                // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; the launching
+                // SAFETY: the caller passes one pointer per kernel parameter, as `__SPEC` lists them; the launching
                 // code upholds an unsafe kernel's contract.
                 #[allow(unused_unsafe)]
                 unsafe {

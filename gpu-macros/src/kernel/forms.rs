@@ -110,11 +110,11 @@ pub(crate) struct Form {
     pub ty: TokenStream,
     /// Function that compiles only for supported types, and returns their signature.
     pub check: Option<TokenStream>,
-    /// Machine parameters (PTX `.param`) of the GPU entry, and the argument made from them.
-    pub machine: TokenStream,
+    /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument made from them.
+    pub ptx_params: TokenStream,
     pub on_gpu: TokenStream,
-    /// Function that reads the argument from the host's machine parameters, of which it takes `slots`. For an array in
-    /// shared memory it is the argument itself. In static shared memory the argument takes no machine parameter; in
+    /// Function that reads the argument from the host's kernel parameters, of which it takes `slots`. For an array in
+    /// shared memory it is the argument itself. In static shared memory the argument takes no kernel parameter; in
     /// dynamic shared memory it takes its length, by the name used in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
@@ -126,7 +126,7 @@ pub(crate) fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
     kernel.params.iter().enumerate().map(form).collect()
 }
 
-/// Returns the name of the machine parameter that is a length.
+/// Returns the name of the kernel parameter that is a length.
 pub(crate) fn length_name(index: usize) -> Ident {
     format_ident!("n{index}")
 }
@@ -139,7 +139,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         element: element.clone(),
         kind: format_ident!("{kind}"),
         check,
-        machine: quote!(#data: #ty),
+        ptx_params: quote!(#data: #ty),
         on_gpu: quote!(#data),
         on_host: quote!(read_value::<#ty>),
         slots: 1,
@@ -153,7 +153,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             kind: format_ident!("Slice"),
             ty: quote!(&[#element]),
             check: Some(quote!(check_element)),
-            machine: quote!(#data: *const #element, #len: usize),
+            ptx_params: quote!(#data: *const #element, #len: usize),
             on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
             on_host: quote!(read_slice::<#element>),
             slots: 2,
@@ -165,7 +165,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 kind: format_ident!("Slice"),
                 ty: quote!(::gpu_std::SlicePlanes<'_, #element, { #count }>),
                 check: Some(quote!(check_element)),
-                machine: quote!(#data: *const #element, #len: usize),
+                ptx_params: quote!(#data: *const #element, #len: usize),
                 on_gpu: quote!(::gpu_std::__private::planes(#data, #len)),
                 on_host: quote!(read_planes::<#element, { #count }>),
                 slots: 2,
@@ -176,7 +176,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             kind: format_ident!("SliceMut"),
             ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
             check: Some(quote!(check_view)),
-            machine: quote!(#data: *mut #element, #len: usize),
+            ptx_params: quote!(#data: *mut #element, #len: usize),
             on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
             on_host: quote!(read_view::<#element, #mapping>),
             slots: 2,
@@ -188,7 +188,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 kind: format_ident!("Shared"),
                 ty: array.ty(&element),
                 check: Some(array.check()),
-                machine: quote!(#len: usize),
+                ptx_params: quote!(#len: usize),
                 on_gpu,
                 on_host,
                 slots: usize::from(array.is_slice),
@@ -198,7 +198,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         Kind::TensorMap(rank) => Form {
             check: Some(quote!(check_tensor)),
             // The builder makes it a grid constant: the reference points to the parameter itself, in constant memory.
-            machine: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
+            ptx_params: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
             on_gpu: quote!(&*#data),
             on_host: quote!(read_tensor_map::<#element, #rank>),
             ..plain(quote!(&::gpu_std::TensorMap<#element, #rank>), "TensorMap", None)
@@ -210,7 +210,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 kind: view.clone(),
                 ty: quote!(::gpu_std::#view<'_, #element>),
                 check: Some(quote!(check_element)),
-                machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
+                ptx_params: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
                 on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
                 on_host: quote!(#read::<#element>),
                 slots: 2,
@@ -225,7 +225,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 kind: format_ident!("SliceMut{dimensions}"),
                 ty: quote!(::gpu_std::#view<'_, #element, #mapping>),
                 check: Some(quote!(check_view)),
-                machine: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
+                ptx_params: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
                 on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
                 on_host: quote!(#read::<#element, #mapping>),
                 slots: 2,

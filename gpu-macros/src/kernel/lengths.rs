@@ -76,7 +76,7 @@ pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] 
             args: *const *const ::core::ffi::c_void,
             extent: ::core::option::Option<[u64; 3]>,
         ) -> ::core::result::Result<(), ::gpu_std::__private::WrongLength> {
-            // SAFETY: the caller passes one pointer for each machine parameter.
+            // SAFETY: the caller passes one pointer for each kernel parameter.
             unsafe {
                 #(let _ = #all;)*
                 #(::gpu_std::__private::Length::all_agree(#groups)?;)*

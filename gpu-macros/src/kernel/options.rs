@@ -217,7 +217,7 @@ fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
     if let Some(blocks) = blocks
         && literal(blocks)?.is_some_and(|blocks| blocks > 32)
     {
-        return Err(Error::new_spanned(blocks, "a multiprocessor holds at most 32 blocks"));
+        return Err(Error::new_spanned(blocks, "an SM holds at most 32 blocks"));
     }
     Ok((threads.clone(), blocks.cloned()))
 }
@@ -283,11 +283,11 @@ fn arch(input: ParseStream) -> Result<(u32, bool)> {
 /// Parses `= 16384`.
 fn stack(input: ParseStream) -> Result<u32> {
     /// Maximum local memory of a thread, in bytes.
-    const MOST: u32 = 512 << 10;
+    const MAX: u32 = 512 << 10;
     input.parse::<Token![=]>()?;
     let literal: LitInt = input.parse()?;
     let bytes: u32 = literal.base10_parse()?;
-    if !(1..=MOST).contains(&bytes) {
+    if !(1..=MAX).contains(&bytes) {
         return Err(Error::new(
             literal.span(),
             "write the bytes of stack that each thread needs: 1 to 524288, as in `stack = 16384`",

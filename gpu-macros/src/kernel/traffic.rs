@@ -56,7 +56,7 @@ pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
                 #constants
                 (#expr) as u64
             }
-            // SAFETY: the caller passes one pointer for each machine parameter.
+            // SAFETY: the caller passes one pointer for each kernel parameter.
             moved(#(unsafe { #arguments }),*)
         }
     };

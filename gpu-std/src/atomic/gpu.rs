@@ -200,15 +200,15 @@ fn stronger(success: Ordering, failure: Ordering) -> Ordering {
 }
 
 macro_rules! integers {
-    ($($t:ty: $least:ident $greatest:ident $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
+    ($($t:ty: $smallest:ident $largest:ident $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
         $add:literal $min:literal $max:literal;)*) => { $(
         impl Raw for $t {
             common!($class, $b, $exch, $cas, $t, |value| value, |bits| bits);
             integer_atoms! {
                 $class:
                 add = intrinsics::atomic_xadd::<Self, Self, RELAXED>, $add;
-                min = intrinsics::$least::<Self, RELAXED>, $min;
-                max = intrinsics::$greatest::<Self, RELAXED>, $max;
+                min = intrinsics::$smallest::<Self, RELAXED>, $min;
+                max = intrinsics::$largest::<Self, RELAXED>, $max;
             }
         }
         impl RawInteger for $t {

@@ -43,8 +43,8 @@ macro_rules! view {
             )*
 
             /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is
-            /// valid for the elements of all rows, which are `row_stride` elements apart. The caller must ensure that no two
-            /// threads access an element at the same time.
+            /// valid for the elements of all rows, which are `row_stride` elements apart. The caller must ensure that
+            /// no two threads access an element at the same time.
             #[inline(always)]
             pub fn as_mut_ptr(&mut self) -> *mut T {
                 self.data
@@ -134,7 +134,7 @@ impl<T> DisjointMut2<'_, T, Elements> {
         #[cfg(not(target_arch = "nvptx64"))]
         assert!(
             cell.is_own(),
-            "the place {:?} belongs to another thread of this or another launch",
+            "the index {:?} belongs to another thread of this or another launch",
             cell.get()
         );
         let [row, column] = cell.raw();
@@ -171,7 +171,7 @@ impl<T> DisjointMut3<'_, T, Elements> {
         #[cfg(not(target_arch = "nvptx64"))]
         assert!(
             cell.is_own(),
-            "the place {:?} belongs to another thread of this or another launch",
+            "the index {:?} belongs to another thread of this or another launch",
             cell.get()
         );
         let [plane, row, column] = cell.raw();

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::data::{SharedArray, SharedData};
-use super::own::{clear_own, for_each_own, meet, reference};
+use super::own::{clear_own, for_each_own, reference, sync};
 
 /// An array that the threads of a block share, as a kernel parameter.
 ///
@@ -83,20 +83,17 @@ impl<T> Shared<'_, [T]> {
     /// ```
     /// use gpu_std::prelude::*;
     ///
-    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks of
-    /// /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
+    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks
+    /// of /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
     /// #[kernel]
     /// fn blur(reach: usize, data: &[f32], mut tile: Shared<[f32]>, mut out: DisjointMut<f32>) {
     ///     let first = block::linear_index() * block::threads() as usize;
     ///     assert!(tile.len() >= block::threads() as usize + 2 * reach, "the tile is too short");
-    ///     let tile = tile.fill(|[i]| (first + i).checked_sub(reach).and_then(|i| data.get(i)).copied().unwrap_or(0.0));
-    ///     let index = thread::unique_index();
-    ///     if let Some(out) = out.get_mut(index) {
-    ///         let around = &tile[index.get() - first..][..2 * reach + 1];
-    ///         let count = (index.get() + reach + 1).min(data.len()) - index.get().saturating_sub(reach);
-    ///         *out = around.iter().sum::<f32>() / count as f32;
-    ///     }
-    /// }
+    ///     let tile = tile.fill(|[i]| (first + i).checked_sub(reach).and_then(|i|
+    ///     data.get(i)).copied().unwrap_or(0.0)); let index = thread::unique_index(); if let Some(out) =
+    ///     out.get_mut(index) { let around = &tile[index.get() - first..][..2 * reach + 1]; let count = (index.get() +
+    ///     reach + 1).min(data.len()) - index.get().saturating_sub(reach); *out = around.iter().sum::<f32>() / count as
+    ///     f32; } }
     /// ```
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -164,14 +161,14 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// /// The running maximum of the rows, after each of them. A block has 32 threads.
     /// #[kernel]
-    /// fn running_max(rows: &[[u32; 32]], mut greatest: Shared<[u32; 32]>, mut out: DisjointMut<u32, Chunks<32>>) {
+    /// fn running_max(rows: &[[u32; 32]], mut largest: Shared<[u32; 32]>, mut out: DisjointMut<u32, Chunks<32>>) {
     ///     for (row, i) in rows.iter().zip(0..) {
-    ///         let greatest = greatest.update(|element, [column]| *element = row[column].max(*element));
+    ///         let largest = largest.update(|element, [column]| *element = row[column].max(*element));
     ///         if i + 1 == rows.len()
     ///             && thread::linear_in_block() == 0
     ///             && let Some(out) = out.get_mut(thread::unique_index())
     ///         {
-    ///             out.copy_from_slice(&greatest[..out.len()]);
+    ///             out.copy_from_slice(&largest[..out.len()]);
     ///         }
     ///     }
     /// }
@@ -271,14 +268,14 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
             self.is_broken = true;
         }
         if self.is_written {
-            meet(self.barrier, operation);
+            sync(self.barrier, operation);
         }
     }
 
     #[inline(always)]
     #[track_caller]
     fn end(&mut self, operation: &'static str) -> &A {
-        meet(self.barrier, operation);
+        sync(self.barrier, operation);
         self.is_written = true;
         #[cfg(not(target_arch = "nvptx64"))]
         {

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::data::{SharedArray, SharedData};
-use super::own::{clear_own, for_each_own, meet, reference};
+use super::own::{clear_own, for_each_own, reference, sync};
 
 /// Two arrays that the threads of a block share, as a kernel parameter: one is read while the other is written. It has
 /// the types and rules of [`Shared`](super::Shared): no launch passes it, unless it is in dynamic shared memory, such
@@ -182,7 +182,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     #[inline(always)]
     #[track_caller]
     fn end(&mut self, operation: &'static str) -> &A {
-        meet(self.barrier, operation);
+        sync(self.barrier, operation);
         let array = self.array(self.next);
         self.next = 1 - self.next;
         self.is_written = true;

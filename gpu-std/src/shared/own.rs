@@ -7,7 +7,7 @@ use crate::{block, thread};
 /// array. `operation` is a name for messages.
 #[inline(always)]
 #[track_caller]
-pub(super) fn meet(number: u32, operation: &'static str) {
+pub(super) fn sync(number: u32, operation: &'static str) {
     #[cfg(target_arch = "nvptx64")]
     {
         let _ = operation;

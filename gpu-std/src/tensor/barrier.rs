@@ -23,7 +23,7 @@ pub struct Barriers<const COUNT: usize> {
 impl<const COUNT: usize> Barriers<COUNT> {
     /// Returns the barrier of a slot.
     #[inline(always)]
-    pub fn at(&self, slot: Slot<COUNT>) -> Barrier {
+    pub fn at(&self, slot: PipelineState<COUNT>) -> Barrier {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
@@ -34,7 +34,7 @@ impl<const COUNT: usize> Barriers<COUNT> {
     /// The conditions of [`Barrier::init`].
     #[inline(always)]
     pub unsafe fn init(&self, arrivals: u32) {
-        let mut slot = Slot::new();
+        let mut slot = PipelineState::new();
         for _ in 0..COUNT {
             // SAFETY: the caller's promise.
             unsafe { self.at(slot).init(arrivals) };
@@ -45,12 +45,12 @@ impl<const COUNT: usize> Barriers<COUNT> {
 
 /// Pipeline state: the position in a circular buffer of `COUNT` stages, and the parity of its barriers' phase.
 #[derive(Debug, Clone, Copy)]
-pub struct Slot<const COUNT: usize> {
+pub struct PipelineState<const COUNT: usize> {
     index: u32,
     parity: u32,
 }
 
-impl<const COUNT: usize> Slot<COUNT> {
+impl<const COUNT: usize> PipelineState<COUNT> {
     /// Returns the first slot.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "there is nothing that is more usual")]

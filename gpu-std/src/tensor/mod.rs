@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | [`TensorMap`] | a tensor in device memory, as a kernel parameter; TMA copies move its boxes to and from shared memory |
 //! | [`Barrier`] | an `mbarrier`: arrivals and transaction bytes, by phases |
-//! | [`Slot`] | pipeline state: the position in a circular buffer of stages, with its phase |
+//! | [`PipelineState`] | pipeline state: the position in a circular buffer of stages, with its phase |
 //! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and the allocation of boxes and barriers |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is in flight |
 //! | [`Fragments`] | the left operand of `wgmma` in registers |
 //! | [`mma`](mod@mma) | warp-level products, also for compute capability 8.0 |
-//! | [`warp_group`] | a warpgroup of 128 threads: its registers and barriers |
+//! | [`warpgroup`] | a warpgroup of 128 threads: its registers and barriers |
 //!
 //! For [`mma`](mod@mma), `arch = 80` is sufficient. For all others a kernel must declare `arch = "90a"` and its block
 //! size, such as `block(384)`. It must not call a function that is not inlined, nor panic. One such call anywhere makes
@@ -22,10 +22,10 @@ pub mod barrier;
 pub mod copy;
 pub mod mma;
 pub mod shared;
-pub mod warp_group;
+pub mod warpgroup;
 pub mod wgmma;
 
-pub use barrier::{Barrier, Barriers, Slot};
+pub use barrier::{Barrier, Barriers, PipelineState};
 pub use copy::TensorMap;
 pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::barrier::{Barrier, Barriers, Slot};
+use super::barrier::{Barrier, Barriers, PipelineState};
 use crate::{KernelType, shared};
 
 /// An address in the shared memory of the calling block, as instructions take it.
@@ -100,7 +100,7 @@ pub struct SharedTiles<T, const ROWS: usize, const COUNT: usize> {
 impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, COUNT> {
     /// Returns the tile of a slot.
     #[inline(always)]
-    pub fn at(&self, slot: Slot<COUNT>) -> SharedTile<T, ROWS> {
+    pub fn at(&self, slot: PipelineState<COUNT>) -> SharedTile<T, ROWS> {
         SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS>::BYTES))
     }
 

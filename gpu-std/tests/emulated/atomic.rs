@@ -12,8 +12,8 @@ const ORDERINGS: [Ordering; 5] =
 #[kernel(types(T = i32, u32, i64, u64, f32, f64))]
 fn contend<T: AtomicValue>(
     sum: &[Atomic<T>],
-    least: &[Atomic<T, scope::System>],
-    greatest: &[Atomic<T>],
+    smallest: &[Atomic<T, scope::System>],
+    largest: &[Atomic<T>],
     input: &[T],
     mut before: DisjointMut<T>,
 ) {
@@ -21,8 +21,8 @@ fn contend<T: AtomicValue>(
     let value = input[me.get()];
     let order = ORDERINGS[me.get() % 5];
     let old = sum[0].fetch_add(T::ONE, order);
-    least[0].fetch_min(value, order);
-    greatest[0].fetch_max(value, order);
+    smallest[0].fetch_min(value, order);
+    largest[0].fetch_max(value, order);
     if let Some(before) = before.get_mut(me) {
         *before = old;
     }
@@ -32,13 +32,13 @@ macro_rules! check_contention {
     ($($t:ty),*) => { $( {
         let n = 8 * 64;
         let input: Vec<$t> = randoms(n).into_iter().map(|bits| (bits as i32 >> 4) as $t).collect();
-        let (sum, least, greatest) = ([Atomic::<$t>::new(0 as $t)], [Atomic::<$t, scope::System>::new(<$t>::MAX)], [Atomic::<$t>::new(<$t>::MIN)]);
+        let (sum, smallest, largest) = ([Atomic::<$t>::new(0 as $t)], [Atomic::<$t, scope::System>::new(<$t>::MAX)], [Atomic::<$t>::new(<$t>::MIN)]);
         let mut before = vec![0 as $t; n];
-        let args = Args::new().slice(&sum).slice(&least).slice(&greatest).slice(&input).view(&mut before);
+        let args = Args::new().slice(&sum).slice(&smallest).slice(&largest).slice(&input).view(&mut before);
         launch::<contend<$t>>([8, 1, 1], [64, 1, 1], &args);
         assert_eq!(sum[0].load(Ordering::SeqCst), n as $t);
-        assert_eq!(least[0].load(Ordering::Relaxed), input.iter().copied().fold(<$t>::MAX, |a, b| if b < a { b } else { a }));
-        assert_eq!(greatest[0].load(Ordering::Acquire), input.iter().copied().fold(<$t>::MIN, |a, b| if b > a { b } else { a }));
+        assert_eq!(smallest[0].load(Ordering::Relaxed), input.iter().copied().fold(<$t>::MAX, |a, b| if b < a { b } else { a }));
+        assert_eq!(largest[0].load(Ordering::Acquire), input.iter().copied().fold(<$t>::MIN, |a, b| if b > a { b } else { a }));
         let seen: BTreeSet<u64> = before.iter().map(|&old| old as u64).collect();
         assert_eq!(seen, (0..n as u64).collect(), "every addition saw another value");
     } )* };

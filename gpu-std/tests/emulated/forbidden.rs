@@ -43,7 +43,7 @@ fn twice(x: f32) -> f32 {
 }
 
 #[reduction(identity = f32::MIN)]
-fn greatest(a: f32, b: f32) -> f32 {
+fn largest(a: f32, b: f32) -> f32 {
     a.max(b)
 }
 
@@ -81,5 +81,5 @@ fn every_macro_works_where_unsafe_is_forbidden() {
     let settings = Settings { mode: Mode::Multiply, factor: 5.0 };
     launch::<apply>([1; 3], [64, 1, 1], &Args::new().value(settings).slice(&samples).view(&mut out));
     assert_eq!(out, [Pair(10.0, 0.0), Pair(20.0, 1.0), Pair(30.0, 2.0)]);
-    assert_eq!((greatest(1.0, 2.0), product(2, 600_000)), (2.0, 199_997));
+    assert_eq!((largest(1.0, 2.0), product(2, 600_000)), (2.0, 199_997));
 }

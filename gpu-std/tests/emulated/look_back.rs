@@ -10,14 +10,14 @@ use gpu_std::prelude::*;
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 struct Peak {
-    greatest: u32,
+    largest: u32,
     count: u32,
     last: u32,
 }
 
 impl Peak {
     fn join(self, next: Self) -> Self {
-        match self.greatest.cmp(&next.greatest) {
+        match self.largest.cmp(&next.largest) {
             core::cmp::Ordering::Less => next,
             core::cmp::Ordering::Equal => Self { count: self.count + next.count, ..next },
             core::cmp::Ordering::Greater => Self { last: next.last, ..self },
@@ -90,7 +90,7 @@ fn every_tile_gets_its_prefix() {
     for tiles in [1, 2, 31, 32, 33, 1024, 1025, 2100] {
         let values: Vec<u32> = randoms(tiles).into_iter().map(|r| r as u32 % 50).collect();
         let peaks: Vec<Peak> =
-            values.iter().zip(0..).map(|(&greatest, last)| Peak { greatest, count: 1, last }).collect();
+            values.iter().zip(0..).map(|(&largest, last)| Peak { largest, count: 1, last }).collect();
         let workspace = workspace(12, tiles);
         for blocks in [1, 3, 70] {
             let sums = run::<prefixes<u32>, u32>(blocks, &values, &workspace);

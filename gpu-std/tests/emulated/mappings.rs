@@ -57,11 +57,11 @@ const BOXES: [([u32; 3], [u32; 3], u32); 3] =
 /// Checks that no element is visited twice, and that a loop visits `whole` of them.
 fn check<Own: gpu_std::Kernel, All: gpu_std::Kernel>(
     is_line: bool,
-    least: u32,
+    smallest: u32,
     whole: impl Fn(usize) -> usize,
 ) {
     let launches = LINES.iter().chain(if is_line { &[][..] } else { &BOXES });
-    for (grid, block, multiple) in launches.filter(|(_, _, multiple)| multiple.is_multiple_of(least)) {
+    for (grid, block, multiple) in launches.filter(|(_, _, multiple)| multiple.is_multiple_of(smallest)) {
         for len in [0, 1, 2, 31, 32, 33, 63, 100, 1000].into_iter().chain([randoms(1)[0] as usize % 3000]) {
             let mut out = vec![0_u32; len + 1];
             launch::<Own>(*grid, *block, &Args::new().view(&mut out[..len]));

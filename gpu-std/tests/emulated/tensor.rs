@@ -3,7 +3,7 @@
 use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, wait_stores};
-use gpu_std::tensor::{SharedMemory, Slot, barrier, warp_group};
+use gpu_std::tensor::{PipelineState, SharedMemory, barrier, warpgroup};
 use gpu_std::{Instance, TensorMap};
 use warpsmith_emulator::Fault;
 
@@ -31,7 +31,7 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
         let mut memory = SharedMemory::new();
         let tile = memory.tiles::<u16, 64, 1>().tile::<0>();
         let loaded = memory.barriers::<1>();
-        let slot = Slot::new();
+        let slot = PipelineState::new();
         if thread::linear_in_block() == 0 && FAULT != NOT_INITIALIZED {
             loaded.init(if FAULT == TOO_FEW_ARRIVALS { 2 } else { 1 });
             barrier::publish();
@@ -56,7 +56,7 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
         }
         let others = FAULT == COUNTS_DISAGREE && thread::linear_in_block() >= 64;
         // The other threads alone are too few for either count, whichever comes first.
-        warp_group::sync(1, if others { 96 } else { 128 });
+        warpgroup::sync(1, if others { 96 } else { 128 });
         if thread::linear_in_block() == 0 {
             to.store(tile, at);
             commit_stores();

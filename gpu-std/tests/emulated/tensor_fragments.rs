@@ -6,7 +6,8 @@ use gpu_std::prelude::*;
 use gpu_std::tensor::copy::fence_tiles;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
-    Accumulator, Columns, Fragments, Half, KMajor, Major, MnMajor, SharedMemory, Slot, barrier, warp_group,
+    Accumulator, Columns, Fragments, Half, KMajor, Major, MnMajor, PipelineState, SharedMemory, barrier,
+    warpgroup,
 };
 use warpsmith_emulator::Fault;
 
@@ -48,7 +49,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
         let a_tile = memory.tiles::<T, 64, 1>().tile::<0>();
         let b_tile = memory.tiles::<T, K, 1>().tile::<0>();
         let c_tiles = memory.tiles::<T, N, 4>();
-        let loaded = memory.barriers::<1>().at(Slot::new());
+        let loaded = memory.barriers::<1>().at(PipelineState::new());
         let parts = K as u32 / 64;
         let lead = thread::linear_in_block() == 0;
         if lead {
@@ -59,7 +60,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
         if lead {
             loaded.arrive_expecting(128 * (64 + K as u32 + parts * N as u32));
             a.load(a_tile, [0, 0], loaded);
-            let mut slot = Slot::new();
+            let mut slot = PipelineState::new();
             for part in 0..parts {
                 let tile = c_tiles.at(slot);
                 b.load(b_tile.rows::<64>(part), [0, 64 * part], loaded);
@@ -87,7 +88,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
         batch.mma(a_tile, b_tile, false);
         let again = batch.commit();
         let mut batch = Accumulator::<N>::new().pending().begin_with(fragments);
-        let mut slot = Slot::new();
+        let mut slot = PipelineState::new();
         for part in 0..parts {
             let part = if fault == LANES_DIFFER && warp::lane_id() == 5 { 0 } else { part };
             batch.mma_fragments::<M>(part, c_tiles.at(slot), part > 0);
@@ -96,7 +97,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
         let product = batch.commit();
         let again = again.wait_leaving::<1>();
         if fault == OVERWRITTEN_WHILE_READ {
-            c_tiles.tile::<0>().store_chunk(warp_group::warp_index(), 0, [0; 4]);
+            c_tiles.tile::<0>().store_chunk(warpgroup::warp_index(), 0, [0; 4]);
             fence_tiles();
         }
         let product = product.wait();

@@ -7,8 +7,8 @@ use gpu_std::TensorMap;
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::fence_tiles;
 use gpu_std::tensor::{
-    Accumulator, Columns, F8E4M3, F8E5M2, KMajor, Major, MnMajor, Multiply, Operand, Output, SharedMemory,
-    SharedTile, Slot, Sum, barrier, wgmma,
+    Accumulator, Columns, F8E4M3, F8E5M2, KMajor, Major, MnMajor, Multiply, Operand, Output, PipelineState,
+    SharedMemory, SharedTile, Sum, barrier, wgmma,
 };
 use warpsmith_emulator::Fault;
 
@@ -45,7 +45,7 @@ unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
             barrier::publish();
         }
         thread::sync_threads();
-        let mut slot = Slot::new();
+        let mut slot = PipelineState::new();
         for step in 0..2 {
             if lead {
                 let (b_tile, barrier) = (b_tiles.at(slot), loaded.at(slot));
@@ -65,7 +65,7 @@ unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
         if thread::linear_in_block() >= threads {
             return;
         }
-        let mut slot = Slot::new();
+        let mut slot = PipelineState::new();
         let mut running = Accumulator::<N, A::Sum>::new().pending();
         for step in 0..2 {
             loaded.at(slot).wait(0);

@@ -29,7 +29,7 @@ fn sum(a: u32, b: u32) -> u32 {
 }
 
 #[reduction(identity = *core::ptr::null::<u32>())]
-fn greatest(a: u32, b: u32) -> u32 {
+fn largest(a: u32, b: u32) -> u32 {
     if a > b { a } else { b }
 }
 

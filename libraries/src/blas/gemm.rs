@@ -15,9 +15,9 @@ use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Scalars of a GEMM, and the precision of its computation.

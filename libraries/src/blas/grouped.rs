@@ -12,9 +12,9 @@ use crate::error::{LibraryError, VendorVersion};
 use crate::vendor::Vendor;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceBuffer;
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// The first cuBLAS version with grouped GEMM.

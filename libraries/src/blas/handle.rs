@@ -12,7 +12,7 @@ use crate::handles::LibraryHandle;
 use crate::vendor::Vendor;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
-use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};

@@ -11,8 +11,8 @@ use super::types::{Scale, VectorType};
 use crate::element::{DataType, LibraryType};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::error::Result;
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Side of the unknowns on which the triangular matrix stands.

@@ -16,9 +16,9 @@ use super::vector_view::{Vector, VectorMut};
 use crate::element::{DataType, LibraryType, code};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSliceMut};
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Returns the accumulation type as a cuBLAS code.

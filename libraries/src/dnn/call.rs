@@ -15,8 +15,8 @@ use crate::handles::HandleGuard;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::LibraryCalls;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::{Access, BufferUse};
 use warpsmith_runtime::stream::Stream;
 
 /// A handle set to a stream. While it exists, this thread may call the library, even during a capture.

@@ -13,9 +13,9 @@ use crate::element::Factor;
 use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::extension::BufferUse;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSliceMut;
-use warpsmith_runtime::seam::BufferUse;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Parameters of a convolution, as in PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.

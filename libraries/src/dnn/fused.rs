@@ -16,9 +16,9 @@ use crate::element::Factor;
 use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::extension::BufferUse;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSlice;
-use warpsmith_runtime::seam::BufferUse;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Activation function, applied last to each element.
@@ -178,7 +178,7 @@ mod tests {
     fn passes_replace_one_without_workspace() {
         let stream = Device::emulated(0).unwrap().default_stream();
         assert!(is_for_workspace(&DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err()));
-        let small = LibraryError::WorkspaceTooSmall { operation: "test", limit: 0, least: 1 };
+        let small = LibraryError::WorkspaceTooSmall { operation: "test", limit: 0, minimum: 1 };
         assert!(is_for_workspace(&small.into()));
         assert!(!is_for_workspace(&LibraryError::NeedsGpu { operation: "test" }.into()));
     }

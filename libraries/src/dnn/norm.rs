@@ -11,8 +11,8 @@ use super::tensor::{Shape, Tensor, TensorMut};
 use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Parameters of a batch normalization over all dimensions but the channels, as PyTorch's `BatchNorm1d` to

@@ -83,7 +83,7 @@ impl Kept for State {
 }
 
 /// Maximum number of finalized plans per handle: they hold host memory and device code.
-const MOST_OF_HANDLE: usize = 1024;
+const MAX_OF_HANDLE: usize = 1024;
 
 /// A device's state for this module.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl State {
     pub(super) fn refresh(&self, handle: &mut Handle) {
         let generation = self.generation.load(Ordering::Relaxed);
         if handle.generation != generation {
-            handle.plans = Lru::new(self.choices().max().min(MOST_OF_HANDLE));
+            handle.plans = Lru::new(self.choices().max().min(MAX_OF_HANDLE));
             handle.generation = generation;
         }
     }
@@ -147,7 +147,7 @@ pub(super) struct Handle {
 
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
-        Ok(Self { plans: Lru::new(MOST_OF_HANDLE), raw: RawHandle::create()?, generation: 0 })
+        Ok(Self { plans: Lru::new(MAX_OF_HANDLE), raw: RawHandle::create()?, generation: 0 })
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {

@@ -20,8 +20,8 @@ use crate::error::LibraryError;
 use crate::on_device::OnDevice;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::memory::DeviceBuffer;
-use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
 /// A finalized execution plan.
@@ -194,11 +194,11 @@ impl<'a, 'p> Request<'a, 'p> {
             candidates.sort_by_key(|(index, _)| *index != chosen);
         }
         let timed = self.key.options.benchmark && chosen.is_none() && keep;
-        let mut search = Search { request: self, handle, limit, least: None, failed: Failure(lost) };
+        let mut search = Search { request: self, handle, limit, minimum: None, failed: Failure(lost) };
         failed.into_iter().for_each(|error| search.failed.note(error));
         let found = if timed { search.fastest(candidates)? } else { search.first(candidates)? };
-        let Search { least, failed, .. } = search;
-        match (found, least, failed.0) {
+        let Search { minimum, failed, .. } = search;
+        match (found, minimum, failed.0) {
             (Some((index, plan)), ..) => {
                 plan.ready()._graph = Some(graph);
                 if keep {
@@ -207,8 +207,8 @@ impl<'a, 'p> Request<'a, 'p> {
                 Ok(Found::Plan(plan))
             }
             (None, _, Some(error @ Error::OutOfMemory(_))) => Err(error),
-            (None, Some(least), _) => {
-                Err(LibraryError::WorkspaceTooSmall { operation: self.name, limit, least }.into())
+            (None, Some(minimum), _) => {
+                Err(LibraryError::WorkspaceTooSmall { operation: self.name, limit, minimum }.into())
             }
             (None, None, failed) => self.none(state, failed),
         }
@@ -297,7 +297,7 @@ struct Search<'s, 'a, 'p> {
     handle: &'s RawHandle,
     limit: u64,
     /// Smallest workspace, in bytes, among the plans that exceed the limit.
-    least: Option<u64>,
+    minimum: Option<u64>,
     failed: Failure,
 }
 
@@ -325,7 +325,8 @@ impl Search<'_, '_, '_> {
                 Some(Arc::new(OnDevice::new(self.request.stream.device(), plan)))
             }
             Ok(plan) => {
-                self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
+                self.minimum =
+                    Some(self.minimum.map_or(plan.workspace, |minimum| minimum.min(plan.workspace)));
                 None
             }
             Err(error) => {

@@ -12,7 +12,7 @@ use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
 use crate::element::FloatType;
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Reduction over a window's elements.

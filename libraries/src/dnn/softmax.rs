@@ -10,7 +10,7 @@ use super::host;
 use super::tensor::{Tensor, TensorMut};
 use crate::element::FloatType;
 use warpsmith_runtime::error::Result;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Selects softmax or log-softmax.

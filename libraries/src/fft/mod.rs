@@ -67,10 +67,10 @@ use crate::scale;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::BufferUse;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::BufferUse;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// A device's state for FFTs.

@@ -39,9 +39,9 @@ use crate::error::{LibraryError, check_devices};
 use crate::on_device::OnDevice;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSliceMut};
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Address alignment in bytes that every cuRAND kernel accepts.

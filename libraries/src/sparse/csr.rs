@@ -5,9 +5,9 @@ use super::{FloatType, Index, Product};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::site;
+use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use warpsmith_runtime::seam::site;
-use warpsmith_runtime::seam::{Access, BufferUse};
 use warpsmith_runtime::stream::Stream;
 
 const OPERATION: &str = "sparse::Csr";
@@ -165,8 +165,8 @@ fn check_lengths<I: Index>(
     } else if indices != values {
         format!("there are {indices} columns and {values} values; each element has one of both")
     } else if rows.checked_mul(columns).is_some_and(|places| values > places) {
-        format!("{values} elements are more than the places of {rows} x {columns}; add up those of one place")
-    } else if rows.max(columns).max(values) > I::MOST {
+        format!("{values} elements are more than a {rows} x {columns} matrix has; sum the duplicates")
+    } else if rows.max(columns).max(values) > I::MAX {
         format!(
             "{rows} x {columns} with {values} elements is too large for indices of {} bytes",
             size_of::<I>()

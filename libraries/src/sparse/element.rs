@@ -15,7 +15,7 @@ pub trait Index: DeviceCopy + sealed::Sealed {
     const INDEX: cusparseIndexType_t;
     /// Maximum value.
     #[doc(hidden)]
-    const MOST: usize;
+    const MAX: usize;
     /// Returns the number as `usize`, unless it is negative.
     #[doc(hidden)]
     fn get(self) -> Option<usize>;
@@ -27,7 +27,7 @@ macro_rules! index {
 
         impl Index for $type {
             const INDEX: cusparseIndexType_t = cusparseIndexType_t::$number;
-            const MOST: usize = <$type>::MAX as usize;
+            const MAX: usize = <$type>::MAX as usize;
 
             fn get(self) -> Option<usize> {
                 usize::try_from(self).ok()

@@ -54,11 +54,11 @@ use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2,
 };
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 pub(crate) use self::vendor::State;

@@ -13,8 +13,8 @@ use crate::on_device::OnDevice;
 use crate::{Vendor, VendorVersion};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::DeviceBuffer;
-use warpsmith_runtime::seam::{Access, BufferUse};
 use warpsmith_runtime::stream::Stream;
 
 /// The first version with `cusparseSpMV_preprocess`.

@@ -149,7 +149,7 @@ fn every_kind_of_transform<T: TestNumber>(
 }
 
 #[test]
-fn transforms_of_every_kind_are_right() -> Result<()> {
+fn transforms_of_every_kind_are_correct() -> Result<()> {
     let stream = stream();
     let lines: [&[usize]; 7] = [&[1], &[2], &[7], &[30], &[97], &[128], &[1000]];
     let others: [&[usize]; 7] = [&[3, 5], &[16, 9], &[1, 12], &[12, 1], &[2, 3, 4], &[8, 5, 16], &[5, 4, 7]];

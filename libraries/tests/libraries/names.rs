@@ -7,7 +7,7 @@ use warpsmith_libraries::blas;
 use warpsmith_libraries::dnn::{self, Layout, Softmax, Tensor, TensorMut};
 use warpsmith_libraries::fft::{self, Complex};
 use warpsmith_libraries::sparse::{self, Csr, Product};
-use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, observe};
+use warpsmith_runtime::extension::{Ended, Observed, Observer, Operation, observe};
 use warpsmith_runtime::{DeviceBuffer, Result};
 
 /// Names of operations, each with its stream.

@@ -404,7 +404,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let make = |offsets: &[i32], columns: &[i32], values: usize, text| {
         assert_refused(Csr::from_host(&stream, [2, 3], offsets, columns, &vec![1f32; values]), text);
     };
-    make(&[0, 4, 7], &[0; 7], 7, "7 elements are more than the places of 2 x 3");
+    make(&[0, 4, 7], &[0; 7], 7, "7 elements are more than a 2 x 3 matrix has");
     make(&[0, 3], &[0; 3], 3, "2 rows have 3");
     make(&[0, 1, 3], &[0; 3], 2, "3 columns and 2 values");
     make(&[0, 1, 3], &[0, 1, 3], 3, "element 2 is in no column");

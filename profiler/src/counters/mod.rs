@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::counters::CounterError;
-use warpsmith_runtime::seam::{Observation, observe, open_devices};
+use warpsmith_runtime::extension::{Observation, observe, open_devices};
 use warpsmith_trace::counters::CounterReport;
 
 use self::observer::{Counting, CountingObserver};

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::counters::{CounterError, CounterResult};
-use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, WeakDevice, is_any_stream_capturing};
+use warpsmith_runtime::extension::{
+    Ended, Observed, Observer, Operation, WeakDevice, is_any_stream_capturing,
+};
 use warpsmith_trace::counters::{CounterDevice, CounterReport};
 
 use super::source::Source;

@@ -61,17 +61,17 @@ struct Row {
 struct Values {
     count: u64,
     sum: f64,
-    least: f64,
-    greatest: f64,
+    minimum: f64,
+    maximum: f64,
 }
 
 impl Values {
-    const NONE: Self = Self { count: 0, sum: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+    const NONE: Self = Self { count: 0, sum: 0.0, minimum: f64::INFINITY, maximum: f64::NEG_INFINITY };
 
     fn add(&mut self, value: f64) {
         self.count += 1;
         self.sum += value;
-        (self.least, self.greatest) = (self.least.min(value), self.greatest.max(value));
+        (self.minimum, self.maximum) = (self.minimum.min(value), self.maximum.max(value));
     }
 
     fn average(&self) -> Option<f64> {
@@ -181,8 +181,8 @@ impl Tally {
         let share = |kind: CounterKind| average(kind).map(|percent| percent / 100.0);
         let values = |values: &Values| MetricValues {
             average: values.sum / values.count as f64,
-            least: values.least,
-            greatest: values.greatest,
+            minimum: values.minimum,
+            maximum: values.maximum,
         };
         let mut kernel = KernelCounters {
             device,

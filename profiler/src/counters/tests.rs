@@ -96,7 +96,7 @@ impl Source for Made {
     }
 }
 
-struct Rig {
+struct Fixture {
     device: Device,
     stream: Stream,
     empty: TypedKernel<Empty>,
@@ -106,17 +106,17 @@ struct Rig {
     _turn: MutexGuard<'static, ()>,
 }
 
-fn rig() -> Rig {
+fn fixture() -> Fixture {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = lock(&TURN);
     let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
     let stream = Stream::new(&device).unwrap();
     let module = device.load(&IMAGE).unwrap();
     let (empty, spin) = (module.kernel().unwrap(), module.kernel().unwrap());
-    Rig { device, stream, empty, spin, hardware: Arc::default(), _turn: turn }
+    Fixture { device, stream, empty, spin, hardware: Arc::default(), _turn: turn }
 }
 
-impl Rig {
+impl Fixture {
     fn options(&self) -> CounterOptions {
         CounterOptions::default().device(&self.device)
     }
@@ -147,12 +147,12 @@ fn rows(report: &CounterReport) -> Vec<(&str, u64, u64)> {
 
 #[test]
 fn counters_are_averages_by_kernel() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
     let line = line!() + 1;
-    rig.spin.launch(&rig.stream, Launch::grid_block(1, 1), (5,)).unwrap();
-    (0..3).for_each(|_| rig.launch());
-    let x = DeviceBuffer::from_host(&rig.stream, &[1u32; 8]).unwrap();
+    fixture.spin.launch(&fixture.stream, Launch::grid_block(1, 1), (5,)).unwrap();
+    (0..3).for_each(|_| fixture.launch());
+    let x = DeviceBuffer::from_host(&fixture.stream, &[1u32; 8]).unwrap();
     let report = counters.stop().unwrap();
     drop(x);
     check(&report);
@@ -164,82 +164,83 @@ fn counters_are_averages_by_kernel() {
         (Some(1002.0), Some(3e6), Some(0.5), None)
     );
     let time = none.metrics["time"];
-    assert_eq!((time.average, time.least, time.greatest), (1002.0, 1001.0, 1003.0));
+    assert_eq!((time.average, time.minimum, time.maximum), (1002.0, 1001.0, 1003.0));
     assert_eq!(none.bandwidth(), Some(4e6 / 1002.0 * 1e9));
-    let peak = rig.device.properties().memory_bandwidth;
+    let peak = fixture.device.properties().memory_bandwidth;
     assert_eq!(none.of_peak, (peak > 0).then(|| 4e6 / 1002.0 * 1e9 / peak as f64));
     let stalls: Vec<_> = none.stalls.iter().map(|stall| (stall.reason.as_str(), stall.share)).collect();
     assert_eq!(stalls, [("long_scoreboard", 0.625), ("wait", 0.25)], "the issue itself is no stall");
     let device = &report.devices[0];
     assert_eq!((device.chip.as_str(), device.source.as_str(), device.passes), ("M1", "made up", 6));
-    let calls = rig.calls();
+    let calls = fixture.calls();
     assert_eq!((calls.len(), calls[0].as_str(), calls[9].as_str()), (10, "open", "close"));
 }
 
 #[test]
 fn launches_over_the_limit_run_uncounted() {
-    let rig = rig();
-    let counters = rig.start(rig.options().launches(2));
-    (0..5).for_each(|_| rig.launch());
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options().launches(2));
+    (0..5).for_each(|_| fixture.launch());
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("none", 5, 2)]);
     assert_eq!(report.not_counted["over the limit of 2 launches of a kernel"], 3);
-    assert_eq!(rig.calls().iter().filter(|call| *call == "begin").count(), 2);
+    assert_eq!(fixture.calls().iter().filter(|call| *call == "begin").count(), 2);
 }
 
 #[test]
 fn kernels_may_be_chosen_by_name() {
-    let rig = rig();
-    let counters = rig.start(rig.options().kernel("pin").kernel("sum"));
-    (0..3).for_each(|_| rig.launch());
-    rig.spin.launch(&rig.stream, Launch::grid_block(1, 1), (5,)).unwrap();
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options().kernel("pin").kernel("sum"));
+    (0..3).for_each(|_| fixture.launch());
+    fixture.spin.launch(&fixture.stream, Launch::grid_block(1, 1), (5,)).unwrap();
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("spin", 1, 1)]);
     assert_eq!((report.operations, report.not_counted["not chosen by name"]), (4, 3));
-    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+    assert_eq!(fixture.calls(), ["open", "begin", "end", "close"]);
 }
 
 #[test]
 fn graphs_are_left_out() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
-    let capture = Capture::begin(&rig.stream, warpsmith_runtime::graph::CaptureMode::ThreadLocal).unwrap();
-    (0..3).for_each(|_| rig.launch());
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
+    let capture =
+        Capture::begin(&fixture.stream, warpsmith_runtime::graph::CaptureMode::ThreadLocal).unwrap();
+    (0..3).for_each(|_| fixture.launch());
     let exec = capture.end().unwrap().instantiate().unwrap();
     let line = line!() + 1;
-    (0..2).for_each(|_| exec.launch(&rig.stream).unwrap());
+    (0..2).for_each(|_| exec.launch(&fixture.stream).unwrap());
     let report = counters.stop().unwrap();
     check(&report);
-    assert_eq!(rig.calls(), ["open", "close"]);
+    assert_eq!(fixture.calls(), ["open", "close"]);
     assert_eq!(rows(&report), [(&*format!("graph launched at {}:{line}", file!()), 2, 0)]);
     assert_eq!(report.not_counted["the kernels of graphs are not counted; launch them without a graph"], 2);
 }
 
 #[test]
 fn nothing_is_counted_while_a_stream_captures() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
-    let other = Stream::new(&rig.device).unwrap();
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
+    let other = Stream::new(&fixture.device).unwrap();
     let capture = Capture::begin(&other, warpsmith_runtime::graph::CaptureMode::ThreadLocal).unwrap();
-    rig.launch();
+    fixture.launch();
     capture.end().unwrap();
-    rig.launch();
+    fixture.launch();
     let report = counters.stop().unwrap();
     assert_eq!((report.operations, report.counted), (2, 1));
     assert_eq!(report.not_counted["a stream was being captured, which counting would have ended"], 1);
-    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+    assert_eq!(fixture.calls(), ["open", "begin", "end", "close"]);
 }
 
 #[test]
 fn calls_of_libraries_are_counted_as_a_whole() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
-    *lock(&rig.hardware.kernels) = vec![2];
-    rig.hardware.dropped.store(4, Ordering::Relaxed);
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
+    *lock(&fixture.hardware.kernels) = vec![2];
+    fixture.hardware.dropped.store(4, Ordering::Relaxed);
     // SAFETY: the function does nothing.
-    unsafe { rig.stream.enqueue_host_named("product", &[], || {}) }.unwrap();
+    unsafe { fixture.stream.enqueue_host_named("product", &[], || {}) }.unwrap();
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!((report.counted, report.dropped), (1, 4));
@@ -254,13 +255,13 @@ fn calls_of_libraries_are_counted_as_a_whole() {
 
 #[test]
 fn ambiguous_kernels_are_left_out() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
-    *lock(&rig.hardware.kernels) = vec![2, 0];
-    (0..3).for_each(|_| rig.launch());
-    *lock(&rig.hardware.ending) =
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
+    *lock(&fixture.hardware.kernels) = vec![2, 0];
+    (0..3).for_each(|_| fixture.launch());
+    *lock(&fixture.hardware.ending) =
         Some(CounterError::Cupti { call: "decode", code: 9, text: "broken".to_owned() });
-    rig.launch();
+    fixture.launch();
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("none", 4, 1)]);
@@ -275,59 +276,62 @@ fn ambiguous_kernels_are_left_out() {
 
 #[test]
 fn a_device_that_cannot_count_is_an_error() {
-    let rig = rig();
-    let error = Counters::start(rig.options()).unwrap_err().to_string();
+    let fixture = fixture();
+    let error = Counters::start(fixture.options()).unwrap_err().to_string();
     assert!(error.contains("emulated devices have no hardware counters; count on a CUDA device"), "{error}");
-    *lock(&rig.hardware.opening) = Some(CounterError::Forked);
-    let made = Box::new(Made(Arc::clone(&rig.hardware)));
-    let error = Counters::start_with(rig.options(), made).unwrap_err();
+    *lock(&fixture.hardware.opening) = Some(CounterError::Forked);
+    let made = Box::new(Made(Arc::clone(&fixture.hardware)));
+    let error = Counters::start_with(fixture.options(), made).unwrap_err();
     assert!(
         matches!(error.downcast_ref(), Some(ProfilerError::Counters { error: CounterError::Forked, .. })),
         "{error}"
     );
-    *lock(&rig.hardware.opening) = None;
-    drop(rig.start(rig.options()));
-    assert_eq!(rig.calls(), ["open", "open", "close"], "nothing stays taken");
+    *lock(&fixture.hardware.opening) = None;
+    drop(fixture.start(fixture.options()));
+    assert_eq!(fixture.calls(), ["open", "open", "close"], "nothing stays taken");
 }
 
 #[test]
 fn counting_and_recording_exclude_each_other() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
-    let profiler = || Profiler::start(ProfilerOptions::default().device(&rig.device));
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
+    let profiler = || Profiler::start(ProfilerOptions::default().device(&fixture.device));
     assert_eq!(profiler().unwrap_err().downcast_ref(), Some(&ProfilerError::Recording));
     drop(counters);
     let profiler = profiler().unwrap();
-    assert_eq!(Counters::start(rig.options()).unwrap_err().downcast_ref(), Some(&ProfilerError::Recording));
+    assert_eq!(
+        Counters::start(fixture.options()).unwrap_err().downcast_ref(),
+        Some(&ProfilerError::Recording)
+    );
     drop(profiler);
-    drop(rig.start(rig.options()));
+    drop(fixture.start(fixture.options()));
 }
 
 #[test]
 fn launches_of_two_threads_take_turns() {
-    let rig = rig();
-    let counters = rig.start(rig.options().launches(u64::MAX));
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options().launches(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..50).for_each(|_| rig.launch()));
+            scope.spawn(|| (0..50).for_each(|_| fixture.launch()));
         }
     });
     let report = counters.stop().unwrap();
     check(&report);
     assert_eq!(rows(&report), [("none", 200, 200)]);
-    let calls = rig.calls();
+    let calls = fixture.calls();
     let between = &calls[1..calls.len() - 1];
     assert!(between.chunks(2).all(|pair| pair == ["begin", "end"]), "{between:?}");
 }
 
 #[test]
 fn stopping_waits_for_the_operation_that_is_counted() {
-    let rig = rig();
-    let counters = rig.start(rig.options());
+    let fixture = fixture();
+    let counters = fixture.start(fixture.options());
     let (begun, has_begun) = channel();
     let (proceed, may_proceed) = channel::<()>();
     std::thread::scope(|scope| {
-        let stream = &rig.stream;
+        let stream = &fixture.stream;
         scope.spawn(move || {
             // SAFETY: nothing is enqueued.
             let enqueued = unsafe {
@@ -347,15 +351,15 @@ fn stopping_waits_for_the_operation_that_is_counted() {
         let report = stopping.join().unwrap();
         assert_eq!(rows(&report), [("slow", 1, 1)]);
     });
-    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+    assert_eq!(fixture.calls(), ["open", "begin", "end", "close"]);
 }
 
 #[test]
 fn devices_without_counters_are_passed_over_unless_chosen() {
-    let rig = rig();
-    *lock(&rig.hardware.opening) = Some(CounterError::Unsupported { driver: "emulated" });
+    let fixture = fixture();
+    *lock(&fixture.hardware.opening) = Some(CounterError::Unsupported { driver: "emulated" });
     let other = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
-    let made = || Box::new(Made(Arc::clone(&rig.hardware)));
+    let made = || Box::new(Made(Arc::clone(&fixture.hardware)));
     let all = CounterOptions::default();
     let error = Counters::start_with(all.clone(), made()).unwrap_err();
     assert!(
@@ -365,8 +369,8 @@ fn devices_without_counters_are_passed_over_unless_chosen() {
         ),
         "{error}"
     );
-    *lock(&rig.hardware.opening) = None;
-    rig.hardware.without.store(1, Ordering::Relaxed);
+    *lock(&fixture.hardware.opening) = None;
+    fixture.hardware.without.store(1, Ordering::Relaxed);
     let counters = Counters::start_with(all, made()).unwrap();
     drop((counters, other));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use foldhash::{HashMap, HashSet};
-use warpsmith_runtime::seam::{GraphNodes, GraphWork};
+use warpsmith_runtime::extension::{GraphNodes, GraphWork};
 
 use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
 use super::{Joiner, ORIGINS, Origin};
@@ -34,7 +34,7 @@ pub(super) struct Graphs {
 }
 
 /// Maximum number of nodes in all lists; the least recently used lists are removed.
-const MOST_NODES: usize = 1 << 20;
+const MAX_NODES: usize = 1 << 20;
 
 /// Nodes of an executable.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Graphs {
 impl Joiner {
     /// Takes the node lists of launched executables.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
-        if self.graphs.add(recording.take_nodes(), self.round, MOST_NODES) {
+        if self.graphs.add(recording.take_nodes(), self.round, MAX_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn list(id: u64, nodes: usize) -> Arc<GraphNodes> {
-        let node = warpsmith_runtime::seam::GraphNode {
+        let node = warpsmith_runtime::extension::GraphNode {
             part: 0,
             number: None,
             work: GraphWork::Copy,

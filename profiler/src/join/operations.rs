@@ -1,8 +1,8 @@
 //! Records of runtime operations.
 
 use gpu_spec::KernelSpec;
+use warpsmith_runtime::extension::{Awaited, CopyDirection, MemoryKind};
 use warpsmith_runtime::launch::Source;
-use warpsmith_runtime::seam::{Awaited, CopyDirection, MemoryKind};
 use warpsmith_trace::{self as trace, GraphKind, Library, Name, Record, SyncKind, ThreadId, TransferKind};
 
 use super::nodes::Place;

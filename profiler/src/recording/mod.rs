@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::driver::activity::{ActivityOptions, nanoseconds};
-use warpsmith_runtime::seam::{GraphNodes, open_devices};
+use warpsmith_runtime::extension::{GraphNodes, open_devices};
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
 use self::log::{CHUNK_BYTES, Local, Log, Taken};
@@ -18,7 +18,7 @@ use crate::error::{ProfilerError, Result};
 use crate::raw::{DriverIndex, Raw};
 
 /// Number of texts from which on texts of the program are merged.
-const MOST_TEXTS: usize = 1 << 18;
+const MAX_TEXTS: usize = 1 << 18;
 
 /// A recorded driver.
 #[derive(Debug, Clone)]
@@ -205,11 +205,11 @@ impl Recording {
     }
 
     /// Interns a name or category of a range or mark like [`Self::intern`], but bounded, since the program may make any
-    /// number. Beyond [`MOST_TEXTS`] texts, those that differ only in digits are merged. Beyond twice as many, all are
+    /// number. Beyond [`MAX_TEXTS`] texts, those that differ only in digits are merged. Beyond twice as many, all are
     /// merged.
     pub(crate) fn intern_of_program(&self, text: &str) -> Name {
         let mut texts = lock(&self.texts);
-        if texts.len() < MOST_TEXTS {
+        if texts.len() < MAX_TEXTS {
             return texts.intern(text);
         }
         if let Some(known) = texts.find(text) {
@@ -218,11 +218,11 @@ impl Recording {
         let common = text.replace(|c: char| c.is_ascii_digit(), "#");
         let name = match texts.find(&common) {
             Some(known) => known,
-            None if texts.len() < 2 * MOST_TEXTS => texts.intern(&common),
+            None if texts.len() < 2 * MAX_TEXTS => texts.intern(&common),
             None => texts.intern("#"),
         };
         drop(texts);
-        let fact = format!("more than {MOST_TEXTS}: further ones have # for their digits, or as a whole");
+        let fact = format!("more than {MAX_TEXTS}: further ones have # for their digits, or as a whole");
         self.note("names of ranges", fact);
         name
     }
@@ -343,14 +343,14 @@ mod tests {
     fn texts_of_the_program_are_bounded() {
         let recording = Recording::new(Vec::new(), ActivityOptions::default());
         let first = recording.intern_of_program("step 0");
-        (1..MOST_TEXTS + 10).for_each(|step| {
+        (1..MAX_TEXTS + 10).for_each(|step| {
             recording.intern_of_program(&format!("step {step}"));
         });
-        let late = [1, 2].map(|step| recording.intern_of_program(&format!("step {}", MOST_TEXTS + step)));
+        let late = [1, 2].map(|step| recording.intern_of_program(&format!("step {}", MAX_TEXTS + step)));
         assert_eq!((recording.text(late[0]).as_str(), late[0]), ("step ######", late[1]));
         assert_eq!(recording.intern_of_program("step 0"), first);
         assert_eq!(recording.text(recording.intern("kernel_1")), "kernel_1");
-        assert!(lock(&recording.texts).len() < MOST_TEXTS + 10);
+        assert!(lock(&recording.texts).len() < MAX_TEXTS + 10);
         let [(_, fact)] = &recording.take_facts()[..] else { panic!("one fact") };
         assert!(fact.starts_with("more than 262144") && fact.ends_with("more)"), "{fact}");
     }

@@ -6,11 +6,11 @@ use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{Capture, Device, Launch, Stream, TypedKernel};
 
 use crate::alone::only_alone;
+use crate::fixture::{check, streams};
 use crate::kernels::{Empty, IMAGE, Spin};
-use crate::rig::{check, streams};
 use crate::under_test::gpu;
 
-fn rig() -> (Device, Stream, TypedKernel<Empty>, TypedKernel<Spin>) {
+fn fixture() -> (Device, Stream, TypedKernel<Empty>, TypedKernel<Spin>) {
     let device = gpu();
     let stream = Stream::new(&device).unwrap();
     let module = device.load(&IMAGE).unwrap();
@@ -36,7 +36,7 @@ fn complete(report: &CounterReport) {
 #[ignore = "needs a GPU"]
 fn a_kernel_has_its_counters() {
     only_alone!();
-    let (device, stream, empty, spin) = rig();
+    let (device, stream, empty, spin) = fixture();
     let counters = start(&device);
     (0..3).for_each(|_| spin.launch(&stream, one(), (50_000,)).unwrap());
     empty.launch(&stream, one(), ()).unwrap();
@@ -58,7 +58,7 @@ fn a_kernel_has_its_counters() {
 #[ignore = "needs a GPU"]
 fn graphs_are_left_out_and_run() {
     only_alone!();
-    let (device, stream, _, spin) = rig();
+    let (device, stream, _, spin) = fixture();
     let counters = start(&device);
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).unwrap();
     (0..3).for_each(|_| spin.launch(&stream, one(), (30_000,)).unwrap());
@@ -76,7 +76,7 @@ fn graphs_are_left_out_and_run() {
 #[ignore = "needs a GPU"]
 fn counting_disturbs_no_capture() {
     only_alone!();
-    let (device, _, _, spin) = rig();
+    let (device, _, _, spin) = fixture();
     let [captured, free] = streams(&device);
     let counters = start(&device);
     for mode in [CaptureMode::ThreadLocal, CaptureMode::Global] {
@@ -98,7 +98,7 @@ fn counting_disturbs_no_capture() {
 #[ignore = "needs a GPU"]
 fn threads_and_streams_have_their_own_counters() {
     only_alone!();
-    let (device, _, empty, spin) = rig();
+    let (device, _, empty, spin) = fixture();
     let streams: [Stream; 4] = streams(&device);
     let counters = start(&device);
     std::thread::scope(|scope| {
@@ -117,14 +117,14 @@ fn threads_and_streams_have_their_own_counters() {
     let empty = report.kernels.iter().find(|row| row.name == "none").unwrap();
     assert_eq!((spin.counted, empty.counted), (20, 20));
     let time = |name: &str| report.kernels.iter().find(|row| row.name == name).unwrap().metrics["gpu__time_duration.sum"];
-    assert!(time("spin").least >= 20_000.0 && time("none").greatest < 20_000.0, "none is taken for another");
+    assert!(time("spin").minimum >= 20_000.0 && time("none").maximum < 20_000.0, "none is taken for another");
 }
 
 #[test]
 #[ignore = "needs a GPU"]
 fn profiler_and_counters_take_turns() {
     only_alone!();
-    let (device, stream, _, spin) = rig();
+    let (device, stream, _, spin) = fixture();
     let profiled = || {
         let profiler = ProfilerOptions::default().device(&device).start().unwrap();
         spin.launch(&stream, one(), (20_000,)).unwrap();
@@ -151,7 +151,7 @@ fn a_device_may_close_while_it_is_counted_on() {
     only_alone!();
     let counters = Counters::start(CounterOptions::default()).unwrap();
     for _ in 0..2 {
-        let (device, stream, _, spin) = rig();
+        let (device, stream, _, spin) = fixture();
         spin.launch(&stream, one(), (20_000,)).unwrap();
         drop((spin, stream, device));
     }

@@ -13,7 +13,7 @@ use warpsmith_runtime::{DeviceBuffer, Graph, Launch};
 
 use crate::alone::only_alone;
 use crate::common::*;
-use crate::rig::*;
+use crate::fixture::*;
 
 /// Runs two streams, a wait between them, ranges, and a graph that is launched twice.
 fn program() -> Trace {

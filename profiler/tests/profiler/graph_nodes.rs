@@ -10,15 +10,15 @@ use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 
 use crate::alone::only_alone;
 use crate::common::*;
+use crate::fixture::*;
 use crate::node_programs::{self, *};
-use crate::rig::*;
 
 macro_rules! tests {
     ($($program:ident)*) => {$(
         #[test]
         fn $program() {
             only_alone!();
-            [device().1, simulated().1].into_iter().for_each(|device| node_programs::$program(Rig::of(device)));
+            [device().1, simulated().1].into_iter().for_each(|device| node_programs::$program(Fixture::of(device)));
         }
     )*};
 }
@@ -77,7 +77,7 @@ fn captures_at_the_same_time_are_kept_apart() {
 #[test]
 fn a_graph_launched_often_repeats_no_texts() {
     only_alone!();
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let mut texts = |launches: usize| {
         let profiler = record(&device);
@@ -102,7 +102,7 @@ fn files_have_the_places_too() {
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-nodes-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for name in ["trace.json.gz", "trace.json"] {
-        let (_, device, stream) = rig();
+        let (_, device, stream) = fixture();
         let path = folder.join(name);
         let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
         let profiler = ProfilerOptions::default().device(&device).to_file(&path).unwrap();

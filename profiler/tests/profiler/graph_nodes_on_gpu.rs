@@ -2,7 +2,7 @@
 //! numbers nodes as `ActivityDriver::activity_node` describes.
 
 use crate::alone::only_alone;
-use crate::node_programs::{self, Rig};
+use crate::node_programs::{self, Fixture};
 use crate::under_test::gpu;
 
 macro_rules! tests {
@@ -11,7 +11,7 @@ macro_rules! tests {
         #[ignore = "needs a GPU"]
         fn $program() {
             only_alone!();
-            node_programs::$program(Rig::of(gpu()));
+            node_programs::$program(Fixture::of(gpu()));
         }
     )*};
 }

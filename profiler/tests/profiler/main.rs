@@ -6,6 +6,7 @@ mod alone;
 #[path = "../../../runtime/tests/common/mod.rs"]
 mod common;
 mod counters_on_gpu;
+mod fixture;
 mod golden;
 mod graph_nodes;
 mod graph_nodes_on_gpu;
@@ -16,6 +17,5 @@ mod node_programs;
 mod ranges;
 mod records;
 mod records_on_gpu;
-mod rig;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

@@ -8,7 +8,7 @@ use warpsmith_runtime::{Device, DeviceBuffer};
 
 use crate::alone::only_alone;
 use crate::common::*;
-use crate::rig::*;
+use crate::fixture::*;
 
 #[test]
 fn a_second_profiler_is_refused() {
@@ -27,7 +27,7 @@ fn a_second_profiler_is_refused() {
 #[test]
 fn recording_again_begins_anew() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     for round in 1..4 {
         let profiler = start();
@@ -42,7 +42,7 @@ fn recording_again_begins_anew() {
 #[test]
 fn clocks_are_not_mixed() {
     only_alone!();
-    let (_, _real, _) = rig();
+    let (_, _real, _) = fixture();
     let (_, simulated) = simulated();
     let error = Profiler::start(ProfilerOptions::default()).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&ProfilerError::MixedClocks));
@@ -53,7 +53,7 @@ fn clocks_are_not_mixed() {
 #[test]
 fn a_lost_device_keeps_its_records() {
     only_alone!();
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let file = std::env::temp_dir().join(format!("warpsmith-profiler-lost-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
@@ -83,7 +83,7 @@ fn a_lost_device_keeps_its_records() {
 #[test]
 fn a_starved_buffer_is_counted() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let profiler = ProfilerOptions::default().memory(64 << 10).start().unwrap();
     (0..200_000).for_each(|_| stream.memset(&mut x, 1).unwrap());
@@ -99,7 +99,7 @@ fn a_starved_buffer_is_counted() {
 #[test]
 fn a_full_disk_is_an_error() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let profiler = Profiler::to_file("/dev/full").unwrap();
     (0..1000).for_each(|_| stream.memset(&mut x, 1).unwrap());
@@ -118,7 +118,7 @@ fn a_file_that_cannot_grow_keeps_what_it_has() {
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-limit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -140,7 +140,7 @@ fn a_file_that_cannot_grow_keeps_what_it_has() {
 #[test]
 fn ranges_ended_in_wrong_order_are_kept() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let profiler = start();
     let outer = range!("outer");
@@ -175,7 +175,7 @@ fn a_file_in_no_folder_is_an_error() {
 #[test]
 fn a_forked_process_is_refused() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let file = std::env::temp_dir().join(format!("warpsmith-profiler-fork-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();

@@ -9,17 +9,17 @@ use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, Error, Graph, GraphExec, Launch, Stream, TypedKernel,
 };
 
+use crate::fixture::*;
 use crate::kernels::{IMAGE, Spin};
-use crate::rig::*;
 
 /// A device with a stream and a kernel.
-pub struct Rig {
+pub struct Fixture {
     pub device: Device,
     pub stream: Stream,
     pub kernel: TypedKernel<Spin>,
 }
 
-impl Rig {
+impl Fixture {
     pub fn of(device: Device) -> Self {
         let stream = Stream::new(&device).unwrap();
         let kernel = device.load(&IMAGE).unwrap().kernel().unwrap();
@@ -73,8 +73,8 @@ pub fn again(once: &[(String, u32)], times: usize) -> Vec<(String, u32)> {
     once.iter().cycle().take(times * once.len()).cloned().collect()
 }
 
-pub fn captured_nodes_have_range_and_line_of_their_capture(rig: Rig) {
-    let Rig { device, stream, kernel } = rig;
+pub fn captured_nodes_have_range_and_line_of_their_capture(fixture: Fixture) {
+    let Fixture { device, stream, kernel } = fixture;
     let x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
@@ -106,8 +106,8 @@ pub fn captured_nodes_have_range_and_line_of_their_capture(rig: Rig) {
     assert!(summary.lines.iter().any(|row| row.name == of_line && row.count == 3), "{:?}", summary.lines);
 }
 
-pub fn added_nodes_have_range_and_line(rig: Rig) {
-    let Rig { device, stream, kernel } = rig;
+pub fn added_nodes_have_range_and_line(fixture: Fixture) {
+    let Fixture { device, stream, kernel } = fixture;
     let x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
@@ -131,8 +131,8 @@ pub fn added_nodes_have_range_and_line(rig: Rig) {
     assert_eq!(origins(&trace), again(&once, 2));
 }
 
-pub fn nodes_that_are_added_to_a_capture_join_it(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn nodes_that_are_added_to_a_capture_join_it(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -144,8 +144,8 @@ pub fn nodes_that_are_added_to_a_capture_join_it(rig: Rig) {
     assert_eq!(origins(&trace), at([("launches", line + 1), ("launches", line + 3)]));
 }
 
-pub fn clones_and_children_keep_where_they_come_from(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn clones_and_children_keep_where_they_come_from(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -170,8 +170,8 @@ pub fn clones_and_children_keep_where_they_come_from(rig: Rig) {
     assert_eq!(origins(&trace), again(&once, 2));
 }
 
-pub fn conditional_parts_keep_where_they_come_from(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn conditional_parts_keep_where_they_come_from(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -187,8 +187,8 @@ pub fn conditional_parts_keep_where_they_come_from(rig: Rig) {
     assert_eq!(origins(&trace), at([("launches", line + 1), ("launches", line + 2)]));
 }
 
-pub fn each_executable_of_a_graph_has_its_nodes(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn each_executable_of_a_graph_has_its_nodes(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -206,8 +206,8 @@ pub fn each_executable_of_a_graph_has_its_nodes(rig: Rig) {
     assert_eq!(lines, [1, 3, 1, 1, 3, 8]);
 }
 
-pub fn an_update_brings_the_places_of_the_other_graph(rig: Rig) {
-    let Rig { device, stream, kernel } = rig;
+pub fn an_update_brings_the_places_of_the_other_graph(fixture: Fixture) {
+    let Fixture { device, stream, kernel } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -227,8 +227,8 @@ pub fn an_update_brings_the_places_of_the_other_graph(rig: Rig) {
     assert_eq!(lines, [1, 2, 2, 1]);
 }
 
-pub fn a_node_with_other_arguments_stays_where_it_was_added(rig: Rig) {
-    let Rig { device, stream, kernel } = rig;
+pub fn a_node_with_other_arguments_stays_where_it_was_added(fixture: Fixture) {
+    let Fixture { device, stream, kernel } = fixture;
     let profiler = record(&device);
     let mut graph = Graph::new(&device).unwrap();
     let line = line!() + 1;
@@ -242,8 +242,8 @@ pub fn a_node_with_other_arguments_stays_where_it_was_added(rig: Rig) {
     assert_eq!(trace.kernels[1].grid, [7, 1, 1]);
 }
 
-pub fn streams_and_threads_of_a_capture_have_their_own_places(rig: Rig) {
-    let Rig { device, stream: first, .. } = rig;
+pub fn streams_and_threads_of_a_capture_have_their_own_places(fixture: Fixture) {
+    let Fixture { device, stream: first, .. } = fixture;
     let second = Stream::new(&device).unwrap();
     let mut x = DeviceBuffer::<u32>::zeros(&first, 50).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&second, 50).unwrap();
@@ -269,8 +269,8 @@ pub fn streams_and_threads_of_a_capture_have_their_own_places(rig: Rig) {
     assert_eq!(origins(&trace), at(places));
 }
 
-pub fn an_abandoned_capture_leaves_nothing(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn an_abandoned_capture_leaves_nothing(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let abandoned = Capture::begin(&stream, CaptureMode::ThreadLocal).unwrap();
@@ -289,8 +289,8 @@ pub fn an_abandoned_capture_leaves_nothing(rig: Rig) {
     assert_eq!(origins(&trace), at([("launches", line)]));
 }
 
-pub fn work_of_libraries_in_a_capture_has_its_line(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn work_of_libraries_in_a_capture_has_its_line(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!();
@@ -306,8 +306,8 @@ pub fn work_of_libraries_in_a_capture_has_its_line(rig: Rig) {
     assert_eq!(origins(&trace), at([("launches", line + 4), ("launches", line + 6)]));
 }
 
-pub fn a_graph_captured_before_has_lines_and_says_so(rig: Rig) {
-    let Rig { device, stream, kernel } = rig;
+pub fn a_graph_captured_before_has_lines_and_says_so(fixture: Fixture) {
+    let Fixture { device, stream, kernel } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let line = line!();
     let captured = Graph::capture(&stream, || {
@@ -333,8 +333,8 @@ pub fn a_graph_captured_before_has_lines_and_says_so(rig: Rig) {
     assert_eq!(unknown(&trace).unwrap(), fact);
 }
 
-pub fn a_later_recording_knows_the_lines(rig: Rig) {
-    let Rig { device, stream, .. } = rig;
+pub fn a_later_recording_knows_the_lines(fixture: Fixture) {
+    let Fixture { device, stream, .. } = fixture;
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = record(&device);
     let line = line!() + 3;

@@ -10,12 +10,12 @@ use warpsmith_runtime::ranges::{end, mark, range, start as start_range};
 
 use crate::alone::only_alone;
 use crate::common::*;
-use crate::rig::*;
+use crate::fixture::*;
 
 #[test]
 fn work_belongs_to_the_innermost_range() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let profiler = start();
     {
@@ -62,7 +62,7 @@ fn steps(trace: &Trace) -> Vec<String> {
 #[test]
 fn a_schedule_keeps_the_recorded_steps() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let cycles = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&cycles);
@@ -101,7 +101,7 @@ fn a_loop_that_ends_early_keeps_its_steps() {
 #[test]
 fn a_guard_hands_its_trace_over() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let count = Rc::new(RefCell::new(0));
     {

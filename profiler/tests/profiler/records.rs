@@ -6,12 +6,12 @@ use warpsmith_runtime::{Capture, Device, DeviceBuffer, Launch, Stream};
 
 use crate::alone::only_alone;
 use crate::common::*;
-use crate::rig::*;
+use crate::fixture::*;
 
 #[test]
 fn a_launch_becomes_a_kernel_with_its_call_and_line() {
     only_alone!();
-    let (_, _device, stream, kernel) = kernel_rig::<Mix>();
+    let (_, _device, stream, kernel) = kernel_fixture::<Mix>();
     let profiler = start();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
@@ -37,7 +37,7 @@ fn a_launch_becomes_a_kernel_with_its_call_and_line() {
 #[test]
 fn copies_memsets_and_memory_have_bytes_and_totals() {
     only_alone!();
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let before = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
     let profiler = start();
     let mut x = DeviceBuffer::from_host(&stream, &[1u8; 1000]).unwrap();
@@ -63,7 +63,7 @@ fn copies_memsets_and_memory_have_bytes_and_totals() {
 #[test]
 fn library_work_on_the_emulated_device_is_a_kernel() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = start();
     let line = line!() + 4;
@@ -105,7 +105,7 @@ fn an_inserted_wait_names_its_buffer() {
 #[test]
 fn graph_nodes_have_the_lines_of_their_capture() {
     only_alone!();
-    let (_, _device, stream, kernel) = kernel_rig::<Mix>();
+    let (_, _device, stream, kernel) = kernel_fixture::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let profiler = start();
@@ -138,7 +138,7 @@ fn graph_nodes_have_the_lines_of_their_capture() {
 #[test]
 fn work_of_a_library_has_its_name() {
     only_alone!();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let mut x = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
     let profiler = start();
     let uses = [x.as_mut_slice().used()];
@@ -155,7 +155,7 @@ fn work_of_a_library_has_its_name() {
 fn devices_that_are_opened_later_are_recorded() {
     only_alone!();
     let profiler = start();
-    let (_, _device, stream) = rig();
+    let (_, _device, stream) = fixture();
     let _x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
     let trace = profiler.stop().unwrap();
     check(&trace);
@@ -168,8 +168,8 @@ fn devices_that_are_opened_later_are_recorded() {
 #[test]
 fn only_chosen_devices_are_recorded() {
     only_alone!();
-    let (_, chosen, stream) = rig();
-    let (_, _other, other_stream) = rig();
+    let (_, chosen, stream) = fixture();
+    let (_, _other, other_stream) = fixture();
     let profiler = ProfilerOptions::default().device(&chosen).start().unwrap();
     let _x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
     let _y = DeviceBuffer::<u8>::zeros(&other_stream, 100).unwrap();
@@ -183,7 +183,7 @@ fn only_chosen_devices_are_recorded() {
 #[test]
 fn threads_keep_their_operations_apart() {
     only_alone!();
-    let (_, device, _) = rig();
+    let (_, device, _) = fixture();
     let profiler = start();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -219,7 +219,7 @@ fn a_trace_reads_back_from_either_format() {
     std::fs::create_dir_all(&folder).unwrap();
     for name in ["trace.json", "trace.json.gz"] {
         let path = folder.join(name);
-        let (_, _device, stream, kernel) = kernel_rig::<Mix>();
+        let (_, _device, stream, kernel) = kernel_fixture::<Mix>();
         let profiler = ProfilerOptions::default().to_file(&path).unwrap();
         let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
         let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();

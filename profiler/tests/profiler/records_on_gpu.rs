@@ -8,11 +8,11 @@ use warpsmith_runtime::ranges::range;
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 use crate::alone::only_alone;
+use crate::fixture::*;
 use crate::kernels::{Empty, IMAGE, Spin};
-use crate::rig::*;
 use crate::under_test::gpu;
 
-fn rig() -> (Device, Stream, TypedKernel<Empty>, TypedKernel<Spin>) {
+fn fixture() -> (Device, Stream, TypedKernel<Empty>, TypedKernel<Spin>) {
     let device = gpu();
     let stream = Stream::new(&device).unwrap();
     let module = device.load(&IMAGE).unwrap();
@@ -71,7 +71,7 @@ fn check_program(trace: &Trace, line: u32) {
 #[ignore = "needs a GPU"]
 fn cupti_makes_a_whole_trace() {
     only_alone!();
-    let (_device, stream, _, spin) = rig();
+    let (_device, stream, _, spin) = fixture();
     let profiler = cupti();
     let line = program(&stream, &spin);
     check_program(&profiler.stop().unwrap(), line);
@@ -81,7 +81,7 @@ fn cupti_makes_a_whole_trace() {
 #[ignore = "needs a GPU"]
 fn later_recordings_are_whole_too() {
     only_alone!();
-    let (_device, stream, _, spin) = rig();
+    let (_device, stream, _, spin) = fixture();
     for _ in 0..3 {
         let profiler = cupti();
         let line = program(&stream, &spin);
@@ -93,7 +93,7 @@ fn later_recordings_are_whole_too() {
 #[ignore = "needs a GPU"]
 fn a_million_launches_are_accounted_for() {
     only_alone!();
-    let (_device, stream, empty, _) = rig();
+    let (_device, stream, empty, _) = fixture();
     let file = std::env::temp_dir().join(format!("warpsmith-profiler-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     (0..1_000_000).for_each(|_| empty.launch(&stream, one(), ()).unwrap());
@@ -107,7 +107,7 @@ fn a_million_launches_are_accounted_for() {
 #[ignore = "needs a GPU"]
 fn hardware_is_sampled() {
     only_alone!();
-    let (_device, stream, _, spin) = rig();
+    let (_device, stream, _, spin) = fixture();
     let profiler = cupti();
     spin.launch(&stream, one(), (500_000_000,)).unwrap();
     std::thread::sleep(Duration::from_millis(600));

@@ -148,19 +148,19 @@ impl<K, T> Default for Table<K, T> {
 
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Maximum number of individual entries.
-    const MOST: usize = 1 << 16;
+    const MAX: usize = 1 << 16;
     /// Maximum number including the `others` entries of devices or processes.
-    const MOST_WITH_OTHERS: usize = Self::MOST + (1 << 12);
+    const MAX_WITH_OTHERS: usize = Self::MAX + (1 << 12);
 
     /// Returns the index of a key. `new` creates the entry of a new key; if the table is full, the key is that of
     /// `others`.
     fn place(&mut self, key: K, others: impl FnOnce() -> K, new: impl FnOnce(&K) -> T) -> u32 {
-        let is_full = self.entries.len() >= Self::MOST;
+        let is_full = self.entries.len() >= Self::MAX;
         let key = if is_full && !self.places.contains_key(&key) { others() } else { key };
         let next = self.entries.len();
         match self.places.entry(key) {
             Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(_) if next == Self::MOST_WITH_OTHERS => next as u32 - 1,
+            Entry::Vacant(_) if next == Self::MAX_WITH_OTHERS => next as u32 - 1,
             Entry::Vacant(entry) => {
                 self.entries.push(new(entry.key()));
                 *entry.insert(next as u32)
@@ -170,8 +170,8 @@ impl<K: Hash + Eq, T> Table<K, T> {
 }
 
 /// Maximum numbers of facts and of devices in a file.
-const MOST_FACTS: usize = 1 << 10;
-const MOST_DEVICES: usize = 1 << 12;
+const MAX_FACTS: usize = 1 << 10;
+const MAX_DEVICES: usize = 1 << 12;
 
 /// Kinds of content that a reader leaves out of a trace, or shortens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Definitions {
 
     /// Adds a fact about the trace, within the limits for number and length.
     pub(crate) fn add_fact(&mut self, key: &str, value: &str) {
-        if self.about.len() < MOST_FACTS || self.about.contains_key(key) {
+        if self.about.len() < MAX_FACTS || self.about.contains_key(key) {
             let (key, value) = (self.names.kept(key), self.names.kept(value));
             self.about.insert(key, value);
         }
@@ -260,7 +260,7 @@ impl Definitions {
 
     /// Adds a device, within the limits for number and length of name.
     pub(crate) fn add_device(&mut self, ordinal: u32, device: Device) {
-        if self.devices.len() < MOST_DEVICES || self.devices.contains_key(&ordinal) {
+        if self.devices.len() < MAX_DEVICES || self.devices.contains_key(&ordinal) {
             let name = self.names.kept(&device.name);
             self.devices.insert(ordinal, Device { name, ..device });
         }

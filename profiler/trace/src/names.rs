@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) const LONGEST: usize = 16 << 10;
 
 /// Maximum size of all texts of a trace, in bytes.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 
 /// Approximate overhead of a text in the list and the map, in bytes.
 const EACH: usize = 96;
@@ -60,7 +60,7 @@ impl Default for Names {
         Names {
             texts: vec![empty.clone()],
             ids: HashMap::from([(empty, Name::NONE)]),
-            left: MOST_BYTES,
+            left: MAX_BYTES,
             shortened: 0,
             refused: 0,
         }

@@ -276,7 +276,7 @@ struct Unpacked<R> {
 
 /// Maximum ratio of the decompressed size to the file size, and the decompressed size that is always allowed, in bytes.
 /// Traces unpack to about 20 times the file size.
-const MOST_RATIO: u64 = 200;
+const MAX_RATIO: u64 = 200;
 const ANY_LENGTH: u64 = 64 << 20;
 
 /// Reader that counts the bytes read.
@@ -294,9 +294,9 @@ impl<R: BufRead> Unpacked<R> {
 
 impl<R: BufRead> BufRead for Unpacked<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.bytes > ANY_LENGTH && self.bytes / MOST_RATIO > self.inner.get_ref().get_ref().bytes {
+        if self.bytes > ANY_LENGTH && self.bytes / MAX_RATIO > self.inner.get_ref().get_ref().bytes {
             let reason =
-                format!("it unpacks to more than {MOST_RATIO} times its size; unpack it and read that");
+                format!("it unpacks to more than {MAX_RATIO} times its size; unpack it and read that");
             return Err(io::Error::other(reason));
         }
         self.inner.fill_buf()

@@ -269,12 +269,12 @@ pub enum ActivityError {
     )]
     Forked,
     /// [`ActivityOptions::memory`] is too small for one buffer.
-    #[error("{bytes} bytes of memory for records are too few; allow at least {least}")]
+    #[error("{bytes} bytes of memory for records are too few; allow at least {minimum}")]
     TooLittleMemory {
         /// Bytes allowed.
         bytes: usize,
         /// Minimum bytes that work.
-        least: usize,
+        minimum: usize,
     },
     /// CUPTI, NVIDIA's profiling library, was not found or cannot be loaded.
     #[error(

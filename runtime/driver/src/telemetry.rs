@@ -9,7 +9,7 @@
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let now = Device::best()?.telemetry()?;
 /// if let (Some(clock), Some(most)) = (now.sm_clock_mhz, now.max_sm_clock_mhz) {
-///     println!("{clock} of {most} MHz, slowed down by {:?}", now.throttle_reasons);
+///     println!("{clock} of {most} MHz, throttled by {:?}", now.throttle_reasons);
 /// }
 /// # Ok(())
 /// # }

@@ -149,7 +149,7 @@ pub enum Operation<'a> {
     },
     /// Enqueues a host function call.
     HostFunction,
-    /// Enqueues work through the [extension API](crate::seam), for example a library's.
+    /// Enqueues work through the [extension API](crate::extension), for example a library's.
     Extension {
         /// The [name](crate::Stream::enqueue_named) of the work. By default it is the path of the Rust function that
         /// made it, with the suffix that the compiler appends for closures.
@@ -319,7 +319,7 @@ pub struct Observation(Arc<Entry>);
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, observe};
+/// use warpsmith_runtime::extension::{Ended, Observed, Observer, Operation, observe};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// /// The bytes of each copy.

@@ -164,7 +164,7 @@ pub enum LaunchError {
     },
 
     /// A raw launch with too many or too few arguments.
-    #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
+    #[error("kernel `{kernel}` takes {expected} kernel parameters, got {got}")]
     ArgumentCount {
         /// The instance's symbol.
         kernel: String,

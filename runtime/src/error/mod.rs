@@ -553,7 +553,7 @@ pub enum Error {
     )]
     Forked,
 
-    /// An [`Observer`](crate::seam::Observer) used a device in a callback.
+    /// An [`Observer`](crate::extension::Observer) used a device in a callback.
     #[error(
         "an observer used a device while it was called, when locks of the runtime may be held; send what it needs to another thread"
     )]

@@ -133,10 +133,7 @@ impl<'a> ArgumentList<'a> {
 
 /// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments: one pointer per parameter,
 /// in order, as the driver expects them. A slice has two: its address and its length in elements.
-pub fn with_machine_parameters<P, A: Arguments<P>, R>(
-    arguments: &A,
-    read: impl FnOnce(&[*const c_void]) -> R,
-) -> R {
+pub fn with_ptx_params<P, A: Arguments<P>, R>(arguments: &A, read: impl FnOnce(&[*const c_void]) -> R) -> R {
     ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
 

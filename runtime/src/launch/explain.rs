@@ -100,7 +100,7 @@ impl fmt::Display for Source {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (device, multiprocessors) = &self.device;
-        writeln!(f, "kernel `{}` on {device}, {multiprocessors} multiprocessors", self.kernel)?;
+        writeln!(f, "kernel `{}` on {device}, {multiprocessors} SMs", self.kernel)?;
         let Some(config) = &self.config else { return write!(f, "  nothing to launch") };
         writeln!(f, "  {config}")?;
         writeln!(f, "  source: {}", self.source)?;
@@ -116,7 +116,7 @@ impl fmt::Display for Explanation {
             let kib = |bytes: u64| bytes as f64 / 1024.0;
             write!(
                 f,
-                "\n  in flight on a multiprocessor: {:.1} KiB of the {:.1} KiB it needs, {verdict}",
+                "\n  in flight on an SM: {:.1} KiB of the {:.1} KiB it needs, {verdict}",
                 kib(have),
                 kib(need)
             )?;

@@ -76,15 +76,15 @@ impl<'a> Limits<'a> {
     #[inline]
     pub fn check(&self, config: &LaunchConfig) -> Result<()> {
         let [x, y, z] = config.block.map(u64::from);
-        let [most_x, most_y, most_z] = self.device.max_block.map(u64::from);
+        let [max_x, max_y, max_z] = self.device.max_block.map(u64::from);
         let grid = config.grid;
         let most = self.device.max_grid;
         // Zero wraps to the largest `u32`, which exceeds every limit.
         let below = |sizes: [u32; 3]| [0, 1, 2].iter().all(|&axis| sizes[axis].wrapping_sub(1) < most[axis]);
         let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared);
-        let fits = x <= most_x
-            && y <= most_y
-            && z <= most_z
+        let fits = x <= max_x
+            && y <= max_y
+            && z <= max_z
             && x.saturating_mul(y).saturating_mul(z).wrapping_sub(1) < u64::from(self.block_limit().0)
             && below(grid)
             && (grid[1] | grid[2] == 1 || is_countable(config))
@@ -258,11 +258,11 @@ mod tests {
         let (device, attributes) = (gpu((9, 0)), kernel(32, 1024));
         let limits = Limits { kernel: &KERNEL, device: &device, attributes: &attributes };
         let check = |grid, block, shared| limits.check(&LaunchConfig::new(grid, block, shared));
-        let most_shared = (227 << 10) - 1024;
+        let max_shared = (227 << 10) - 1024;
         let most = u32::MAX >> 1;
         for (grid, block, shared) in [
             ([1, 1, 1], [1, 1, 1], 0),
-            ([most, 65535, 128], [512, 1, 1], most_shared),
+            ([most, 65535, 128], [512, 1, 1], max_shared),
             ([1, 1, 1], [1, 512, 1], 0),
             ([1, 1, 1], [8, 1, 64], 0),
         ] {
@@ -279,7 +279,7 @@ mod tests {
             ([most + 1, 1, 1], [1, 1, 1], 0),
             ([1, 65536, 1], [1, 1, 1], 0),
             ([1, 1, 65536], [1, 1, 1], 0),
-            ([1, 1, 1], [1, 1, 1], most_shared + 1),
+            ([1, 1, 1], [1, 1, 1], max_shared + 1),
             ([1, 1, 1], [1, 1, 1], u32::MAX),
         ] {
             assert!(check(grid, block, shared).is_err(), "{grid:?} {block:?} {shared}");

@@ -85,8 +85,8 @@ impl Occupancy {
             (Limiter::Registers, blocks_by_registers(device, kernel, of_block)),
             (Limiter::SharedMemory, blocks_by_shared(device, kernel, shared_bytes)),
         ];
-        let least = |best: (Limiter, u32), next: (Limiter, u32)| if next.1 < best.1 { next } else { best };
-        let (limiter, blocks) = limits.into_iter().fold((Limiter::Threads, u32::MAX), least);
+        let minimum = |best: (Limiter, u32), next: (Limiter, u32)| if next.1 < best.1 { next } else { best };
+        let (limiter, blocks) = limits.into_iter().fold((Limiter::Threads, u32::MAX), minimum);
         let warps = blocks * of_block;
         Self { blocks, warps, fraction: f64::from(warps) / f64::from(most.max(1)), limiter }
     }

@@ -49,14 +49,14 @@ dim_from! {
 /// ```
 /// use warpsmith_runtime::Launch;
 ///
-/// Launch::auto(1000); // at least 1000 threads, in blocks that suit the kernel
+/// Launch::auto(1000); // at minimum 1000 threads, in blocks that suit the kernel
 /// Launch::auto(1000).waves(4); // the same, but no more than the device holds at once, four times over
-/// Launch::for_occupancy(1000); // at least 1000 threads, in blocks that fill the multiprocessors best
+/// Launch::for_occupancy(1000); // at minimum 1000 threads, in blocks that fill the multiprocessors best
 /// Launch::for_bandwidth(1000, 8); // a kernel that loops over 1000 items and moves 8 bytes for each
-/// Launch::cover((640, 480)); // at least 640 × 480 threads, in the kernel's block or one that suits it
+/// Launch::cover((640, 480)); // at minimum 640 × 480 threads, in the kernel's block or one that suits it
 /// Launch::cover((640, 480)).block((16, 16)); // the same, in blocks of 16 × 16 threads
 /// Launch::cover((640, 480)).tile((32, 32)); // a block for each tile of 32 × 32 elements
-/// Launch::linear(1000, 128); // at least 1000 threads, in blocks of 128
+/// Launch::linear(1000, 128); // at minimum 1000 threads, in blocks of 128
 /// Launch::grid_block((10, 2), 64).shared(1024); // 10 × 2 blocks of 64 threads with 1 KiB each
 /// Launch::grid_block(64, 128).cluster(4); // blocks in clusters of 4, which reach each other's shared memory
 /// ```

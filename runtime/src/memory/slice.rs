@@ -69,7 +69,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    /// Returns these elements as a use of [work enqueued](crate::seam) by the caller.
+    /// Returns these elements as a use of [work enqueued](crate::extension) by the caller.
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
         let range = self.start..self.start + self.bytes();
@@ -249,7 +249,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range
     }
 
-    /// Returns these elements as a write of [work enqueued](crate::seam) by the caller.
+    /// Returns these elements as a write of [work enqueued](crate::extension) by the caller.
     #[inline]
     pub fn used(&self) -> BufferUse<'a> {
         self.range.used(Access::Write)

@@ -146,9 +146,9 @@ impl GpuImage {
             (CodeKind::Ptx(needs), Some(has)) if needs > has => Some((needs, has)),
             _ => None,
         };
-        let least = fitting.iter().filter_map(|form| too_new(form)).min();
+        let minimum = fitting.iter().filter_map(|form| too_new(form)).min();
         fitting.retain(|form| too_new(form).is_none());
-        match least {
+        match minimum {
             Some((needs, has)) if fitting.is_empty() => Err(Error::DriverTooOld {
                 image: image(),
                 needs,

@@ -180,7 +180,7 @@ impl ModuleInner {
 
 /// Returns the size of each kernel parameter (`.param`), in bytes.
 fn sizes(spec: &KernelSpec) -> Vec<usize> {
-    spec.params.iter().flat_map(ParamSpec::machine).map(|param| param.size).collect()
+    spec.params.iter().flat_map(ParamSpec::lower).map(|param| param.size).collect()
 }
 
 /// Returns the forms of a part that the device and driver can load, best first; at least one.

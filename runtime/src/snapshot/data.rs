@@ -42,13 +42,13 @@ const VALUE_BYTES: u64 = 16;
 /// Bytes of values per byte of a file: twice the size of a history whose entries share stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
 /// Maximum number of bytes to which a small file may unfold, and a large one.
-const LEAST_BUDGET: u64 = 16 << 20;
-const MOST_BUDGET: u64 = 16 << 30;
+const MIN_BUDGET: u64 = 16 << 20;
+const MAX_BUDGET: u64 = 16 << 30;
 
 impl Budget {
     /// Returns the budget of a file of this length.
     fn of(file_bytes: usize) -> Self {
-        let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(LEAST_BUDGET, MOST_BUDGET);
+        let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(MIN_BUDGET, MAX_BUDGET);
         Self { left: Cell::new(all), all }
     }
 

@@ -99,7 +99,7 @@ impl Snapshot {
     /// devices there.
     fn for_files(&self) -> Cow<'_, Snapshot> {
         let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
-        if self.device_traces.len() >= devices || devices > MOST_DEVICES {
+        if self.device_traces.len() >= devices || devices > MAX_DEVICES {
             return Cow::Borrowed(self);
         }
         let mut padded = self.clone();
@@ -109,34 +109,34 @@ impl Snapshot {
 }
 
 /// More devices than a machine has: a larger ordinal is damage, and must not create a list per device.
-const MOST_DEVICES: usize = 1024;
+const MAX_DEVICES: usize = 1024;
 
 /// Size of the largest file that is read, in bytes.
-const MOST_BYTES: u64 = 2 << 30;
+const MAX_BYTES: u64 = 2 << 30;
 
-/// Returns the content of a file of up to [`MOST_BYTES`].
+/// Returns the content of a file of up to [`MAX_BYTES`].
 fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let too_large = || {
-        let limit = MOST_BYTES >> 30;
+        let limit = MAX_BYTES >> 30;
         io::Error::other(format!("it is larger than {limit} GiB; record fewer entries or shorter stacks"))
     };
     let file = File::open(path)?;
-    if file.metadata()?.len() > MOST_BYTES {
+    if file.metadata()?.len() > MAX_BYTES {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
     // Not every readable file reports its length.
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// Limits on the content of a compressed file: its ratio to the file's length, and the length that is always allowed.
-const MOST_RATIO: u64 = 50;
+const MAX_RATIO: u64 = 50;
 const ANY_LENGTH: u64 = 64 << 20;
 
 /// Returns the content of a compressed file.
 fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
-    let most = (file.len() as u64 * MOST_RATIO).clamp(ANY_LENGTH, MOST_BYTES);
+    let most = (file.len() as u64 * MAX_RATIO).clamp(ANY_LENGTH, MAX_BYTES);
     let mut bytes = Vec::new();
     MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut bytes).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => too_short(file),

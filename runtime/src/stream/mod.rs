@@ -227,7 +227,7 @@ impl Stream {
     /// Calls a function that calls the driver, and counts the call as [`captures`] describes.
     #[inline]
     fn call_counted<R>(&self, call: impl FnOnce() -> R) -> R {
-        let (_under_way, is_capturing) = self.captures().call();
+        let (_pending, is_capturing) = self.captures().call();
         if !is_capturing || Holds::is_there() {
             return call();
         }

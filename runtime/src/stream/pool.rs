@@ -117,10 +117,10 @@ impl Stream {
     #[inline]
     pub fn from_pool_with_priority(device: &Device, priority: i32) -> Result<Self> {
         let streams = &device.part::<Streams>();
-        let (least, greatest) = streams.range;
-        let most_urgent = greatest.max(least - (PRIORITIES as i32 - 1)).min(least);
-        let priority = priority.clamp(most_urgent, least);
-        let pool = &streams.pools[(least - priority) as usize];
+        let (lowest, highest) = streams.range;
+        let most_urgent = highest.max(lowest - (PRIORITIES as i32 - 1)).min(lowest);
+        let priority = priority.clamp(most_urgent, lowest);
+        let pool = &streams.pools[(lowest - priority) as usize];
         device.check()?;
         let next = || {
             pool.next(|| {

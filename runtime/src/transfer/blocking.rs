@@ -26,7 +26,7 @@ use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
 /// Minimum size of a staged copy in bytes. Below it, the driver's copy is faster.
-const LEAST_BYTES: usize = 1 << 20;
+const MIN_BYTES: usize = 1 << 20;
 /// Page-locked buffers per copy: the device copies two while the host fills or empties the third.
 const SLOTS: usize = 3;
 
@@ -38,12 +38,12 @@ struct Slot {
 }
 
 impl BufferUse<'_> {
-    /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is the
-    /// public method. When this returns, the copy no longer uses the host memory, whatever the result.
+    /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is
+    /// the public method. When this returns, the copy no longer uses the host memory, whatever the result.
     ///
     /// # Safety
-    /// `host` is valid for the bytes of this range: for reads if the copy goes to the device, otherwise for writes. Nothing
-    /// else writes them meanwhile, or uses them if they are written.
+    /// `host` is valid for the bytes of this range: for reads if the copy goes to the device, otherwise for writes.
+    /// Nothing else writes them meanwhile, or uses them if they are written.
     pub(crate) unsafe fn copy_and_wait(
         self,
         direction: CopyDirection,
@@ -58,15 +58,15 @@ impl BufferUse<'_> {
         let stream = self.storage.stream();
         let side =
             DeviceSide { direction, call, device: stream.device(), elements: bytes, part: self, address };
-        if bytes >= LEAST_BYTES
+        if bytes >= MIN_BYTES
             && is_pageable(stream, host)
             && let Ok(slots) = slots(stream, chunk_bytes(bytes))
         {
             // SAFETY: guaranteed by the caller.
             let done = side.part.run_with(call, || unsafe { staged(&side, host, &slots) });
             if done.is_err() {
-                // Another thread may have begun a capture, and then the stream was not waited for. The error of the copy
-                // is the one to report.
+                // Another thread may have begun a capture, and then the stream was not waited for. The error of the
+                // copy is the one to report.
                 slots.iter().for_each(|slot| _ = slot.staging.record_use(stream));
             }
             return done;
@@ -127,8 +127,8 @@ impl Slot {
         let (stream, first) = (side.part.storage.stream(), side.part.range.start);
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
-        // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is reused only when
-        // the stream was waited for, or after its use.
+        // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is reused only
+        // when the stream was waited for, or after its use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of threads that copy one piece of memory, including the caller. More take longer to wake than they
 /// save.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
@@ -72,7 +72,7 @@ impl Helpers {
     fn get() -> &'static Self {
         static HELPERS: OnceLock<&'static Helpers> = OnceLock::new();
         HELPERS.get_or_init(|| {
-            let wanted = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS) - 1;
+            let wanted = available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS) - 1;
             let helpers: &'static Helpers = Box::leak(Box::new(Self {
                 threads: wanted,
                 jobs: Mutex::default(),

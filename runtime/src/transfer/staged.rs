@@ -28,11 +28,11 @@ pub const CHUNK_BYTES: usize = 4 << 20;
 /// Minimum number of chunks per copy, so that the host and the device work in parallel.
 const CHUNKS: usize = 4;
 /// Minimum size of a chunk, even if there are fewer than `CHUNKS`: calling a host function takes the stream some time.
-const LEAST_CHUNK_BYTES: usize = 512 << 10;
+const MIN_CHUNK_BYTES: usize = 512 << 10;
 
 /// Returns the chunk size of a copy in bytes.
 pub(super) fn chunk_bytes(bytes: usize) -> usize {
-    bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
+    bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(MIN_CHUNK_BYTES, CHUNK_BYTES)
 }
 
 /// A stream, and page-locked memory for a chunk that only work on this stream uses.

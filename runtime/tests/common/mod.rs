@@ -32,21 +32,21 @@ pub fn devices<const N: usize>() -> (Arc<EmulatedDriver>, [Device; N]) {
 }
 
 /// Creates a device with a stream.
-pub fn rig() -> (Arc<EmulatedDriver>, Device, Stream) {
-    let (driver, device, [stream]) = streams_rig();
+pub fn fixture() -> (Arc<EmulatedDriver>, Device, Stream) {
+    let (driver, device, [stream]) = streams_fixture();
     (driver, device, stream)
 }
 
 /// Creates a device with several streams.
-pub fn streams_rig<const N: usize>() -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
+pub fn streams_fixture<const N: usize>() -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
     let (driver, device) = device();
     let streams = std::array::from_fn(|_| Stream::new(&device).unwrap());
     (driver, device, streams)
 }
 
 /// Creates a device with a stream and a kernel.
-pub fn kernel_rig<K: Kernel>() -> (Arc<EmulatedDriver>, Device, Stream, TypedKernel<K>) {
-    let (driver, device, stream) = rig();
+pub fn kernel_fixture<K: Kernel>() -> (Arc<EmulatedDriver>, Device, Stream, TypedKernel<K>) {
+    let (driver, device, stream) = fixture();
     let kernel = module(&device).kernel().unwrap();
     (driver, device, stream, kernel)
 }

@@ -135,7 +135,7 @@ impl Executor {
 
 #[test]
 fn events_streams_and_copies_are_awaited() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     block_on(async {
         let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
         let event = stream.record_event()?;
@@ -157,7 +157,7 @@ fn events_streams_and_copies_are_awaited() {
 
 #[test]
 fn a_future_completes_with_its_work() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&done);
     let hold = driver.hold();
@@ -176,7 +176,7 @@ fn a_future_completes_with_its_work() {
 
 #[test]
 fn a_future_is_woken_before_its_likely_end() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     for _ in 0..3 {
         stream.host_function(|| std::thread::sleep(Duration::from_millis(5))).unwrap();
         block_on(stream.completed()).unwrap();
@@ -237,7 +237,7 @@ fn thousands_of_futures_need_one_thread() {
 
 #[test]
 fn a_slow_stream_delays_no_other() {
-    let (_, _, [slow, fast]) = streams_rig();
+    let (_, _, [slow, fast]) = streams_fixture();
     let (go, wait) = mpsc::channel::<()>();
     slow.host_function(move || _ = wait.recv()).unwrap();
     // Recorded again, on the slow stream, while it is awaited.
@@ -315,7 +315,7 @@ async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Er
 
 #[test]
 fn a_failed_query_is_the_futures_error() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let hold = driver.hold();
     let event = stream.record_event().unwrap();
     let mut reached = pin!((&event).into_future());
@@ -341,7 +341,7 @@ fn a_failed_query_is_the_futures_error() {
 
 #[test]
 fn captured_events_fail_as_synchronize_does() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
     let event = stream.record_event().unwrap();
     for error in [
@@ -360,7 +360,7 @@ fn captured_events_fail_as_synchronize_does() {
 
 #[test]
 fn futures_are_awaited_while_another_stream_captures() {
-    let (driver, _, [stream, captured]) = streams_rig();
+    let (driver, _, [stream, captured]) = streams_fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&captured, 8).unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(2));
     let graph = Graph::capture(&captured, || {
@@ -378,7 +378,7 @@ fn futures_are_awaited_while_another_stream_captures() {
 
 #[test]
 fn dropped_futures_lose_and_free_nothing_in_use() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
     let waker = Arc::new(Count::default());
@@ -426,7 +426,7 @@ fn futures_keep_the_device_open() {
 
 #[test]
 fn only_the_last_waker_is_called() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let hold = driver.hold();
     stream.host_function(|| ()).unwrap();
     let [first, second] = [(); 2].map(|()| Arc::new(Count::default()));
@@ -459,7 +459,7 @@ fn a_waker_that_panics_stops_no_other() {
         }
     }
 
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let hold = driver.hold();
     let mut first = pin!(stream.completed());
     let waker = Waker::from(Arc::new(Panics));
@@ -478,7 +478,7 @@ fn a_waker_that_panics_stops_no_other() {
 
 #[test]
 fn host_functions_get_errors_and_no_memory() {
-    let (driver, device, [copying, other]) = streams_rig();
+    let (driver, device, [copying, other]) = streams_fixture();
     let source = DeviceBuffer::from_host(&copying, &[7u8; 4096]).unwrap();
     driver.set_stream_delay(copying.handle(), Duration::from_millis(20));
     let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();

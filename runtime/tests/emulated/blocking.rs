@@ -8,7 +8,7 @@ use warpsmith_runtime::{DeviceBuffer, Error, Launch};
 #[test]
 fn a_blocking_launch_reports_its_own_fault() {
     only_alone!("CUDA_LAUNCH_BLOCKING" => "1");
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
     let module = module(&device);
     driver.reset_calls();

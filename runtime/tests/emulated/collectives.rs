@@ -13,14 +13,14 @@ use warpsmith_runtime::transfer::collective::{
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Stream};
 
 /// Devices of one driver, with one stream each.
-struct Rig {
+struct Fixture {
     driver: Arc<EmulatedDriver>,
     devices: Vec<Device>,
     streams: Vec<Stream>,
     what: String,
 }
 
-impl Rig {
+impl Fixture {
     fn new(builder: EmulatedDriverBuilder, devices: u32, access: bool) -> Self {
         let builder = builder.devices(devices);
         let driver = if access { builder } else { builder.without_peer_access() }.build();
@@ -52,8 +52,8 @@ fn builder() -> EmulatedDriverBuilder {
 }
 
 /// One, two and three devices, with and without peer access.
-fn rigs() -> impl Iterator<Item = Rig> {
-    (1..=3).flat_map(|devices| [true, false].map(|access| Rig::new(builder(), devices, access)))
+fn fixtures() -> impl Iterator<Item = Fixture> {
+    (1..=3).flat_map(|devices| [true, false].map(|access| Fixture::new(builder(), devices, access)))
 }
 
 /// Number of calls that enqueue a copy or allocate device memory.
@@ -69,21 +69,21 @@ fn lens(buffers: &[DeviceBuffer<u8>]) -> Vec<usize> {
 
 #[test]
 fn broadcast_copies_to_every_stream_without_waiting() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         // Two copies for each device, including the source's device.
-        let streams: Vec<_> = rig.streams.iter().chain(&rig.streams).cloned().collect();
+        let streams: Vec<_> = fixture.streams.iter().chain(&fixture.streams).cloned().collect();
         for length in [0, 1, 1000, 2 * CHUNK_BYTES + 7] {
-            let what = format!("{}, {length}", rig.what);
+            let what = format!("{}, {length}", fixture.what);
             let bytes = pattern(length, 3);
-            let mut source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
-            let hold = rig.driver.hold();
+            let mut source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
+            let hold = fixture.driver.hold();
             let mut targets = broadcast(&source, &streams).unwrap();
             assert!(
                 length == 0 || !streams.iter().any(|stream| stream.query().unwrap()),
                 "{what}: nothing ran"
             );
-            rig.streams[0].memset(&mut source, 0).unwrap();
-            rig.streams[0].memset(&mut targets[0], 9).unwrap();
+            fixture.streams[0].memset(&mut source, 0).unwrap();
+            fixture.streams[0].memset(&mut targets[0], 9).unwrap();
             drop((hold, source));
             assert_eq!(targets.len(), streams.len(), "{what}");
             for (index, (target, stream)) in targets.iter().zip(&streams).enumerate() {
@@ -92,7 +92,7 @@ fn broadcast_copies_to_every_stream_without_waiting() {
                 assert_same(&target.to_host().unwrap(), &expected, &format!("{what}, {index}"));
             }
         }
-        rig.finish();
+        fixture.finish();
     }
 }
 
@@ -108,73 +108,73 @@ fn scatter_divides_as_torch_chunk_does() {
         (7, &[3, 3, 1]),
         (3 * CHUNK_BYTES + 1, &[CHUNK_BYTES + 1, CHUNK_BYTES + 1, CHUNK_BYTES - 1]),
     ];
-    for rig in rigs() {
-        let streams: Vec<_> = rig.streams.iter().cycle().take(3).cloned().collect();
+    for fixture in fixtures() {
+        let streams: Vec<_> = fixture.streams.iter().cycle().take(3).cloned().collect();
         for (length, expected) in divided {
             let bytes = pattern(length, 1);
-            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
             let chunks = scatter(&source, &streams, None).unwrap();
-            assert_eq!(lens(&chunks), expected, "{}, {length}", rig.what);
+            assert_eq!(lens(&chunks), expected, "{}, {length}", fixture.what);
             let found: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.to_host().unwrap()).collect();
-            assert_same(&found, &bytes, &rig.what);
+            assert_same(&found, &bytes, &fixture.what);
             assert!(chunks.iter().zip(&streams).all(|(chunk, stream)| chunk.stream() == stream));
         }
-        rig.finish();
+        fixture.finish();
     }
 }
 
 #[test]
 fn gather_joins_slices_of_all_devices_in_order() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         let bytes = pattern(CHUNK_BYTES + 300, 7);
         let (sizes, mut start) = ([100, 0, CHUNK_BYTES + 1, 199], 0);
         let buffers: Vec<_> = sizes
             .iter()
-            .zip(rig.streams.iter().rev().cycle())
+            .zip(fixture.streams.iter().rev().cycle())
             .map(|(size, stream)| {
                 start += size;
                 DeviceBuffer::from_host(stream, &bytes[start - size..start]).unwrap()
             })
             .collect();
-        for target in &rig.streams {
-            let hold = rig.driver.hold();
+        for target in &fixture.streams {
+            let hold = fixture.driver.hold();
             let all = gather(&buffers, target).unwrap();
             let [first, .., last] = &buffers[..] else { unreachable!() };
             let some = gather([last.slice(..5), first.slice(90..), all.slice(..1)], target).unwrap();
             drop(hold);
-            assert!(all.stream() == target, "{}", rig.what);
-            assert_same(&all.to_host().unwrap(), &bytes, &rig.what);
+            assert!(all.stream() == target, "{}", fixture.what);
+            assert_same(&all.to_host().unwrap(), &bytes, &fixture.what);
             let from = start - 199;
             let expected = [&bytes[from..from + 5], &bytes[90..100], &bytes[..1]].concat();
-            assert_same(&some.to_host().unwrap(), &expected, &rig.what);
+            assert_same(&some.to_host().unwrap(), &expected, &fixture.what);
         }
         drop(buffers);
-        rig.finish();
+        fixture.finish();
     }
 }
 
 /// Broadcast, scatter, gather and the coalesced broadcast, with writes before and after them on other streams of the
 /// devices.
-fn program(rig: &Rig) {
-    let others: Vec<_> = rig.devices.iter().map(|device| Stream::new(device).unwrap()).collect();
+fn program(fixture: &Fixture) {
+    let others: Vec<_> = fixture.devices.iter().map(|device| Stream::new(device).unwrap()).collect();
     let mut source = DeviceBuffer::<u8>::uninit(&others[0], 999).unwrap();
-    rig.streams[0].memset(&mut source, 1).unwrap();
-    let mut copies = broadcast(&source, &rig.streams).unwrap();
+    fixture.streams[0].memset(&mut source, 1).unwrap();
+    let mut copies = broadcast(&source, &fixture.streams).unwrap();
     others[0].memset(&mut source, 2).unwrap();
-    let mut chunks = scatter(&source, &rig.streams, None).unwrap();
+    let mut chunks = scatter(&source, &fixture.streams, None).unwrap();
     others[0].memset(&mut source, 3).unwrap();
     let packed =
-        broadcast_coalesced([&source, &copies[0], &chunks[0]], &rig.streams, COALESCE_BYTES).unwrap();
+        broadcast_coalesced([&source, &copies[0], &chunks[0]], &fixture.streams, COALESCE_BYTES).unwrap();
     drop(source);
     let gathered = gather(&copies, &others[0]).unwrap();
     for ((copy, chunk), other) in copies.iter_mut().zip(&mut chunks).zip(&others) {
         other.memset(copy, 4).unwrap();
         other.memset(chunk, 5).unwrap();
     }
-    let rejoined = gather(&chunks, rig.streams.last().unwrap()).unwrap();
+    let rejoined = gather(&chunks, fixture.streams.last().unwrap()).unwrap();
     drop(chunks);
     let all = |slice: DeviceSlice<'_, u8>, value: u8| {
-        assert!(slice.to_host().unwrap().iter().all(|byte| *byte == value), "{}: not {value}", rig.what);
+        assert!(slice.to_host().unwrap().iter().all(|byte| *byte == value), "{}: not {value}", fixture.what);
     };
     all(gathered.as_slice(), 1);
     all(rejoined.as_slice(), 5);
@@ -189,24 +189,24 @@ fn every_schedule_keeps_collectives_in_order() {
     for seed in 0..30 {
         for (devices, access) in [(1, true), (2, true), (3, true), (2, false), (3, false)] {
             let builder = builder().stepped(Schedule::Random(seed)).check_races();
-            let rig = Rig::new(builder, devices, access);
-            program(&rig);
-            let races = rig.driver.take_races();
-            assert!(races.is_empty(), "{}, seed {seed}: {races:?}", rig.what);
+            let fixture = Fixture::new(builder, devices, access);
+            program(&fixture);
+            let races = fixture.driver.take_races();
+            assert!(races.is_empty(), "{}, seed {seed}: {races:?}", fixture.what);
         }
     }
 }
 
 #[test]
 fn every_collective_refuses_an_empty_list() {
-    let rig = Rig::new(builder(), 1, true);
-    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8, 2]).unwrap();
+    let fixture = Fixture::new(builder(), 1, true);
+    let source = DeviceBuffer::from_host(&fixture.streams[0], &[1u8, 2]).unwrap();
     let none: [&DeviceBuffer<u8>; 0] = [];
     let errors = [
         (broadcast(&source, &[]).unwrap_err(), "broadcast: the list of streams is empty"),
         (scatter(&source, &[], None).unwrap_err(), "scatter: the list of streams is empty"),
         (scatter(&source, &[], Some(&[])).unwrap_err(), "scatter: the list of streams is empty"),
-        (gather(none, &rig.streams[0]).unwrap_err(), "gather: the list of sources is empty"),
+        (gather(none, &fixture.streams[0]).unwrap_err(), "gather: the list of sources is empty"),
         (
             broadcast_coalesced([&source], &[], 100).unwrap_err(),
             "broadcast_coalesced: the list of streams is empty",
@@ -216,34 +216,34 @@ fn every_collective_refuses_an_empty_list() {
         assert!(matches!(error, Error::EmptyList { .. }), "{error}");
         assert!(error.to_string().starts_with(text), "{error}");
     }
-    let empty = broadcast_coalesced(none, &rig.streams, 100).unwrap();
+    let empty = broadcast_coalesced(none, &fixture.streams, 100).unwrap();
     assert!(empty.len() == 1 && empty[0].slices().is_empty(), "nothing to copy is no error");
 }
 
 #[test]
 fn chunk_lengths_that_do_not_fit_are_refused() {
-    let rig = Rig::new(builder(), 2, true);
-    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 10]).unwrap();
-    rig.driver.reset_calls();
+    let fixture = Fixture::new(builder(), 2, true);
+    let source = DeviceBuffer::from_host(&fixture.streams[0], &[1u8; 10]).unwrap();
+    fixture.driver.reset_calls();
     let bad: [&[usize]; 7] =
         [&[], &[10], &[5, 4], &[5, 6], &[5, 4, 1], &[usize::MAX, 11], &[usize::MAX, usize::MAX]];
     for lens in bad {
-        let error = scatter(&source, &rig.streams, Some(lens)).unwrap_err();
+        let error = scatter(&source, &fixture.streams, Some(lens)).unwrap_err();
         let Error::BadChunks { chunks, streams: 2, len: 10, .. } = error else { panic!("{lens:?}: {error}") };
         assert_eq!(chunks, lens.len());
     }
-    let error = scatter(&source, &rig.streams, Some(&[5, 4])).unwrap_err().to_string();
+    let error = scatter(&source, &fixture.streams, Some(&[5, 4])).unwrap_err().to_string();
     assert!(
         error.contains("2 chunk lengths of 9 elements in all, for 2 streams and a source of 10"),
         "{error}"
     );
-    assert_eq!(copies(&rig.driver), 0);
+    assert_eq!(copies(&fixture.driver), 0);
     // A buffer of zero-sized elements can have this number of elements.
-    let nothing = DeviceBuffer::<()>::uninit(&rig.streams[0], usize::MAX).unwrap();
-    let error = scatter(&nothing, &rig.streams, Some(&[usize::MAX, 1])).unwrap_err();
+    let nothing = DeviceBuffer::<()>::uninit(&fixture.streams[0], usize::MAX).unwrap();
+    let error = scatter(&nothing, &fixture.streams, Some(&[usize::MAX, 1])).unwrap_err();
     assert!(matches!(error, Error::BadChunks { .. }), "{error}");
-    assert!(matches!(gather([&nothing, &nothing], &rig.streams[0]), Err(Error::TooManyElements { .. })));
-    let halves = scatter(&nothing, &rig.streams, None).unwrap();
+    assert!(matches!(gather([&nothing, &nothing], &fixture.streams[0]), Err(Error::TooManyElements { .. })));
+    let halves = scatter(&nothing, &fixture.streams, None).unwrap();
     assert_eq!((halves[0].len(), halves[1].len()), (usize::MAX / 2 + 1, usize::MAX / 2));
 }
 
@@ -263,27 +263,27 @@ fn any_call_may_fail_and_the_next_works() {
     let mut failures = 0;
     for (access, call) in [true, false].into_iter().flat_map(|access| calls.map(|call| (access, call))) {
         for after in 0.. {
-            let rig = Rig::new(builder(), 3, access);
+            let fixture = Fixture::new(builder(), 3, access);
             let bytes = pattern(10_000, 5);
-            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
-            let before = rig.driver.calls(call);
-            rig.driver.fail_call(call, after);
+            let source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
+            let before = fixture.driver.calls(call);
+            fixture.driver.fail_call(call, after);
             let round = || -> Result<DeviceBuffer<u8>, Error> {
-                let chunks = scatter(&source, &rig.streams, None)?;
-                broadcast(&chunks[1], &rig.streams)?;
-                let packed = broadcast_coalesced(&chunks, &rig.streams, COALESCE_BYTES)?;
-                gather(packed[2].slices(), &rig.streams[1])
+                let chunks = scatter(&source, &fixture.streams, None)?;
+                broadcast(&chunks[1], &fixture.streams)?;
+                let packed = broadcast_coalesced(&chunks, &fixture.streams, COALESCE_BYTES)?;
+                gather(packed[2].slices(), &fixture.streams[1])
             };
             let result = round();
-            let met = rig.driver.calls(call) - before > after;
+            let met = fixture.driver.calls(call) - before > after;
             failures += u32::from(result.is_err());
             drop(result);
             // An injected failure that has not occurred yet occurs now, once.
             let gathered = round().or_else(|_| round()).unwrap();
             let found = gathered.to_host().or_else(|_| gathered.to_host()).unwrap();
-            assert_same(&found, &bytes, &format!("{} {after}, {}", call.name(), rig.what));
+            assert_same(&found, &bytes, &format!("{} {after}, {}", call.name(), fixture.what));
             drop((gathered, source));
-            rig.finish();
+            fixture.finish();
             if !met {
                 break;
             }
@@ -294,23 +294,23 @@ fn any_call_may_fail_and_the_next_works() {
 
 #[test]
 fn a_coalesced_broadcast_gives_every_device_all() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         let sizes = [3, 0, 300, 256, 1, 5000, 20, 0, 70];
         let bytes: Vec<_> = (0u8..).zip(sizes).map(|(seed, size)| pattern(size, seed)).collect();
         // Also sources of different devices.
-        let streams = rig.streams.iter().cycle();
+        let streams = fixture.streams.iter().cycle();
         let sources: Vec<_> = bytes
             .iter()
             .zip(streams)
             .map(|(bytes, stream)| DeviceBuffer::from_host(stream, bytes).unwrap())
             .collect();
         for buffer_bytes in [0, 1, 512, 1000, COALESCE_BYTES, usize::MAX] {
-            let what = format!("{}, in {buffer_bytes}", rig.what);
-            let hold = rig.driver.hold();
-            let mut results = broadcast_coalesced(&sources, &rig.streams, buffer_bytes).unwrap();
+            let what = format!("{}, in {buffer_bytes}", fixture.what);
+            let hold = fixture.driver.hold();
+            let mut results = broadcast_coalesced(&sources, &fixture.streams, buffer_bytes).unwrap();
             drop(hold);
-            assert_eq!(results.len(), rig.devices.len());
-            for (result, device) in results.iter_mut().zip(&rig.devices) {
+            assert_eq!(results.len(), fixture.devices.len());
+            for (result, device) in results.iter_mut().zip(&fixture.devices) {
                 let slices = result.slices();
                 assert_eq!(slices.len(), sizes.len(), "{what}");
                 for (slice, bytes) in slices.iter().zip(&bytes) {
@@ -328,7 +328,7 @@ fn a_coalesced_broadcast_gives_every_device_all() {
             }
         }
         drop(sources);
-        rig.finish();
+        fixture.finish();
     }
 }
 
@@ -337,19 +337,19 @@ fn a_coalesced_broadcast_gives_every_device_all() {
 fn coalescing_saves_the_driver_calls_it_is_for() {
     for access in [true, false] {
         let calls = |coalesced: bool| {
-            let rig = Rig::new(builder(), 3, access);
+            let fixture = Fixture::new(builder(), 3, access);
             let sources: Vec<_> =
-                (0..50).map(|i| DeviceBuffer::<u8>::zeros(&rig.streams[0], 100 + i).unwrap()).collect();
-            rig.driver.reset_calls();
+                (0..50).map(|i| DeviceBuffer::<u8>::zeros(&fixture.streams[0], 100 + i).unwrap()).collect();
+            fixture.driver.reset_calls();
             if coalesced {
-                broadcast_coalesced(&sources, &rig.streams[1..], COALESCE_BYTES).unwrap();
+                broadcast_coalesced(&sources, &fixture.streams[1..], COALESCE_BYTES).unwrap();
             } else {
                 for source in &sources {
-                    broadcast(source, &rig.streams[1..]).unwrap();
+                    broadcast(source, &fixture.streams[1..]).unwrap();
                 }
             }
             [Call::CopyPeer, Call::CopyDevice, Call::CopyToHost, Call::CopyToDevice, Call::StreamWaitEvent]
-                .map(|call| rig.driver.calls(call))
+                .map(|call| fixture.driver.calls(call))
         };
         let (each, coalesced) = (calls(false), calls(true));
         // A staged copy is one copy out and one in, with two additional waits.
@@ -363,47 +363,47 @@ fn coalescing_saves_the_driver_calls_it_is_for() {
 
 #[test]
 fn buffers_coalesce_up_to_the_limit() {
-    let rig = Rig::new(builder(), 2, true);
+    let fixture = Fixture::new(builder(), 2, true);
     // Groups with the limit: the first two, the third, the large one, and the last two, which begin at 0 and 256.
     let sources =
-        [256, 256, 256, 5000, 1, 256].map(|len| DeviceBuffer::<u8>::zeros(&rig.streams[0], len).unwrap());
+        [256, 256, 256, 5000, 1, 256].map(|len| DeviceBuffer::<u8>::zeros(&fixture.streams[0], len).unwrap());
     for (limit, expected) in
         [(511, [6, 0]), (512, [4, 4]), (767, [4, 4]), (768, [3, 5]), (COALESCE_BYTES, [1, 6])]
     {
-        rig.driver.reset_calls();
-        broadcast_coalesced(&sources, &rig.streams[1..], limit).unwrap();
-        let found = [Call::CopyPeer, Call::CopyDevice].map(|call| rig.driver.calls(call));
+        fixture.driver.reset_calls();
+        broadcast_coalesced(&sources, &fixture.streams[1..], limit).unwrap();
+        let found = [Call::CopyPeer, Call::CopyDevice].map(|call| fixture.driver.calls(call));
         assert_eq!(found, expected, "{limit}");
     }
 }
 
 #[test]
 fn buffers_that_are_there_are_filled_whole_or_not() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         let bytes = pattern(CHUNK_BYTES + 5, 2);
-        let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
-        let last = rig.streams.last().unwrap();
-        let mut targets: Vec<_> = rig
+        let source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
+        let last = fixture.streams.last().unwrap();
+        let mut targets: Vec<_> = fixture
             .streams
             .iter()
             .map(|stream| DeviceBuffer::<u8>::zeros(stream, bytes.len()).unwrap())
             .collect();
         broadcast_into(&source, targets.iter_mut().map(DeviceBuffer::as_mut_slice)).unwrap();
-        targets.iter().for_each(|target| assert_same(&target.to_host().unwrap(), &bytes, &rig.what));
+        targets.iter().for_each(|target| assert_same(&target.to_host().unwrap(), &bytes, &fixture.what));
 
         // One buffer in two parts, and one of another device.
         let mut parts = DeviceBuffer::<u8>::zeros(last, 1000).unwrap();
-        let mut rest = DeviceBuffer::<u8>::zeros(&rig.streams[0], bytes.len() - 1000).unwrap();
+        let mut rest = DeviceBuffer::<u8>::zeros(&fixture.streams[0], bytes.len() - 1000).unwrap();
         let (first, second) = parts.split_at_mut(10);
         scatter_into(&source, [first, second, rest.as_mut_slice()]).unwrap();
-        assert_same(&gather_to_host([&parts, &rest]).unwrap(), &bytes, &rig.what);
+        assert_same(&gather_to_host([&parts, &rest]).unwrap(), &bytes, &fixture.what);
         let mut whole = DeviceBuffer::<u8>::zeros(last, bytes.len() + 1).unwrap();
         gather_into([&parts, &rest], whole.slice_mut(1..)).unwrap();
-        assert_same(&whole.slice(1..).to_host().unwrap(), &bytes, &rig.what);
+        assert_same(&whole.slice(1..).to_host().unwrap(), &bytes, &fixture.what);
         assert_eq!(whole.slice(..1).to_host().unwrap(), [0]);
 
         // Sources that do not fit are refused before the first copy.
-        rig.driver.reset_calls();
+        fixture.driver.reset_calls();
         let short = [parts.as_mut_slice(), rest.as_mut_slice()];
         assert!(matches!(broadcast_into(&source, short), Err(Error::LengthMismatch { .. })));
         let short = [parts.as_mut_slice()];
@@ -419,31 +419,31 @@ fn buffers_that_are_there_are_filled_whole_or_not() {
         ] {
             assert!(matches!(error, Error::EmptyList { .. }), "{error}");
         }
-        assert_eq!(copies(&rig.driver), 0);
+        assert_eq!(copies(&fixture.driver), 0);
         drop((source, targets, parts, rest, whole));
-        rig.finish();
+        fixture.finish();
     }
 }
 
 #[test]
 fn columns_go_to_devices_and_back() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         for (rows, columns, stride) in [(1, 1, 1), (3, 7, 7), (5, 7, 9), (64, 100, 130), (0, 0, 4)] {
-            let what = format!("{}, {rows} of {columns} in {stride}", rig.what);
+            let what = format!("{}, {rows} of {columns} in {stride}", fixture.what);
             let len = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
             let bytes = pattern(len, 4);
-            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
             let matrix = source.as_2d_strided(rows, columns, stride).unwrap();
             let expected = |range: std::ops::Range<usize>| -> Vec<u8> {
                 (0..rows).flat_map(|row| bytes[row * stride..][range.clone()].to_vec()).collect()
             };
-            let hold = rig.driver.hold();
-            let parts = scatter_columns(matrix, &rig.streams, None).unwrap();
+            let hold = fixture.driver.hold();
+            let parts = scatter_columns(matrix, &fixture.streams, None).unwrap();
             drop(hold);
-            let equal = columns.div_ceil(rig.streams.len());
+            let equal = columns.div_ceil(fixture.streams.len());
             let mut start = 0;
             let mut rows_of_parts = Vec::new();
-            for (part, stream) in parts.iter().zip(&rig.streams) {
+            for (part, stream) in parts.iter().zip(&fixture.streams) {
                 let len = equal.min(columns - start);
                 assert!(part.stream() == stream, "{what}");
                 assert_same(&part.to_host().unwrap(), &expected(start..start + len), &what);
@@ -456,7 +456,7 @@ fn columns_go_to_devices_and_back() {
             if rows_of_parts.is_empty() {
                 continue;
             }
-            for stream in &rig.streams {
+            for stream in &fixture.streams {
                 let whole = gather_columns(rows_of_parts.iter().copied(), stream).unwrap();
                 assert!(whole.stream() == stream, "{what}");
                 assert_same(&whole.to_host().unwrap(), &expected(0..columns), &what);
@@ -467,54 +467,54 @@ fn columns_go_to_devices_and_back() {
                 assert_same(&twice.to_host().unwrap(), &doubled, &what);
             }
         }
-        rig.finish();
+        fixture.finish();
     }
 }
 
 #[test]
 fn columns_cross_without_their_gaps() {
     for access in [true, false] {
-        let rig = Rig::new(builder(), 2, access);
+        let fixture = Fixture::new(builder(), 2, access);
         let bytes = pattern(4 << 20, 4);
-        let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+        let source = DeviceBuffer::from_host(&fixture.streams[0], &bytes).unwrap();
         let column = source.as_2d_strided(1024, 1, 4096).unwrap();
-        let whole = gather_columns([column, column], &rig.streams[1]).unwrap();
+        let whole = gather_columns([column, column], &fixture.streams[1]).unwrap();
         let expected: Vec<u8> = bytes.chunks(4096).flat_map(|row| [row[0], row[0]]).collect();
-        assert_same(&whole.to_host().unwrap(), &expected, &rig.what);
-        let allocated = rig.devices[1].memory().max_allocated();
-        assert!(allocated <= 4 * 1024, "{}: {allocated} bytes for 2048", rig.what);
+        assert_same(&whole.to_host().unwrap(), &expected, &fixture.what);
+        let allocated = fixture.devices[1].memory().max_allocated();
+        assert!(allocated <= 4 * 1024, "{}: {allocated} bytes for 2048", fixture.what);
         drop((source, whole));
-        rig.finish();
+        fixture.finish();
     }
 }
 
 #[test]
 fn columns_that_do_not_fit_are_refused() {
-    let rig = Rig::new(builder(), 2, true);
-    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 12]).unwrap();
+    let fixture = Fixture::new(builder(), 2, true);
+    let source = DeviceBuffer::from_host(&fixture.streams[0], &[1u8; 12]).unwrap();
     let matrix = |columns| source.as_2d(12 / columns, columns).unwrap();
-    rig.driver.reset_calls();
-    let error = scatter_columns(matrix(4), &rig.streams, Some(&[1, 2])).unwrap_err();
+    fixture.driver.reset_calls();
+    let error = scatter_columns(matrix(4), &fixture.streams, Some(&[1, 2])).unwrap_err();
     assert!(matches!(error, Error::BadChunks { len: 4, total: 3, .. }), "{error}");
     let error = scatter_columns(matrix(4), &[], None).unwrap_err();
     assert!(matches!(error, Error::EmptyList { .. }), "{error}");
-    let error = gather_columns([matrix(4), matrix(3)], &rig.streams[0]).unwrap_err();
+    let error = gather_columns([matrix(4), matrix(3)], &fixture.streams[0]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "gather_columns: 3 rows of 4 elements and 4 rows of 3 elements; both must be equal"
     );
-    let error = gather_columns::<u8>([], &rig.streams[0]).unwrap_err();
+    let error = gather_columns::<u8>([], &fixture.streams[0]).unwrap_err();
     assert!(matches!(error, Error::EmptyList { .. }), "{error}");
-    assert_eq!(copies(&rig.driver), 0);
+    assert_eq!(copies(&fixture.driver), 0);
 }
 
 #[test]
 fn types_that_differ_go_together_as_bytes() {
-    let rig = Rig::new(builder(), 2, true);
-    let x = DeviceBuffer::from_host(&rig.streams[0], &[1.5f32, -2.0, 3.0]).unwrap();
-    let y = DeviceBuffer::from_host(&rig.streams[1], &[7u16]).unwrap();
+    let fixture = Fixture::new(builder(), 2, true);
+    let x = DeviceBuffer::from_host(&fixture.streams[0], &[1.5f32, -2.0, 3.0]).unwrap();
+    let y = DeviceBuffer::from_host(&fixture.streams[1], &[7u16]).unwrap();
     let bytes = [x.as_slice().cast::<u8>().unwrap(), y.as_slice().cast().unwrap()];
-    let results = broadcast_coalesced(bytes, &rig.streams, COALESCE_BYTES).unwrap();
+    let results = broadcast_coalesced(bytes, &fixture.streams, COALESCE_BYTES).unwrap();
     for result in &results {
         let [x, y] = result.slices()[..] else { panic!("two slices") };
         assert_eq!(x.cast::<f32>().unwrap().to_host().unwrap(), [1.5, -2.0, 3.0]);
@@ -524,9 +524,9 @@ fn types_that_differ_go_together_as_bytes() {
 
 #[test]
 fn combined_lists_have_equal_places_and_zeros_between() {
-    for rig in rigs() {
+    for fixture in fixtures() {
         let sizes = [3, 0, 300, 256, 5000, 20];
-        let lists: Vec<Vec<_>> = rig
+        let lists: Vec<Vec<_>> = fixture
             .streams
             .iter()
             .map(|stream| {
@@ -537,13 +537,13 @@ fn combined_lists_have_equal_places_and_zeros_between() {
             lists.iter().map(|list| list.iter().map(DeviceBuffer::as_slice).collect()).collect()
         };
         for buffer_bytes in [0, 600, COALESCE_BYTES] {
-            let what = format!("{}, in {buffer_bytes}", rig.what);
+            let what = format!("{}, in {buffer_bytes}", fixture.what);
             // The result of the last list, with all bytes between its buffers.
             let mut between = 0;
             let result: Result<_, Error> = combine_coalesced(&slices(), buffer_bytes, |group| {
-                assert!(group.iter().zip(&rig.devices).all(|(slice, device)| slice.device() == device));
+                assert!(group.iter().zip(&fixture.devices).all(|(slice, device)| slice.device() == device));
                 between += group[0].to_host()?.into_iter().filter(|byte| *byte == 0).count();
-                gather([*group.last().unwrap()], &rig.streams[0])
+                gather([*group.last().unwrap()], &fixture.streams[0])
             });
             let result = result.unwrap();
             for (slice, size) in result.slices().iter().zip(sizes) {
@@ -559,7 +559,7 @@ fn combined_lists_have_equal_places_and_zeros_between() {
             assert_eq!(between, zeros + gaps, "{what}");
         }
         // Any mismatch is refused before the first copy.
-        rig.driver.reset_calls();
+        fixture.driver.reset_calls();
         let never =
             |_: &[DeviceSlice<'_, u8>]| -> Result<DeviceBuffer<u8>, Error> { panic!("nothing to combine") };
         let mut shorter = slices();
@@ -569,14 +569,14 @@ fn combined_lists_have_equal_places_and_zeros_between() {
         other.push(slices()[0].iter().rev().copied().collect());
         assert!(matches!(combine_coalesced(&other, 600, never), Err(Error::LengthMismatch { .. })));
         assert!(matches!(combine_coalesced(&[], 600, never), Err(Error::EmptyList { .. })));
-        if rig.devices.len() > 1 {
+        if fixture.devices.len() > 1 {
             let mixed = [vec![slices()[0][0], slices()[1][1]]];
             assert!(matches!(combine_coalesced(&mixed, 600, never), Err(Error::DifferentDevices { .. })));
         }
-        assert_eq!(copies(&rig.driver), 0);
-        let wrong = combine_coalesced(&slices(), 600, |_| DeviceBuffer::uninit(&rig.streams[0], 1));
+        assert_eq!(copies(&fixture.driver), 0);
+        let wrong = combine_coalesced(&slices(), 600, |_| DeviceBuffer::uninit(&fixture.streams[0], 1));
         assert!(matches!(wrong, Err(Error::LengthMismatch { .. })));
         drop(lists);
-        rig.finish();
+        fixture.finish();
     }
 }

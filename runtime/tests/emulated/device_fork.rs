@@ -87,7 +87,7 @@ fn numbers(device: &Device) -> Result<Vec<u32>> {
 #[test]
 fn every_call_on_a_device_from_before_fails() {
     only_alone!();
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let other = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let event = stream.record_event().unwrap();
@@ -209,7 +209,7 @@ fn foreign_owners_survive_drops_in_the_copy() {
         }
     }
 
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let theirs = DeviceBuffer::<u32>::zeros(&stream, 5).unwrap();
     let ptr = theirs.as_device_ptr();
     // SAFETY: the owner keeps the memory, which nothing else uses.
@@ -254,7 +254,7 @@ fn pool_and_capture_guards_end_in_the_copy() {
 #[test]
 fn a_held_lock_does_not_block_the_copy() {
     only_alone!();
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
     stream.synchronize().unwrap();
@@ -282,7 +282,7 @@ fn a_held_lock_does_not_block_the_copy() {
 #[test]
 fn a_fork_during_use_leaves_a_working_copy() {
     only_alone!();
-    let (_driver, device, stream) = rig();
+    let (_driver, device, stream) = fixture();
     let stop = AtomicBool::new(false);
     /// Stops the threads even if a check fails.
     struct Stop<'a>(&'a AtomicBool);
@@ -351,7 +351,7 @@ fn the_best_device_fails_in_the_copy() {
 #[test]
 fn futures_fail_in_the_copy() {
     only_alone!();
-    let (driver, _device, stream) = rig();
+    let (driver, _device, stream) = fixture();
     let hold = driver.hold();
     let mut completed = Box::pin(stream.completed());
     poll_until_registered(completed.as_mut(), &Arc::default());

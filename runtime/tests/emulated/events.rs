@@ -79,7 +79,7 @@ fn an_event_is_recorded_on_its_device_only() {
 
 #[test]
 fn events_return_to_the_pool() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     for _ in 0..50 {
         let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
         // SAFETY: they are only compared.
@@ -155,7 +155,7 @@ fn a_rerecorded_event_is_never_mistaken() {
 
 #[test]
 fn a_failed_call_leaves_the_event_unchanged() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     driver.fail_call(Call::EventCreate, 0);
     Event::new(&device).unwrap_err();
     let event = Event::new(&device).unwrap();

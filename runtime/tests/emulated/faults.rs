@@ -9,7 +9,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Resul
 
 #[test]
 fn a_panic_loses_the_device_until_reopened() {
-    let (driver, device, stream, kernel) = kernel_rig::<PanicAt>();
+    let (driver, device, stream, kernel) = kernel_fixture::<PanicAt>();
     let buffer = DeviceBuffer::from_host(&stream, &[1u32; 9]).unwrap();
     kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
     let error = stream.synchronize().unwrap_err();
@@ -56,7 +56,7 @@ fn a_panic_loses_the_device_until_reopened() {
 
 #[test]
 fn a_deadlock_is_told_with_where_threads_wait() {
-    let (_, device, stream, kernel) = kernel_rig::<Deadlock>();
+    let (_, device, stream, kernel) = kernel_fixture::<Deadlock>();
     kernel.launch(&stream, Launch::grid_block(1, 32), ()).unwrap();
     let error = device.synchronize().unwrap_err();
     assert!(matches!(&error, Error::Deadlock { kernel, .. } if kernel == &["deadlock"]), "{error}");
@@ -67,7 +67,7 @@ fn a_deadlock_is_told_with_where_threads_wait() {
 
 #[test]
 fn an_unknown_kernels_fault_names_candidates() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let module = module(&device);
     let (iota, shared) = (module.kernel::<Iota>().unwrap(), module.kernel::<SharedSum>().unwrap());
     let mut out = DeviceBuffer::uninit(&stream, 4).unwrap();
@@ -94,7 +94,7 @@ fn an_unknown_kernels_fault_names_candidates() {
 
 #[test]
 fn a_fault_names_configuration_and_stream() {
-    let (_, device, [quiet, stream]) = streams_rig();
+    let (_, device, [quiet, stream]) = streams_fixture();
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
     // Launches of the same kernel, but too small to have that block.
     kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
@@ -111,7 +111,7 @@ fn a_fault_names_configuration_and_stream() {
 
 #[test]
 fn a_fault_lists_unfinished_launches_of_all_streams() {
-    let (driver, device, [done, first, second]) = streams_rig();
+    let (driver, device, [done, first, second]) = streams_fixture();
     let kernel = module(&device).kernel::<Iota>().unwrap();
     let mut out = DeviceBuffer::uninit(&first, 64).unwrap();
     kernel.launch(&done, Launch::grid_block(9, 1), (&mut out,)).unwrap();
@@ -242,7 +242,7 @@ fn any_call_may_fail_and_programs_go_on() {
 
 #[test]
 fn a_panic_of_host_work_stops_the_device() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let context = driver.context_retain(0).unwrap();
     let work = HostWork::new("rows", Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
     // SAFETY: it touches no memory.

@@ -9,7 +9,7 @@ use crate::common::*;
 use crate::support::pinned::panicked;
 use warpsmith_runtime::driver::{Context, MemoryDriver};
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::seam::{Access, in_host_function};
+use warpsmith_runtime::extension::{Access, in_host_function};
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, Graph, GraphError, Launch, Stream};
 
 const SECONDS: Duration = Duration::from_secs(60);
@@ -34,13 +34,13 @@ impl Drop for Theirs {
     }
 }
 
-struct Rig {
+struct Fixture {
     driver: Arc<EmulatedDriver>,
     device: Device,
     freed: (Sender<Freed>, Receiver<Freed>),
 }
 
-impl Rig {
+impl Fixture {
     fn new(driver: Arc<EmulatedDriver>) -> Self {
         let device = Device::with_driver(driver.clone(), 0).unwrap();
         Self { driver, device, freed: channel() }
@@ -72,46 +72,46 @@ impl Rig {
     }
 }
 
-fn rig() -> Rig {
-    Rig::new(driver(1))
+fn fixture() -> Fixture {
+    Fixture::new(driver(1))
 }
 
 #[test]
 fn the_owner_outlives_uses_on_every_stream() {
-    let rig = rig();
-    let [home, second, third] = [(); 3].map(|()| Stream::new(&rig.device).unwrap());
-    let kernel = module(&rig.device).kernel::<Mix>().unwrap();
-    let mut buffer = rig.buffer(&home, 1000);
+    let fixture = fixture();
+    let [home, second, third] = [(); 3].map(|()| Stream::new(&fixture.device).unwrap());
+    let kernel = module(&fixture.device).kernel::<Mix>().unwrap();
+    let mut buffer = fixture.buffer(&home, 1000);
     let mut other = DeviceBuffer::<u32>::zeros(&third, 1000).unwrap();
-    let hold = rig.driver.hold();
+    let hold = fixture.driver.hold();
     kernel.launch(&second, Launch::auto(1000), (1u32, &other, &mut buffer)).unwrap();
     kernel.launch(&third, Launch::auto(1000), (1u32, &buffer, &mut other)).unwrap();
     drop(buffer);
-    assert!(!rig.is_freed(), "work is enqueued");
+    assert!(!fixture.is_freed(), "work is enqueued");
     drop(hold);
-    assert_ne!(rig.wait_freed(), std::thread::current().id());
+    assert_ne!(fixture.wait_freed(), std::thread::current().id());
     assert_eq!(other.to_host().unwrap(), vec![mixed(1, mixed(1, 0, 0), 0); 1000]);
 }
 
 #[test]
 fn an_unused_owner_is_dropped_at_once() {
-    let rig = rig();
-    let stream = Stream::new(&rig.device).unwrap();
-    let buffer = rig.buffer(&stream, 10);
+    let fixture = fixture();
+    let stream = Stream::new(&fixture.device).unwrap();
+    let buffer = fixture.buffer(&stream, 10);
     stream.synchronize().unwrap();
     drop(buffer);
-    assert_eq!(rig.wait_freed(), std::thread::current().id());
-    drop(rig.buffer(&stream, 10));
+    assert_eq!(fixture.wait_freed(), std::thread::current().id());
+    drop(fixture.buffer(&stream, 10));
     drop(stream);
-    rig.wait_freed();
+    fixture.wait_freed();
 }
 
 #[test]
 fn a_graph_uses_it_until_it_is_dropped() {
-    let rig = rig();
-    let stream = Stream::new(&rig.device).unwrap();
-    let kernel = module(&rig.device).kernel::<Mix>().unwrap();
-    let mut buffer = rig.buffer(&stream, 100);
+    let fixture = fixture();
+    let stream = Stream::new(&fixture.device).unwrap();
+    let kernel = module(&fixture.device).kernel::<Mix>().unwrap();
+    let mut buffer = fixture.buffer(&stream, 100);
     let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph =
         Graph::capture(&stream, || kernel.launch(&stream, Launch::auto(100), (1u32, &own, &mut buffer)))
@@ -119,33 +119,33 @@ fn a_graph_uses_it_until_it_is_dropped() {
     let exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
     assert_eq!(buffer.to_host().unwrap(), [1; 100]);
-    let other = Stream::new(&rig.device).unwrap();
-    let hold = rig.driver.hold();
+    let other = Stream::new(&fixture.device).unwrap();
+    let hold = fixture.driver.hold();
     exec.launch(&other).unwrap();
     drop(buffer);
-    assert!(!rig.is_freed(), "the launch uses it");
+    assert!(!fixture.is_freed(), "the launch uses it");
     let error = exec.launch(&stream).unwrap_err();
     assert!(matches!(error, Error::Graph(GraphError::BufferDropped { bytes: 400, .. })), "{error}");
     drop(hold);
-    rig.wait_freed();
+    fixture.wait_freed();
 }
 
 #[test]
 fn a_capture_delays_the_end_of_uses() {
-    let rig = rig();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&rig.device).unwrap());
-    let buffer = rig.buffer(&stream, 100);
+    let fixture = fixture();
+    let [stream, other] = [(); 2].map(|()| Stream::new(&fixture.device).unwrap());
+    let buffer = fixture.buffer(&stream, 100);
     let mut own = DeviceBuffer::<u32>::zeros(&other, 100).unwrap();
     let graph = Graph::capture(&stream, || {
         drop(buffer);
         other.memset(&mut own, 0)?;
         other.synchronize()?;
         std::thread::sleep(Duration::from_millis(10));
-        assert!(!rig.is_freed(), "no host function may be enqueued");
+        assert!(!fixture.is_freed(), "no host function may be enqueued");
         Ok::<_, Error>(())
     })
     .unwrap();
-    rig.wait_freed();
+    fixture.wait_freed();
     assert_eq!(graph.node_count().unwrap(), 0, "the host function is not of the graph");
 }
 
@@ -153,25 +153,25 @@ fn a_capture_delays_the_end_of_uses() {
 fn a_lost_device_releases_its_owners() {
     // Lost before the drop, and after it.
     for before in [true, false] {
-        let rig = rig();
-        let [stream, other] = [(); 2].map(|()| Stream::new(&rig.device).unwrap());
-        let kernel = module(&rig.device).kernel::<Mix>().unwrap();
-        let buffer = rig.buffer(&stream, 100);
+        let fixture = fixture();
+        let [stream, other] = [(); 2].map(|()| Stream::new(&fixture.device).unwrap());
+        let kernel = module(&fixture.device).kernel::<Mix>().unwrap();
+        let buffer = fixture.buffer(&stream, 100);
         let mut own = DeviceBuffer::<u32>::zeros(&other, 100).unwrap();
-        let hold = rig.driver.hold();
+        let hold = fixture.driver.hold();
         kernel.launch(&other, Launch::auto(100), (1u32, &buffer, &mut own)).unwrap();
         let mut buffer = Some(buffer);
         if !before {
             buffer.take();
         }
-        rig.driver.poison(0, panicked());
+        fixture.driver.poison(0, panicked());
         drop(buffer);
         drop(hold);
         assert!(other.synchronize().unwrap_err().is_device_lost());
-        let _ = rig.freed.1.recv_timeout(SECONDS).expect("dropped, whatever the driver says to the free");
+        let _ = fixture.freed.1.recv_timeout(SECONDS).expect("dropped, whatever the driver says to the free");
         // Nothing is left that holds the device.
         drop((own, stream, other, kernel));
-        let Rig { driver, device, .. } = rig;
+        let Fixture { driver, device, .. } = fixture;
         let weak = device.downgrade();
         drop(device);
         let end = std::time::Instant::now() + SECONDS;
@@ -185,48 +185,48 @@ fn a_lost_device_releases_its_owners() {
 
 #[test]
 fn without_a_host_function_the_drop_waits() {
-    let rig = rig();
-    let stream = Stream::new(&rig.device).unwrap();
-    let buffer = rig.buffer(&stream, 100);
-    rig.driver.fail_call(Call::HostFunction, 0);
+    let fixture = fixture();
+    let stream = Stream::new(&fixture.device).unwrap();
+    let buffer = fixture.buffer(&stream, 100);
+    fixture.driver.fail_call(Call::HostFunction, 0);
     drop(buffer);
-    assert_eq!(rig.wait_freed(), std::thread::current().id());
-    assert!(rig.device.take_drop_error().is_none());
+    assert_eq!(fixture.wait_freed(), std::thread::current().id());
+    assert!(fixture.device.take_drop_error().is_none());
 
     // Nothing reports the end of the use: the memory is kept.
-    let buffer = rig.buffer(&stream, 100);
-    rig.driver.fail_call(Call::HostFunction, 0);
-    rig.driver.fail_call(Call::StreamSynchronize, 0);
+    let buffer = fixture.buffer(&stream, 100);
+    fixture.driver.fail_call(Call::HostFunction, 0);
+    fixture.driver.fail_call(Call::StreamSynchronize, 0);
     drop(buffer);
-    rig.device.synchronize().unwrap();
-    assert!(rig.device.take_drop_error().is_some());
-    assert!(!rig.is_freed());
+    fixture.device.synchronize().unwrap();
+    assert!(fixture.device.take_drop_error().is_some());
+    assert!(!fixture.is_freed());
 }
 
 #[test]
 fn an_owner_dropped_in_a_host_function_survives() {
-    let rig = rig();
-    let stream = Stream::new(&rig.device).unwrap();
-    let buffer = rig.buffer(&stream, 100);
+    let fixture = fixture();
+    let stream = Stream::new(&fixture.device).unwrap();
+    let buffer = fixture.buffer(&stream, 100);
     stream.host_function(move || drop(buffer)).unwrap();
-    rig.wait_freed();
+    fixture.wait_freed();
 }
 
 #[test]
 fn streams_of_other_devices_are_users_too() {
-    let rig = Rig::new(driver(2));
-    let peer = Device::with_driver(rig.driver.clone(), 1).unwrap();
-    let (home, theirs) = (Stream::new(&rig.device).unwrap(), Stream::new(&peer).unwrap());
-    let buffer = rig.buffer(&home, 1000);
+    let fixture = Fixture::new(driver(2));
+    let peer = Device::with_driver(fixture.driver.clone(), 1).unwrap();
+    let (home, theirs) = (Stream::new(&fixture.device).unwrap(), Stream::new(&peer).unwrap());
+    let buffer = fixture.buffer(&home, 1000);
     home.synchronize().unwrap();
     let mut target = DeviceBuffer::<u32>::uninit(&theirs, 1000).unwrap();
-    let hold = rig.driver.hold();
+    let hold = fixture.driver.hold();
     theirs.copy(&buffer, &mut target).unwrap();
     drop(buffer);
     home.query().unwrap();
-    assert!(!rig.is_freed());
+    assert!(!fixture.is_freed());
     drop(hold);
-    rig.wait_freed();
+    fixture.wait_freed();
     assert_eq!(target.to_host().unwrap(), [0; 1000]);
 }
 
@@ -251,9 +251,9 @@ fn an_owner_may_hold_its_device() {
 
 #[test]
 fn addresses_that_cannot_be_used_are_refused() {
-    let rig = Rig::new(driver(2));
-    let peer = Device::with_driver(rig.driver.clone(), 1).unwrap();
-    let stream = Stream::new(&rig.device).unwrap();
+    let fixture = Fixture::new(driver(2));
+    let peer = Device::with_driver(fixture.driver.clone(), 1).unwrap();
+    let stream = Stream::new(&fixture.device).unwrap();
     let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let theirs = DeviceBuffer::<u32>::zeros(&Stream::new(&peer).unwrap(), 100).unwrap();
     let ptr = own.as_device_ptr();
@@ -274,7 +274,7 @@ fn addresses_that_cannot_be_used_are_refused() {
         );
         assert_eq!(of(DevicePtr::NULL, 0).unwrap().to_host().unwrap(), [0u32; 0]);
     }
-    rig.driver.fail_call(Call::MemoryDevice, 0);
+    fixture.driver.fail_call(Call::MemoryDevice, 0);
     // SAFETY: it is refused.
     unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 1, ()) }.unwrap_err();
 }

@@ -20,7 +20,7 @@ fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> Grap
 
 #[test]
 fn a_failed_launch_keeps_what_may_run() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let alive = Arc::new(());
     let kept = Arc::clone(&alive);
     let exec = calling(&device, move || _ = &kept);
@@ -35,7 +35,7 @@ fn a_failed_launch_keeps_what_may_run() {
 
 #[test]
 fn running_work_of_a_lost_device_is_awaited() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -61,7 +61,7 @@ fn running_work_of_a_lost_device_is_awaited() {
 
 #[test]
 fn running_work_is_kept_after_its_drop() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -99,7 +99,7 @@ fn finished_launches_keep_no_stream() {
 
 #[test]
 fn a_cache_captures_on_its_own_stream() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[1u8; 4]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);

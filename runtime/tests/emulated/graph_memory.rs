@@ -11,7 +11,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 #[test]
 fn buffers_dropped_in_a_capture_share_memory() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[7u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -40,7 +40,7 @@ fn buffers_dropped_in_a_capture_share_memory() {
 
 #[test]
 fn a_captured_buffer_is_used_as_any_other() {
-    let (_, _, [stream, other]) = streams_rig();
+    let (_, _, [stream, other]) = streams_fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
         let result = x.clone_on(&stream)?;
@@ -58,7 +58,7 @@ fn a_captured_buffer_is_used_as_any_other() {
 
 #[test]
 fn dropping_a_captured_buffer_keeps_the_graph_launchable() {
-    let (driver, _, [stream, other]) = streams_rig();
+    let (driver, _, [stream, other]) = streams_fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&other, 64).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
@@ -77,7 +77,7 @@ fn dropping_a_captured_buffer_keeps_the_graph_launchable() {
 
 #[test]
 fn executables_of_one_capture_run_in_turn() {
-    let (driver, _, [stream, other]) = streams_rig();
+    let (driver, _, [stream, other]) = streams_fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -95,7 +95,7 @@ fn executables_of_one_capture_run_in_turn() {
 
 #[test]
 fn what_runs_keeps_everything_when_it_is_dropped() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -222,7 +222,7 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
 
 #[test]
 fn a_host_buffer_waits_for_awaited_launches() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
     let graph = Graph::capture(&stream, || stream.copy_to_host_buffer_async(&x, &output)).unwrap();

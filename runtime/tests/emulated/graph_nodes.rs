@@ -46,7 +46,7 @@ fn nodes_are_ordered_by_use_and_by_name() {
 
 #[test]
 fn a_kernel_node_is_given_other_arguments() {
-    let (driver, device, stream, kernel) = kernel_rig::<Mix>();
+    let (driver, device, stream, kernel) = kernel_fixture::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
     let mut z = DeviceBuffer::zeros(&stream, 3).unwrap();
@@ -70,7 +70,7 @@ fn a_kernel_node_is_given_other_arguments() {
 
 #[test]
 fn arguments_that_need_another_order_are_refused() {
-    let (_, device, stream, kernel) = kernel_rig::<Iota>();
+    let (_, device, stream, kernel) = kernel_fixture::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let mut graph = Graph::new(&device).unwrap();
@@ -91,7 +91,7 @@ fn arguments_that_need_another_order_are_refused() {
 
 #[test]
 fn child_graphs_and_clones_are_independent() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let inner = Graph::capture(&stream, || {
@@ -116,7 +116,7 @@ fn child_graphs_and_clones_are_independent() {
 
 #[test]
 fn nodes_added_to_a_capture_come_after_it() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let host = HostBuffer::zeroed(&device, 4).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut graph = Graph::capture(&stream, || stream.memset(&mut x, 6)).unwrap();
@@ -127,7 +127,7 @@ fn nodes_added_to_a_capture_come_after_it() {
 
 #[test]
 fn parts_of_a_graph_run_by_condition() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     for (initial, expected) in [(0, 0), (1, 8), (5, 8)] {
         let mut graph = Graph::new(&device).unwrap();
@@ -234,7 +234,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
 
 #[test]
 fn a_cache_captures_each_key_shape_and_address() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let buffers: Vec<DeviceBuffer<u32>> =
         (0..3).map(|value| DeviceBuffer::from_host(&stream, &[value; 16]).unwrap()).collect();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 16).unwrap();
@@ -263,7 +263,7 @@ fn a_cache_captures_each_key_shape_and_address() {
 
 #[test]
 fn a_cache_recaptures_after_an_unlisted_buffer_goes() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);
     for value in 1..4u32 {

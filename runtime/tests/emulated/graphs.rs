@@ -11,7 +11,7 @@ use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError,
 
 #[test]
 fn each_launch_does_what_was_captured() {
-    let (driver, _, stream, kernel) = kernel_rig::<Mix>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
     driver.reset_calls();
@@ -37,7 +37,7 @@ fn each_launch_does_what_was_captured() {
 
 #[test]
 fn a_launch_on_one_stream_needs_no_wait() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let exec = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap().instantiate().unwrap();
     driver.reset_calls();
@@ -50,7 +50,7 @@ fn a_launch_on_one_stream_needs_no_wait() {
 
 #[test]
 fn events_of_a_capture_let_streams_take_part() {
-    let (_, _, [main, side]) = streams_rig();
+    let (_, _, [main, side]) = streams_fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&main, 4).unwrap();
     let mut inside = None;
     let graph = Graph::capture(&main, || {
@@ -79,7 +79,7 @@ fn events_of_a_capture_let_streams_take_part() {
 
 #[test]
 fn eager_work_elsewhere_goes_on_during_a_capture() {
-    let (_, _, [captured, other]) = streams_rig();
+    let (_, _, [captured, other]) = streams_fixture();
     let mut x = DeviceBuffer::from_host(&captured, &[1u32, 2]).unwrap();
     let mut y = DeviceBuffer::zeros(&other, 2).unwrap();
     captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the captured stream
@@ -117,7 +117,7 @@ fn waits_of_a_capture_order_nothing_outside() {
 
 #[test]
 fn each_launch_calls_the_host_functions() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
     let graph = Graph::capture(&stream, || {
@@ -140,7 +140,7 @@ fn each_launch_calls_the_host_functions() {
 
 #[test]
 fn each_launch_copies_the_host_buffers() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let (input, output) = (HostBuffer::zeroed(&device, 4).unwrap(), HostBuffer::zeroed(&device, 4).unwrap());
     let mut x = DeviceBuffer::<u32>::uninit(&stream, 4).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -171,7 +171,7 @@ fn each_launch_copies_the_host_buffers() {
 
 #[test]
 fn an_update_changes_later_launches_only() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let first = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap();
@@ -198,7 +198,7 @@ fn an_update_changes_later_launches_only() {
 
 #[test]
 fn a_graphs_fault_names_the_kernel() {
-    let (_, device, stream, kernel) = kernel_rig::<PanicAt>();
+    let (_, device, stream, kernel) = kernel_fixture::<PanicAt>();
     let graph = Graph::capture(&stream, || kernel.launch(&stream, Launch::linear(64, 32), (40,))).unwrap();
     let exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
@@ -213,7 +213,7 @@ fn a_graphs_fault_names_the_kernel() {
 
 #[test]
 fn a_picture_names_what_nodes_do() {
-    let (_, _, stream, kernel) = kernel_rig::<Iota>();
+    let (_, _, stream, kernel) = kernel_fixture::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph = Graph::capture(&stream, || {
         stream.memset(&mut x, 1)?;

@@ -27,7 +27,7 @@ fn drop_there(stream: &Stream, item: impl Send + 'static) {
 
 #[test]
 fn pinned_memory_dropped_there_outlives_its_copy() {
-    let (_, device, [copying, other]) = streams_rig();
+    let (_, device, [copying, other]) = streams_fixture();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -40,7 +40,7 @@ fn pinned_memory_dropped_there_outlives_its_copy() {
 
 #[test]
 fn waiting_there_panics_and_keeps_the_memory() {
-    let (_, device, [copying, other]) = streams_rig();
+    let (_, device, [copying, other]) = streams_fixture();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -57,7 +57,7 @@ fn waiting_there_panics_and_keeps_the_memory() {
 
 #[test]
 fn a_streams_memory_dropped_there_stays_ordered() {
-    let (_, device, [ending, other]) = streams_rig();
+    let (_, device, [ending, other]) = streams_fixture();
     let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
     let go = stand_still(&ending);
     ending.memset(&mut buffer, 7).unwrap();
@@ -92,7 +92,7 @@ fn a_remotely_used_buffer_dropped_there_is_kept() {
 
 #[test]
 fn a_drop_there_meets_an_emptied_cache() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let cached = DeviceBuffer::<u8>::zeros(&stream, 32 << 20).unwrap();
     let dropped = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     drop(cached);
@@ -112,7 +112,7 @@ fn a_drop_there_meets_an_emptied_cache() {
 
 #[test]
 fn the_last_handles_may_be_dropped_there() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
     let ended = Arc::downgrade(&driver);

@@ -10,8 +10,8 @@ use warpsmith_runtime::error::BlockLimit;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
 #[test]
-fn axpy_is_right_at_odd_sizes_and_shapes() {
-    let (_, _, stream, kernel) = kernel_rig::<Axpy>();
+fn axpy_is_correct_at_odd_sizes_and_shapes() {
+    let (_, _, stream, kernel) = kernel_fixture::<Axpy>();
     let mut random = random();
     for n in ODD_SIZES {
         let shapes = [
@@ -37,7 +37,7 @@ fn axpy_is_right_at_odd_sizes_and_shapes() {
 
 #[test]
 fn values_of_any_size_and_alignment_arrive() {
-    let (_, _, stream, kernel) = kernel_rig::<Values>();
+    let (_, _, stream, kernel) = kernel_fixture::<Values>();
     let mut random = random();
     let wide = Wide { bytes: std::array::from_fn(|_| random.u64(..) as u8) };
     let (a, b) = (random.u64(..) as u8, random.u64(..) as u16);
@@ -49,7 +49,7 @@ fn values_of_any_size_and_alignment_arrive() {
 
 #[test]
 fn unsafe_and_raw_launches_run() {
-    let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
+    let (_, _, stream, kernel) = kernel_fixture::<CopyRaw>();
     let data: Vec<u32> = (0..77).map(|i| i * i).collect();
     let from = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut to = DeviceBuffer::zeros(&stream, 77).unwrap();
@@ -84,7 +84,7 @@ fn unsafe_and_raw_launches_run() {
 
 #[test]
 fn dynamic_shared_memory_is_there() {
-    let (_, _, stream, kernel) = kernel_rig::<SharedSum>();
+    let (_, _, stream, kernel) = kernel_fixture::<SharedSum>();
     for block in [1u32, 31, 32, 33, 1024] {
         let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
         kernel.launch(&stream, Launch::grid_block(5, block).shared(block * 4), (&mut out,)).unwrap();
@@ -94,7 +94,7 @@ fn dynamic_shared_memory_is_there() {
 
 #[test]
 fn limits_are_checked_before_the_driver_is_asked() {
-    let (driver, device, stream, kernel) = kernel_rig::<SharedSum>();
+    let (driver, device, stream, kernel) = kernel_fixture::<SharedSum>();
     let bounded = module(&device).kernel::<Bounded>().unwrap();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     driver.reset_calls();
@@ -165,7 +165,7 @@ fn limits_are_checked_before_the_driver_is_asked() {
 
 #[test]
 fn launching_nothing_succeeds_and_asks_nothing() {
-    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Axpy>();
     driver.reset_calls();
     let x = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
@@ -233,7 +233,7 @@ fn a_kernel_that_the_image_lacks_is_named() {
 
 #[test]
 fn a_wait_with_limit_names_running_work() {
-    let (driver, _, stream, kernel) = kernel_rig::<Iota>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Iota>();
     let mut out = DeviceBuffer::uninit(&stream, 10).unwrap();
     let hold = driver.hold();
     kernel.launch(&stream, Launch::auto(10), (&mut out,)).unwrap();

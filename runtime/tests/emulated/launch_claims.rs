@@ -15,7 +15,7 @@ use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Wi
 use warpsmith_runtime::{Device, Graph, Launch, LaunchConfig, Stream};
 
 /// Maximum launch size in threads that the tests run.
-const MOST_RUN: u64 = 1 << 14;
+const MAX_RUN: u64 = 1 << 14;
 
 unsafe fn nothing(_: *const *const c_void) {}
 
@@ -42,8 +42,8 @@ macro_rules! kernels {
             unsafe impl SafeKernel for $name {}
         )*
         /// Checks launches of all kernels.
-        fn check_all(rig: &Rig, launches: &[(String, Launch)]) {
-            $(rig.check::<$name>(launches);)*
+        fn check_all(fixture: &Fixture, launches: &[(String, Launch)]) {
+            $(fixture.check::<$name>(launches);)*
         }
     };
 }
@@ -94,12 +94,12 @@ impl LaunchPolicy for Fixed {
     fn watch(&self, _: &Arc<AtomicU64>) {}
 }
 
-struct Rig {
+struct Fixture {
     device: Device,
     stream: Stream,
 }
 
-impl Rig {
+impl Fixture {
     fn check<K: SafeKernel<Params = ()>>(&self, launches: &[(String, Launch)]) {
         let kernel = module(&self.device).kernel::<K>().unwrap();
         let function = kernel.function();
@@ -146,7 +146,7 @@ impl Rig {
                     .map(|side| u64::from(*side))
                     .fold(1, u64::saturating_mul)
             });
-            if found.is_err() || threads <= MOST_RUN {
+            if found.is_err() || threads <= MAX_RUN {
                 assert_eq!(kernel.launch(&self.stream, *launch, ()).is_ok(), found.is_ok(), "{what}");
                 if let Ok(prepared) = &prepared {
                     prepared.launch(&self.stream, ()).unwrap();
@@ -215,61 +215,61 @@ fn launches_of(x: usize, y: usize, z: usize, block: u32) -> Vec<(String, Launch)
     ])
 }
 
-fn rig() -> Rig {
+fn fixture() -> Fixture {
     let (_, device) = device();
     let stream = Stream::new(&device).unwrap();
-    Rig { device, stream }
+    Fixture { device, stream }
 }
 
 #[test]
 fn no_way_to_launch_skips_the_check_of_claims() {
-    let rig = rig();
+    let fixture = fixture();
     for (index, x) in SIDES.into_iter().enumerate() {
         // Each size is combined with some of the others.
         let (y, z) = (SIDES[(index * 7 + 1) % SIDES.len()], SIDES[(index * 4 + 3) % SIDES.len()]);
         for block in [64, 1024] {
-            check_all(&rig, &launches_of(x, 1, 1, block));
-            check_all(&rig, &launches_of(x, y.min(65536), 1, block));
+            check_all(&fixture, &launches_of(x, 1, 1, block));
+            check_all(&fixture, &launches_of(x, y.min(65536), 1, block));
         }
-        check_all(&rig, &launches_of(x, y.min(65536), z.min(3), 64));
+        check_all(&fixture, &launches_of(x, y.min(65536), z.min(3), 64));
     }
 }
 
 #[test]
 fn no_random_launch_skips_the_check_of_claims() {
-    let (rig, mut random) = (rig(), random());
+    let (fixture, mut random) = (fixture(), random());
     let mut size = |most: u32| (random.u64(..) >> random.u32(63 - most..64)) as usize;
     for _ in 0..20 {
         let (x, y, z) = (size(42), size(17), size(3));
         let block = [1, 32, 64, 96, 1000, 1024][size(5) % 6];
-        check_all(&rig, &launches_of(x, y, z, block));
+        check_all(&fixture, &launches_of(x, y, z, block));
     }
 }
 
 /// As registered by the store of tuned launches and by the adaptive launcher.
 #[test]
 fn no_known_winner_skips_the_check_of_claims() {
-    let rig = rig();
+    let fixture = fixture();
     for (block, grid) in [(1024, GridChoice::All), (64, GridChoice::Waves(2)), (1, GridChoice::Balanced)] {
-        rig.device.set_launch_policy(Arc::new(Fixed(Winner { block, grid })));
+        fixture.device.set_launch_policy(Arc::new(Fixed(Winner { block, grid })));
         for x in SIDES {
-            check_all(&rig, &launches_of(x, 1, 1, 64));
+            check_all(&fixture, &launches_of(x, 1, 1, 64));
         }
     }
-    rig.device.set_adaptive_launch(true);
+    fixture.device.set_adaptive_launch(true);
     for x in [33, 1000, 1 << 32, (1 << 32) + 1, 1 << 33] {
-        check_all(&rig, &launches_of(x, 1, 1, 64));
+        check_all(&fixture, &launches_of(x, 1, 1, 64));
     }
 }
 
 /// Regression case: a linear launch of more than 2^32 threads, for a plane kernel.
 #[test]
 fn a_long_line_of_a_plane_is_refused() {
-    let rig = rig();
-    let kernel = module(&rig.device).kernel::<Plane>().unwrap();
+    let fixture = fixture();
+    let kernel = module(&fixture.device).kernel::<Plane>().unwrap();
     for threads in [(1 << 32) + 1, 1 << 33, 1 << 40] {
         let launch = Launch::linear(threads, 1024);
-        let error = kernel.launch(&rig.stream, launch, ()).unwrap_err();
+        let error = kernel.launch(&fixture.stream, launch, ()).unwrap_err();
         assert!(error.to_string().contains("2^32 threads"), "{error}");
     }
     assert!(kernel.function().configure(Launch::linear(1 << 32, 1024)).unwrap().is_some());

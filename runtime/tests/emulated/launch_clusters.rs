@@ -5,7 +5,7 @@ use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError};
 
 #[test]
 fn threads_are_rounded_up_to_whole_clusters() {
-    let (_, _, stream, kernel) = kernel_rig::<Iota>();
+    let (_, _, stream, kernel) = kernel_fixture::<Iota>();
     for (n, cluster) in [(1, 2), (1000, 4), (257, 8), (5000, 3)] {
         let launch = Launch::linear(n, 64).cluster(cluster);
         let config = kernel.function().configure(launch).unwrap().unwrap();
@@ -20,7 +20,7 @@ fn threads_are_rounded_up_to_whole_clusters() {
 
 #[test]
 fn a_cluster_too_large_names_the_largest() {
-    let (_, device, stream, kernel) = kernel_rig::<Iota>();
+    let (_, device, stream, kernel) = kernel_fixture::<Iota>();
     let mut out = DeviceBuffer::<u32>::uninit(&stream, 3).unwrap();
     let largest = kernel.function().max_cluster_blocks(32, 0).unwrap();
     assert!(largest >= device.properties().max_cluster);

@@ -53,7 +53,7 @@ fn refused<T>(result: Result<T, Error>, words: [&str; 2]) {
 
 #[test]
 fn every_launch_compares_lengths() {
-    let (driver, device, stream, kernel) = kernel_rig::<Same>();
+    let (driver, device, stream, kernel) = kernel_fixture::<Same>();
     let x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();

@@ -112,7 +112,7 @@ fn refused<T>(result: Result<T, Error>, words: &[&str]) {
 
 #[test]
 fn planes_with_a_row_stride_are_arguments() {
-    let (_, _, stream, kernel) = kernel_rig::<AddPlane>();
+    let (_, _, stream, kernel) = kernel_fixture::<AddPlane>();
     let (rows, columns, row_stride) = (5, 7, 9);
     let from: Vec<u32> = (0..row_stride * rows - 2).map(|i| i as u32).collect();
     let device_from = DeviceBuffer::from_host(&stream, &from).unwrap();
@@ -139,7 +139,7 @@ fn planes_with_a_row_stride_are_arguments() {
 
 #[test]
 fn parts_of_planes_are_written_alone() {
-    let (_, _, stream, kernel) = kernel_rig::<AddPlane>();
+    let (_, _, stream, kernel) = kernel_fixture::<AddPlane>();
     let zeros = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
     let from = zeros.as_2d(8, 10).unwrap().part(..4, 2..5);
@@ -165,7 +165,7 @@ fn parts_of_planes_are_written_alone() {
 
 #[test]
 fn volumes_are_arguments() {
-    let (_, _, stream, kernel) = kernel_rig::<Volume>();
+    let (_, _, stream, kernel) = kernel_fixture::<Volume>();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 6 * 5 * 4).unwrap();
     let plane = to.as_3d(4, 5, 6).unwrap().plane(3);
     assert_eq!((plane.rows(), plane.columns(), plane.elements().len()), (5, 6, 30));
@@ -189,7 +189,7 @@ fn volumes_are_arguments() {
 
 #[test]
 fn extents_that_do_not_fit_are_refused() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     refused(buffer.as_2d(9, 10), &["100 elements", "9 x 10", "90 elements"]);
     refused(buffer.as_2d_mut(10, 11), &["10 x 11", "110 elements"]);
@@ -294,7 +294,7 @@ fn a_required_block_is_filled_in_or_named() {
 
 #[test]
 fn a_required_cluster_is_filled_in_or_named() {
-    let (_, device, stream, kernel) = kernel_rig::<AddClusters>();
+    let (_, device, stream, kernel) = kernel_fixture::<AddClusters>();
     for launch in [Launch::cover((40, 3)).block((8, 1)), Launch::cover((40, 3)).block((8, 1)).cluster(2)] {
         let config = configured::<AddClusters>(&device, launch).unwrap();
         assert_eq!((config.grid, config.cluster), ([6, 3, 1], [2, 1, 1]));
@@ -334,7 +334,7 @@ fn more_dimensions_than_the_views_are_refused() {
 
 #[test]
 fn graph_nodes_take_other_views() {
-    let (_, device, stream, kernel) = kernel_rig::<AddBlocks>();
+    let (_, device, stream, kernel) = kernel_fixture::<AddBlocks>();
     let from = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();
     let mut other = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();

@@ -30,7 +30,7 @@ fn shapes_of_at_least_n_threads_have_them() {
 
 #[test]
 fn a_chosen_shape_is_computed_once() {
-    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Axpy>();
     let x = DeviceBuffer::<f32>::zeros(&stream, 1000).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 1000).unwrap();
     driver.reset_calls();
@@ -43,7 +43,7 @@ fn a_chosen_shape_is_computed_once() {
 
 #[test]
 fn a_prepared_launch_runs_as_often_as_asked() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let module = module(&device);
     let kernel = module.kernel::<Axpy>().unwrap();
     let prepared = kernel.prepare(Launch::for_bandwidth(1000, 12)).unwrap();
@@ -72,7 +72,7 @@ fn a_prepared_launch_runs_as_often_as_asked() {
 
 #[test]
 fn prepared_unsafe_and_raw_launches_run() {
-    let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
+    let (_, _, stream, kernel) = kernel_fixture::<CopyRaw>();
     let prepared = kernel.prepare(Launch::auto(50)).unwrap();
     let from = DeviceBuffer::from_host(&stream, &[7u32; 50]).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
@@ -95,7 +95,7 @@ fn prepared_unsafe_and_raw_launches_run() {
 
 #[test]
 fn a_cooperative_grid_too_large_names_the_maximum() {
-    let (_, device, stream, kernel) = kernel_rig::<Iota>();
+    let (_, device, stream, kernel) = kernel_fixture::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let most = kernel.function().max_blocks(256, 0).unwrap();
     assert_eq!(most, 8 * multiprocessors(&device));
@@ -123,7 +123,7 @@ fn a_cooperative_grid_too_large_names_the_maximum() {
 
 #[test]
 fn a_dependent_launch_needs_a_waiting_kernel() {
-    let (_, _, stream, kernel) = kernel_rig::<Iota>();
+    let (_, _, stream, kernel) = kernel_fixture::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let error = kernel.launch(&stream, Launch::auto(3).dependent(), (&mut out,)).unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::NotDependent { .. })), "{error}");
@@ -136,7 +136,7 @@ fn a_dependent_launch_needs_a_waiting_kernel() {
 
 #[test]
 fn a_grid_clusters_do_not_divide_is_refused() {
-    let (driver, _, stream, kernel) = kernel_rig::<Iota>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     driver.reset_calls();
     for (grid, cluster) in [([3, 1, 1], [2, 1, 1]), ([4, 3, 1], [2, 2, 1]), ([4, 1, 1], [4, 1, 2])] {

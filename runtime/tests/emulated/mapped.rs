@@ -18,7 +18,7 @@ fn pinned(device: &Device, elements: &[u32]) -> PinnedBuffer<u32> {
 
 #[test]
 fn a_kernel_uses_the_memory_itself() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let module = module(&device);
     let kernel = module.kernel::<Mix>().unwrap();
     for n in ODD_SIZES {
@@ -77,7 +77,7 @@ fn uses_on_several_streams_are_ordered() {
 
 #[test]
 fn the_host_waits_for_running_work() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let module = module(&device);
     let kernel = module.kernel::<Iota>().unwrap();
     let mut mapped = pinned(&device, &[9; 100]).into_mapped(&stream).unwrap();
@@ -90,7 +90,7 @@ fn the_host_waits_for_running_work() {
 
 #[test]
 fn graphs_use_it_unless_the_host_does() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let module = module(&device);
     let kernel = module.kernel::<Mix>().unwrap();
     let mut input = pinned(&device, &[0; 10]).into_mapped(&stream).unwrap();
@@ -126,7 +126,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
         }
     }
 
-    let (driver, device, [stream, other]) = streams_rig();
+    let (driver, device, [stream, other]) = streams_fixture();
     let module = module(&device);
     let kernel = module.kernel::<Iota>().unwrap();
     let (sender, freed) = channel();
@@ -148,7 +148,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
 
 #[test]
 fn failures_leave_nothing_registered() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     for call in [Call::HostRegister, Call::HostAddress] {
         driver.fail_call(call, 0);
         MappedBuffer::register(&stream, vec![1u8; 100]).unwrap_err();
@@ -185,7 +185,7 @@ fn any_device_of_the_driver_may_map() {
 
 #[test]
 fn a_lost_device_gives_no_access() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut mapped = MappedBuffer::register(&stream, vec![1u32; 100]).unwrap();
     stream.memset(mapped.as_mut_slice(), 0).unwrap();
     driver.poison(0, panicked());

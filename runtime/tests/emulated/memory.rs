@@ -7,7 +7,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError};
 
 #[test]
 fn what_goes_in_comes_out() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut random = random();
     for n in ODD_SIZES {
         let data = floats(&mut random, n);
@@ -43,7 +43,7 @@ fn what_goes_in_comes_out() {
 
 #[test]
 fn slices_are_as_in_std() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let data: Vec<u16> = (0..100).collect();
     let mut buffer = DeviceBuffer::from_host(&stream, &data).unwrap();
     assert_eq!(buffer.slice(..).to_host().unwrap(), data);
@@ -78,7 +78,7 @@ fn a_slice_out_of_range_panics() {
 
 #[test]
 fn lengths_that_differ_are_refused() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
     let other = DeviceBuffer::<u8>::zeros(&stream, 11).unwrap();
     driver.reset_calls();
@@ -139,7 +139,7 @@ fn what_is_cached_is_available() {
 
 #[test]
 fn elements_without_bytes_are_fine() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let mut buffer = DeviceBuffer::from_host(&stream, &[[0u8; 0]; 5]).unwrap();
     buffer.slice_mut(1..2).copy_from_host(&[[]]).unwrap();
     assert_eq!(buffer.to_host().unwrap().len(), 5);
@@ -154,7 +154,7 @@ fn memory_starts_poisoned() {
 
 #[test]
 fn scratch_memory_is_new_after_failed_work() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let scratch = |bytes, fails: bool| {
         // SAFETY: no work is enqueued with the memory.
         unsafe {
@@ -184,7 +184,7 @@ fn scratch_memory_is_new_after_failed_work() {
 #[test]
 fn registered_functions_may_use_scratch_memory() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let calls = std::sync::Arc::new(AtomicU32::new(0));
     let (inside, counted) = (stream.clone(), calls.clone());
     device.memory().add_free_callback(move || {
@@ -203,7 +203,7 @@ fn registered_functions_may_use_scratch_memory() {
 
 #[test]
 fn filled_buffers_hold_one_value() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     // The first two copy from the host at most, and the others double what is filled.
     for len in [1, 64 << 8, (64 << 8) + 1, 100_000, 1 << 18] {
         driver.reset_calls();
@@ -229,7 +229,7 @@ fn filled_buffers_hold_one_value() {
 
 #[test]
 fn a_capture_takes_only_fills_that_need_no_host_memory() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let mut x = DeviceBuffer::<u16>::zeros(&stream, 4).unwrap();
     let graph = Graph::capture(&stream, || {
         let error = DeviceBuffer::filled(&stream, 4, 1u16).unwrap_err();
@@ -243,7 +243,7 @@ fn a_capture_takes_only_fills_that_need_no_host_memory() {
 
 #[test]
 fn elements_come_from_a_function_of_their_index() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     for len in [0, 1, 1000] {
         let x = DeviceBuffer::from_fn(&stream, len, |index| index as u64 * 3).unwrap();
         assert_eq!(x.to_host().unwrap(), Vec::from_iter((0..len as u64).map(|index| index * 3)));
@@ -255,7 +255,7 @@ fn elements_come_from_a_function_of_their_index() {
 
 #[test]
 fn printing_shows_the_first_elements() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut x = DeviceBuffer::from_fn(&stream, 20, |index| index as u32).unwrap();
     let first = "[0, 1, 2, 3, 4, 5, 6, 7, …; 20] on cpu:0)";
     assert_eq!(format!("{x:?}"), format!("DeviceBuffer<u32>({first}"));

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use crate::common::*;
 use warpsmith_runtime::emulated::Call;
-use warpsmith_runtime::memory::statistics::PoolId;
-use warpsmith_runtime::seam::{
+use warpsmith_runtime::extension::{
     Access, Awaited, CopyDirection, Ended, GraphNode, GraphWork, MemoryKind, Observed, Observer, Operation,
     observe,
 };
+use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, Error, Event, Graph, Launch, LaunchConfig, PinnedBuffer, Stream,
 };
@@ -128,7 +128,7 @@ impl Observer for Recorder {
 
 #[test]
 fn each_operation_is_reported_with_what_it_does() {
-    let (_, device, stream, kernel) = kernel_rig::<Mix>();
+    let (_, device, stream, kernel) = kernel_fixture::<Mix>();
     let recorder = Recorder::of(&device);
     let _observation = observe(recorder.clone());
 
@@ -205,7 +205,7 @@ fn each_operation_is_reported_with_what_it_does() {
 
 #[test]
 fn captured_work_is_marked_and_graph_launches_reported() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let recorder = Recorder::of(&device);
@@ -247,7 +247,7 @@ impl Observer for Launched {
 
 #[test]
 fn launches_of_graphs_say_where_nodes_come_from() {
-    let (driver, device, stream, kernel) = kernel_rig::<Mix>();
+    let (driver, device, stream, kernel) = kernel_fixture::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 4).unwrap();
     let line = line!();
@@ -333,7 +333,7 @@ fn reports_are_as_many_as_the_drivers_calls() {
 
 #[test]
 fn failed_operations_are_reported_as_such() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let recorder = Recorder::of(&device);
     let _observation = observe(recorder.clone());
@@ -385,7 +385,7 @@ impl<F: Fn() + Send + Sync> Observer for Calls<F> {
 
 #[test]
 fn observers_that_use_devices_get_errors_not_deadlocks() {
-    let (_, device, [stream, other]) = streams_rig();
+    let (_, device, [stream, other]) = streams_fixture();
     let shared = Arc::new(DeviceBuffer::from_host(&stream, &[1u32; 64]).unwrap());
     let mut target = DeviceBuffer::<u32>::zeros(&stream, 64).unwrap();
     // Buffers known to graphs have locks that are held while work is enqueued.
@@ -437,7 +437,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
 
 #[test]
 fn what_an_observer_drops_is_dropped_elsewhere() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
     let pending =
@@ -455,7 +455,7 @@ fn what_an_observer_drops_is_dropped_elsewhere() {
 
 #[test]
 fn an_observer_that_panics_is_removed_alone() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let _panics = observe(Calls(device.clone(), move || {
@@ -511,7 +511,7 @@ fn calls_of_several_operations_have_the_callers_line() {
             SITES.with_borrow_mut(|sites| sites.push(observed.site.map(|site| site.file())));
         }
     }
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let observation = observe(Sites);
     let (host, mut y) =
         (HostBuffer::<u8>::zeroed(&device, 4).unwrap(), DeviceBuffer::zeros(&stream, 4).unwrap());

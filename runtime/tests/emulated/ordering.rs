@@ -11,7 +11,7 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 
 #[test]
 fn one_stream_needs_no_event_and_no_wait() {
-    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
+    let (driver, _, stream, kernel) = kernel_fixture::<Axpy>();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 100).unwrap();
     driver.reset_calls();
@@ -29,7 +29,7 @@ fn one_stream_needs_no_event_and_no_wait() {
 
 #[test]
 fn a_drop_waits_for_nothing_and_frees_later() {
-    let (driver, device, [first, second]) = streams_rig();
+    let (driver, device, [first, second]) = streams_fixture();
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
     let own = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
@@ -64,7 +64,7 @@ fn a_drop_waits_for_nothing_and_frees_later() {
 
 #[test]
 fn a_first_use_elsewhere_waits_for_old_work() {
-    let (driver, device, [slow, fast]) = streams_rig();
+    let (driver, device, [slow, fast]) = streams_fixture();
     let mut before = DeviceBuffer::<u32>::zeros(&slow, 100).unwrap();
     let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
     let address = before.as_device_ptr();

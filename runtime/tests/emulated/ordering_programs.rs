@@ -466,7 +466,7 @@ fn no_inserted_wait_can_be_left_out() {
             wrong += u64::from(found.1);
         }
     }
-    println!("{waits} waits: {races} races, {wrong} wrong results without them");
+    println!("{waits} waits: {races} races, {wrong} incorrect results without them");
     assert!(waits > 60, "{waits}");
     assert_eq!(races, waits, "each wait is needed");
     assert!(2 * wrong > waits, "what is lost mostly shows in a result: {wrong} of {waits}");

@@ -12,7 +12,7 @@ use warpsmith_runtime::{DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]
 fn a_block_is_reused_after_its_copy() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let target = DeviceBuffer::<u8>::zeros(&stream, 5000).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();
@@ -307,7 +307,7 @@ fn out_of_memory_empties_the_cache_first() {
 
 #[test]
 fn no_bytes_need_no_driver_call() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     driver.reset_calls();
     let mut empty = PinnedBuffer::<f64>::zeroed(&device, 0).unwrap();
     let nothings = PinnedBuffer::from_slice(&device, &[[0u16; 0]; 5]).unwrap();

@@ -14,7 +14,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 #[test]
 fn a_drop_that_gets_no_event_waits_instead() {
     for call in [Call::EventCreate, Call::EventRecord] {
-        let (driver, device, stream) = rig();
+        let (driver, device, stream) = fixture();
         let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
         driver.set_stream_delay(stream.handle(), Duration::from_millis(20));
         let buffer = PinnedBuffer::from_slice(&device, &[3u8; 4096]).unwrap();
@@ -223,7 +223,7 @@ fn threads_under_a_limit_never_hold_more() {
 
 #[test]
 fn a_buffer_outlives_stream_and_device_handles() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     let buffer = PinnedBuffer::from_slice(&device, &[5u8; 4096]).unwrap();
     let address = buffer.as_ptr();
@@ -253,7 +253,7 @@ fn a_buffer_outlives_stream_and_device_handles() {
 
 #[test]
 fn a_lost_device_hands_no_buffer_out() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let memory = device.pinned_memory();
     memory.configure(PinnedOptions { max_cached_size: Some(50_000), ..PinnedOptions::default() });
     drop(zeroed(&device, 100));

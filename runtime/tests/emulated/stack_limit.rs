@@ -119,7 +119,7 @@ fn an_unknown_stack_gets_16_kib() {
 
 #[test]
 fn launches_below_the_needed_stack_are_refused() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut out = DeviceBuffer::zeros(&stream, 9).unwrap();
     let declared = module(&device).kernel::<Declared>().unwrap();
     let unknown = device.load(unknown_stack()).unwrap().kernel::<Iota>().unwrap();
@@ -144,7 +144,7 @@ fn launches_below_the_needed_stack_are_refused() {
 
 #[test]
 fn a_graph_that_runs_with_less_stack_faults() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut out = DeviceBuffer::zeros(&stream, 9).unwrap();
     let declared = module(&device).kernel::<Declared>().unwrap();
     let graph =
@@ -161,7 +161,7 @@ fn a_graph_that_runs_with_less_stack_faults() {
 
 #[test]
 fn the_limit_stays_during_a_capture() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let module = module(&device);
     let graph = Graph::capture(&stream, || {

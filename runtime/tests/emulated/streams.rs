@@ -195,7 +195,7 @@ fn a_destroyed_adopted_stream_is_an_error() {
 
 #[test]
 fn an_owned_stream_goes_with_its_last_user() {
-    let (driver, _device, stream) = rig();
+    let (driver, _device, stream) = fixture();
     let clone = stream.clone();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8; 3]).unwrap();
     drop(stream);

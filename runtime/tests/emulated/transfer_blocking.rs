@@ -20,7 +20,7 @@ const SIZES: [usize; 8] = [
 
 #[test]
 fn ranges_of_every_size_are_copied() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     for size in SIZES {
         let bytes = pattern(size, 3);
         let mut buffer = DeviceBuffer::from_host(&stream, &vec![9u8; size + 2]).unwrap();
@@ -35,7 +35,7 @@ fn ranges_of_every_size_are_copied() {
 
 #[test]
 fn large_pageable_slices_are_staged_in_chunks() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let bytes = pattern(9 * CHUNK_BYTES, 1);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
     assert_eq!((driver.calls(Call::PinnedAllocate), driver.calls(Call::CopyToDevice)), (3, 9));
@@ -45,7 +45,7 @@ fn large_pageable_slices_are_staged_in_chunks() {
 
 #[test]
 fn page_locked_and_small_slices_are_copied_directly() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let source = PinnedBuffer::from_slice(&device, &pattern(3 * CHUNK_BYTES, 2)).unwrap();
     let before = driver.calls(Call::PinnedAllocate);
     let buffer = DeviceBuffer::from_host(&stream, &source).unwrap();
@@ -60,7 +60,7 @@ fn page_locked_and_small_slices_are_copied_directly() {
 
 #[test]
 fn without_page_locked_memory_the_driver_copies() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     device.pinned_memory().set_limit(Some(1 << 19));
     let bytes = pattern(2 * CHUNK_BYTES, 4);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
@@ -70,7 +70,7 @@ fn without_page_locked_memory_the_driver_copies() {
 
 #[test]
 fn staged_copies_follow_earlier_work_of_other_streams() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let other = warpsmith_runtime::Stream::new(&device).unwrap();
     let bytes = pattern(3 * CHUNK_BYTES, 5);
     let source = DeviceBuffer::from_host(&stream, &bytes).unwrap();
@@ -96,7 +96,7 @@ fn failing_calls(down: bool) -> usize {
     {
         for after in 0.. {
             let what = format!("down: {down}, {} {after}", call.name());
-            let (driver, device, stream) = rig();
+            let (driver, device, stream) = fixture();
             let mut buffer = DeviceBuffer::<u8>::zeros(&stream, size).unwrap();
             let before = driver.calls(call);
             driver.fail_call(call, after);

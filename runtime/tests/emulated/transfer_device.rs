@@ -8,7 +8,7 @@ use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, S
 
 #[test]
 fn buffers_may_be_dropped_behind_a_copy() {
-    let (driver, device, [home, other]) = streams_rig();
+    let (driver, device, [home, other]) = streams_fixture();
     let bytes = pattern(100_000, 1);
     let source = DeviceBuffer::from_host(&home, &bytes).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&other, 100_000).unwrap();
@@ -34,7 +34,7 @@ fn buffers_may_be_dropped_behind_a_copy() {
 
 #[test]
 fn copies_and_fills_need_one_call_each() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let source = DeviceBuffer::from_host(&stream, &[1u16; 30]).unwrap();
     let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
     driver.reset_calls();
@@ -87,7 +87,7 @@ fn impossible_copies_and_fills_are_refused() {
 #[test]
 fn a_failed_copy_leaves_the_buffers_usable() {
     for call in [Call::CopyDevice, Call::Memset, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
-        let (driver, device, [home, other]) = streams_rig();
+        let (driver, device, [home, other]) = streams_fixture();
         let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let mut program = || {
@@ -115,7 +115,7 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 
 #[test]
 fn rows_are_copied_between_strides() {
-    let (driver, _, [home, other]) = streams_rig();
+    let (driver, _, [home, other]) = streams_fixture();
     let matrix = numbered(&home, 20);
     // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the destination's last row has no gap after it.
     let rows = matrix.as_2d(4, 5).unwrap().part(.., 1..4);
@@ -130,7 +130,7 @@ fn rows_are_copied_between_strides() {
 
 #[test]
 fn rows_copy_with_pinned_memory_at_offsets() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let hold = driver.hold();
@@ -151,7 +151,7 @@ fn rows_copy_with_pinned_memory_at_offsets() {
 
 #[test]
 fn pinned_rows_outlive_a_dropped_copy() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut buffer = numbered(&stream, 6);
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 2, 3).unwrap();
@@ -165,7 +165,7 @@ fn pinned_rows_outlive_a_dropped_copy() {
 
 #[test]
 fn rows_that_do_not_fit_are_refused() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
         (2, 3, 0, "the row stride of 0 is below the columns"),
@@ -227,7 +227,7 @@ fn rows_of_unequal_shapes_are_refused() {
 #[test]
 fn pinned_rows_come_back_from_failures() {
     for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
-        let (driver, device, stream) = rig();
+        let (driver, device, stream) = fixture();
         let mut buffer = numbered(&stream, 12);
         let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(4, 2, 3).unwrap();
         driver.fail_call(call, 0);
@@ -248,7 +248,7 @@ fn pinned_rows_come_back_from_failures() {
 
 #[test]
 fn one_row_may_have_the_largest_stride() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
     let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
     let row_stride = i32::MAX as usize;

@@ -52,7 +52,7 @@ fn every_kind_and_length_copies_without_waiting() {
 
 #[test]
 fn only_the_range_is_copied() {
-    let (_, device, stream) = rig();
+    let (_, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u16>::zeros(&stream, 3).unwrap();
     let range = PinnedBuffer::from_slice(&device, &[1u16, 2, 3, 4, 5]).unwrap().into_range(1..=3);
     assert_eq!((range.range(), &range[..]), (1..4, &[2u16, 3, 4][..]));
@@ -74,7 +74,7 @@ fn a_range_out_of_bounds_panics() {
 
 #[test]
 fn elements_of_any_size_and_none_are_copied() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let wide = [3u8; 40];
     let mut buffer = DeviceBuffer::uninit(&stream, 3).unwrap();
     let _ = stream.copy_from_host_async(vec![wide; 3], &mut buffer).unwrap();
@@ -117,7 +117,7 @@ fn between_kernels<H>(
 
 #[test]
 fn copies_are_ordered_with_kernels() {
-    let (driver, device, [first, second]) = streams_rig();
+    let (driver, device, [first, second]) = streams_fixture();
     for streams in [[&first, &first], [&first, &second]] {
         between_kernels(&driver, &device, streams, |values| values);
         between_kernels(&driver, &device, streams, Vec::into_boxed_slice);
@@ -129,7 +129,7 @@ fn copies_are_ordered_with_kernels() {
 
 #[test]
 fn a_copy_pins_at_most_two_chunks() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let length = 10 * CHUNK_BYTES + 1;
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
     let bytes = pattern(length, 1);
@@ -153,7 +153,7 @@ fn a_copy_pins_at_most_two_chunks() {
 
 #[test]
 fn large_pieces_need_a_function_a_chunk() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10 * CHUNK_BYTES).unwrap();
     let mut calls = |length: usize| {
         driver.reset_calls();
@@ -171,7 +171,7 @@ fn large_pieces_need_a_function_a_chunk() {
 
 #[test]
 fn chunks_alternate_between_two_streams() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 6 * CHUNK_BYTES).unwrap();
     driver.reset_calls();
     let pending = stream.copy_from_host_async(vec![1; 6 * CHUNK_BYTES], &mut buffer).unwrap();
@@ -200,7 +200,7 @@ fn a_pool_stream_alternates_with_another() {
 
 #[test]
 fn small_pieces_in_flight_do_not_share_memory() {
-    let (driver, _, stream) = rig();
+    let (driver, _, stream) = fixture();
     let mut buffers = [(); 4].map(|()| DeviceBuffer::<u8>::zeros(&stream, 1000).unwrap());
     let hold = driver.hold();
     for (value, buffer) in buffers.iter_mut().enumerate() {
@@ -219,7 +219,7 @@ fn small_pieces_in_flight_do_not_share_memory() {
 
 #[test]
 fn dropping_a_pending_copy_lets_it_run() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     for length in [1000, 2 * CHUNK_BYTES + 1] {
         let bytes = pattern(length, 3);
         let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
@@ -243,7 +243,7 @@ fn dropping_a_pending_copy_lets_it_run() {
 
 #[test]
 fn device_memory_is_reusable_behind_a_copy() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let length = 2 * CHUNK_BYTES + 3;
     let bytes = pattern(length, 8);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
@@ -311,7 +311,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
     for call in calls {
         for after in 0.. {
             let what = format!("{} of {length}, down: {down}, {} {after}", H::NAME, call.name());
-            let (driver, device, [home, stream]) = streams_rig();
+            let (driver, device, [home, stream]) = streams_fixture();
             let bytes = pattern(length, 1);
             let mut buffer = DeviceBuffer::<u8>::zeros(&home, length).unwrap();
             let memory = H::make(&device, &bytes);
@@ -373,7 +373,7 @@ fn any_call_may_fail_and_memory_returns() {
 
 #[test]
 fn a_failed_copy_returns_memory_when_done() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let source = PinnedBuffer::from_slice(&device, &[6u8; 100]).unwrap();
@@ -401,7 +401,7 @@ fn a_failed_copy_returns_memory_when_done() {
 
 #[test]
 fn without_pinned_memory_a_vec_comes_back() {
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 2 * CHUNK_BYTES).unwrap();
     device.pinned_memory().set_limit(Some(3 << 19));
     let (error, memory) = failed(stream.copy_from_host_async(vec![1; 2 * CHUNK_BYTES], &mut buffer));
@@ -417,7 +417,7 @@ fn without_pinned_memory_a_vec_comes_back() {
 
 fn lost<H: Kind>(length: usize, down: bool, before: bool) {
     let what = format!("{} of {length}, down: {down}, lost before: {before}", H::NAME);
-    let (driver, device, stream) = rig();
+    let (driver, device, stream) = fixture();
     let bytes = pattern(length, 2);
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
     stream.synchronize().unwrap();
@@ -471,7 +471,7 @@ fn a_lost_device_returns_the_memory() {
 #[test]
 fn a_lost_device_is_waited_for_too() {
     // Lost by another stream's fault, which the program sees first: the memory is returned when its copy has finished.
-    let (driver, device, [stream, other]) = streams_rig();
+    let (driver, device, [stream, other]) = streams_fixture();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();

@@ -6,7 +6,7 @@ use crate::common::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
+use warpsmith_runtime::extension::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 
 /// Levels and texts of events.
@@ -62,7 +62,7 @@ fn assert_one(events: &[(Level, String)], level: Level, texts: &[&str]) {
 
 #[test]
 fn a_lost_device_is_reported_once() {
-    let (_, _, stream, kernel) = kernel_rig::<PanicAt>();
+    let (_, _, stream, kernel) = kernel_fixture::<PanicAt>();
     let events = Log::of(|| {
         kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
         for _ in 0..3 {
@@ -74,7 +74,7 @@ fn a_lost_device_is_reported_once() {
 
 #[test]
 fn an_invalidated_graph_is_reported_once() {
-    let (_, _, stream) = rig();
+    let (_, _, stream) = fixture();
     let events = Log::of(|| {
         // Both find it.
         let moved: Result<(), Error> = stream.with_stable_capture_state(|| {

@@ -7,13 +7,13 @@ use warpsmith_runtime::graph::{Capture, CaptureMode, HostBuffer};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, Graph, GraphError, PinnedBuffer, Stream};
 
 /// A device with the captured stream, and the home stream of the buffers.
-struct Rig {
+struct Fixture {
     device: Device,
     captured: Stream,
     home: Stream,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         let device = shared_device();
         let [captured, home] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -35,9 +35,9 @@ fn refused<T>(result: Result<T, Error>, call: &str) {
 
 #[test]
 fn no_host_read_returns_what_captured_work_overwrites() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { device, captured, home } = &rig;
-    let (mut y, mut beside, mut side) = (rig.buffer(1), rig.buffer(2), rig.buffer(3));
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { device, captured, home } = &fixture;
+    let (mut y, mut beside, mut side) = (fixture.buffer(1), fixture.buffer(2), fixture.buffer(3));
     let other = Stream::from_pool(device).unwrap();
     let exec = Graph::capture(home, || home.copy(&y, &mut side)).unwrap().instantiate().unwrap();
     let pending = other.copy_to_host_async(&y, vec![0; 64]).unwrap();
@@ -74,9 +74,9 @@ fn no_host_read_returns_what_captured_work_overwrites() {
 
 #[test]
 fn no_write_of_the_host_overtakes_captured_reads() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { device, captured, home } = &rig;
-    let (mut x, mut y, three) = (rig.buffer(1), rig.buffer(2), rig.buffer(3));
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { device, captured, home } = &fixture;
+    let (mut x, mut y, three) = (fixture.buffer(1), fixture.buffer(2), fixture.buffer(3));
     let other = Stream::from_pool(device).unwrap();
     let graph = Graph::capture(captured, || {
         // Before the captured read, as in stepwise execution.
@@ -110,12 +110,12 @@ fn no_write_of_the_host_overtakes_captured_reads() {
 
 #[test]
 fn host_memory_that_captured_work_uses_is_not_lent() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { device, captured, home } = &rig;
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { device, captured, home } = &fixture;
     let (input, output) =
         (HostBuffer::<u8>::zeroed(device, 64).unwrap(), HostBuffer::zeroed(device, 64).unwrap());
     let mut mapped = PinnedBuffer::from_slice(device, &[1u8; 64]).unwrap().into_mapped(home).unwrap();
-    let mut y = rig.buffer(2);
+    let mut y = fixture.buffer(2);
     let graph = Graph::capture(captured, || {
         input.lock()?.fill(8);
         captured.copy_from_host_buffer_async(&input, &mut y)?;
@@ -136,9 +136,9 @@ fn host_memory_that_captured_work_uses_is_not_lent() {
 
 #[test]
 fn other_threads_know_of_global_captures() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { captured, .. } = &rig;
-    let mut y = rig.buffer(1);
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { captured, .. } = &fixture;
+    let mut y = fixture.buffer(1);
     let elsewhere =
         |y: &DeviceBuffer<u8>| std::thread::scope(|scope| scope.spawn(|| y.to_host()).join().unwrap());
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
@@ -159,9 +159,9 @@ fn other_threads_know_of_global_captures() {
 
 #[test]
 fn streams_that_take_part_are_of_the_captures_order() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { device, captured, home } = &rig;
-    let (mut y, mut z) = (rig.buffer(1), rig.buffer(2));
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { device, captured, home } = &fixture;
+    let (mut y, mut z) = (fixture.buffer(1), fixture.buffer(2));
     let side = Stream::new(device).unwrap();
     let graph = Graph::capture(captured, || {
         captured.memset(&mut y, 9)?;
@@ -182,9 +182,9 @@ fn streams_that_take_part_are_of_the_captures_order() {
 
 #[test]
 fn a_buffer_that_is_dropped_in_the_capture_ends_its_launches() {
-    let (_turn, rig) = (turn(), Rig::new());
-    let Rig { captured, .. } = &rig;
-    let (x, mut y) = (rig.buffer(1), rig.buffer(2));
+    let (_turn, fixture) = (turn(), Fixture::new());
+    let Fixture { captured, .. } = &fixture;
+    let (x, mut y) = (fixture.buffer(1), fixture.buffer(2));
     let graph = Graph::capture(captured, || {
         captured.copy(&x, &mut y)?;
         drop(x);

@@ -17,7 +17,7 @@ use warpsmith_runtime::transfer::collective::{
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 /// All devices of each driver under test, with separate allocators, and streams of all of them.
-fn rigs() -> Vec<(Vec<Device>, Vec<Stream>)> {
+fn fixtures() -> Vec<(Vec<Device>, Vec<Stream>)> {
     let shared = shared_device();
     let builder = || EmulatedDriver::builder().devices(3).memory(1 << 30);
     let drivers: Vec<Arc<dyn Driver>> = if shared.is_emulated() {
@@ -26,15 +26,15 @@ fn rigs() -> Vec<(Vec<Device>, Vec<Stream>)> {
         // SAFETY: its methods receive only live handles and memory of this device.
         vec![Arc::clone(unsafe { shared.driver() }.0)]
     };
-    let least = std::env::var("WARPSMITH_TEST_DEVICES")
+    let minimum = std::env::var("WARPSMITH_TEST_DEVICES")
         .map_or(1, |count| count.parse().expect("a number in WARPSMITH_TEST_DEVICES"));
     drivers
         .into_iter()
         .map(|driver| {
             let count = driver.device_count().unwrap();
             assert!(
-                count >= least,
-                "WARPSMITH_TEST_DEVICES={least}, but there are {count} like {}",
+                count >= minimum,
+                "WARPSMITH_TEST_DEVICES={minimum}, but there are {count} like {}",
                 shared.id()
             );
             let devices: Vec<_> = (0..count)
@@ -49,7 +49,7 @@ fn rigs() -> Vec<(Vec<Device>, Vec<Stream>)> {
 
 #[test]
 fn a_broadcast_reaches_every_device_from_every_device() {
-    for (devices, streams) in rigs() {
+    for (devices, streams) in fixtures() {
         for (root, length) in (0..streams.len()).flat_map(|root| LENGTHS.map(|length| (root, length))) {
             let what = format!("{length} from {root} of {}", devices.len());
             let bytes = pattern(length, root as u8);
@@ -69,7 +69,7 @@ fn a_broadcast_reaches_every_device_from_every_device() {
 /// wait. Every copy must wait for the preceding work on another device.
 #[test]
 fn scatter_work_and_gather_repeat() {
-    for (devices, streams) in rigs() {
+    for (devices, streams) in fixtures() {
         let length = 2 * CHUNK_BYTES + 1001;
         let mut all = DeviceBuffer::from_host(&streams[0], &pattern(length, 8)).unwrap();
         let mut expected = pattern(length, 8);
@@ -92,7 +92,7 @@ fn scatter_work_and_gather_repeat() {
 
 #[test]
 fn uneven_chunks_come_back_together_on_every_device() {
-    for (_, streams) in rigs() {
+    for (_, streams) in fixtures() {
         let lens: Vec<_> = (0..streams.len()).map(|index| index * 70_001).collect();
         let bytes = pattern(lens.iter().sum(), 1);
         let source = DeviceBuffer::from_host(&streams[0], &bytes).unwrap();
@@ -105,7 +105,7 @@ fn uneven_chunks_come_back_together_on_every_device() {
 
 #[test]
 fn many_small_buffers_reach_every_device_together() {
-    for (devices, streams) in rigs() {
+    for (devices, streams) in fixtures() {
         let bytes: Vec<_> = (0..200).map(|i| pattern(i * 37 % 5000, i as u8)).collect();
         let mut sources: Vec<_> =
             bytes.iter().map(|bytes| DeviceBuffer::from_host(&streams[0], bytes).unwrap()).collect();

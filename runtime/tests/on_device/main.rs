@@ -9,7 +9,7 @@ mod captured_uses;
 mod collectives;
 mod driver;
 mod driver_graphs;
-mod rig;
+mod fixture;
 mod streams;
 mod telemetry;
 mod transfer;

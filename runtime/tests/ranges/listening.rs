@@ -138,7 +138,7 @@ fn pops_on_other_threads_name_the_open_range() {
 }
 
 #[test]
-fn depths_are_right_whether_anything_listens() {
+fn depths_are_correct_whether_anything_listens() {
     only_alone!();
     assert_eq!((nvtx::range_push("a"), nvtx::range_push("b")), (0, 1));
     let (recorder, listening) = recorder();

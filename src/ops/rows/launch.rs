@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use gpu_kernels::held::{held_elements, held_vectors};
+use gpu_kernels::resident::{resident_elements, resident_vectors};
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{
     Arguments, Device, DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice2, Function, Launch, Result,
@@ -19,7 +19,7 @@ pub(super) const VECTOR: usize = 16;
 /// Instances of the row kernels. They are found by type, as the registry may hold kernels of another package with the
 /// same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
-    use gpu_kernels::{append_rows, axis_reduce, gated, norm, select, softmax, whole};
+    use gpu_kernels::{append_rows, axis_reduce, device_reduce, norm, select, softmax, transformer};
 
     let mut all: Vec<&'static KernelSpec> = Vec::new();
     macro_rules! add {
@@ -33,11 +33,11 @@ fn all_instances() -> Vec<&'static KernelSpec> {
             sum_columns<(), 0> mean_columns<(), 0> prod_columns<(), 0> min_columns<(), 0> max_columns<(), 0> argmin_columns<(), 0>
             argmax_columns<(), 0>;
         append_rows: append_rows<(), ()>;
-        gated: swiglu<()> rotary<(), ()>;
+        transformer: swiglu<()> rotary<(), ()>;
         select: top_k<()> sample<()>;
         norm: norm<(), 0> norm_backward<(), 0> norm_backward_parameters<(), 0>;
         softmax: softmax<(), 0> softmax_backward<(), 0>;
-        whole: dot<()> count_if<()> vector_norm<()> variance<()>;
+        device_reduce: dot<()> count_if<()> vector_norm<()> variance<()>;
     }
     all
 }
@@ -97,39 +97,39 @@ impl<'a> RowKernel<'a> {
     }
 }
 
-/// Grid of a launch, and the size of the thread group (`team`) that processes a row.
+/// Grid of a launch, and the size of the thread group (`group_size`) that processes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,
     pub block: u32,
     pub cluster: u32,
-    pub team: u32,
+    pub group_size: u32,
 }
 
 impl Shape {
-    /// Shape with groups of `team` lanes in blocks of `block` threads; each group processes `rows` rows at once,
+    /// Shape with groups of `group_size` lanes in blocks of `block` threads; each group processes `rows` rows at once,
     /// `height` in total.
-    pub fn of_lanes(team: usize, block: u32, rows: usize, height: usize) -> Self {
-        let of_block = block as usize / team * rows;
+    pub fn of_lanes(group_size: usize, block: u32, rows: usize, height: usize) -> Self {
+        let of_block = block as usize / group_size * rows;
         let grid = height.div_ceil(of_block).clamp(1, i32::MAX as usize) as u32;
-        Self { grid, block, cluster: 1, team: team as u32 }
+        Self { grid, block, cluster: 1, group_size: group_size as u32 }
     }
 
     /// Shape with `cluster` blocks for each of `count` rows.
     pub fn of_blocks(block: u32, cluster: u32, count: usize) -> Self {
         let most = (i32::MAX as u32 / cluster) as usize;
-        Self { grid: count.clamp(1, most) as u32 * cluster, block, cluster, team: block }
+        Self { grid: count.clamp(1, most) as u32 * cluster, block, cluster, group_size: block }
     }
 }
 
 /// Maximum threads per block of a kernel with register-resident rows; `MAX_CLUSTER` is the maximum cluster size in
 /// blocks.
-const MAX_TEAM: u32 = 512;
+const MAX_GROUP_SIZE: u32 = 512;
 const MAX_CLUSTER: u32 = 8;
 
 /// Launch shape of a kernel with register-resident rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HeldShape {
+pub(super) struct ResidentShape {
     pub shape: Shape,
     /// Const parameter of the instance.
     pub items: u32,
@@ -138,7 +138,7 @@ pub(super) struct HeldShape {
     pub in_vectors: bool,
 }
 
-impl HeldShape {
+impl ResidentShape {
     /// Shape for views of the same sizes, at these addresses and pitches, and a kernel with these two instances.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
@@ -164,30 +164,31 @@ impl HeldShape {
             properties.multiprocessors as usize * properties.max_threads_per_multiprocessor as usize;
         // Elements that a thread holds, for each of the two instances.
         let [of_few, of_many] = [few, many].map(|items| match in_vectors {
-            true => held_vectors::<T>(items as usize) * (VECTOR / size),
-            false => held_elements(items as usize),
+            true => resident_vectors::<T>(items as usize) * (VECTOR / size),
+            false => resident_elements(items as usize),
         });
         let shape = |shape, items| Self { shape, items, in_vectors };
-        let team = |held: usize| width.div_ceil(held).next_power_of_two();
-        let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
+        let group_size = |resident: usize| width.div_ceil(resident).next_power_of_two();
+        let of_block = |resident: usize| (group_size(resident).clamp(64, MAX_GROUP_SIZE as usize)) as u32;
         // True if the rows fill half of the threads that can be resident at the register count of this instance.
-        let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
+        let is_filled =
+            height.saturating_mul(group_size(of_many).min(MAX_GROUP_SIZE as usize)) >= threads / 4;
         // At least four lanes, which load 64 contiguous bytes.
-        if in_vectors && width <= 32 * of_many && team(of_many) >= 4 && is_filled {
-            return shape(Shape::of_lanes(team(of_many), 128, 1, height), many);
+        if in_vectors && width <= 32 * of_many && group_size(of_many) >= 4 && is_filled {
+            return shape(Shape::of_lanes(group_size(of_many), 128, 1, height), many);
         }
         if width <= 32 * of_few {
-            return shape(Shape::of_lanes(team(of_few), 256, 1, height), few);
+            return shape(Shape::of_lanes(group_size(of_few), 256, 1, height), few);
         }
-        if width <= MAX_TEAM as usize * of_few && !is_filled {
+        if width <= MAX_GROUP_SIZE as usize * of_few && !is_filled {
             return shape(Shape::of_blocks(of_block(of_few), 1, height), few);
         }
-        let blocks = width.div_ceil(MAX_TEAM as usize * of_many).next_power_of_two() as u32;
+        let blocks = width.div_ceil(MAX_GROUP_SIZE as usize * of_many).next_power_of_two() as u32;
         let cluster = match blocks {
             _ if !has_clusters => 1,
             ..=MAX_CLUSTER => blocks,
             // Rows too long for registers: as many blocks as fill the device.
-            _ => (threads / MAX_TEAM as usize)
+            _ => (threads / MAX_GROUP_SIZE as usize)
                 .div_ceil(height)
                 .next_power_of_two()
                 .clamp(1, MAX_CLUSTER as usize) as u32,
@@ -251,13 +252,13 @@ mod tests {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);
         let views = [(DevicePtr(1 << 20), width), (DevicePtr(1 << 30), width)];
-        let chosen = HeldShape::choose::<T>(&views, (width, height), [2, 8], (&properties, true));
+        let chosen = ResidentShape::choose::<T>(&views, (width, height), [2, 8], (&properties, true));
         assert_eq!(chosen.in_vectors, (width * size_of::<T>()).is_multiple_of(VECTOR));
-        (chosen.shape.block, chosen.shape.cluster, chosen.shape.team, chosen.items)
+        (chosen.shape.block, chosen.shape.cluster, chosen.shape.group_size, chosen.items)
     }
 
     #[test]
-    fn longer_rows_have_larger_teams() {
+    fn longer_rows_have_larger_groups() {
         assert_eq!(of::<f32>(4, 1 << 20), (256, 1, 1, 2));
         assert_eq!(of::<f32>(64, 1 << 20), (256, 1, 8, 2));
         assert_eq!(of::<f32>(128, 1 << 20), (128, 1, 4, 8));
@@ -285,7 +286,7 @@ mod tests {
         let properties = Device::emulated(0).unwrap().properties().clone();
         let choose = |views: [(usize, usize); 2]| {
             let views = views.map(|(start, pitch)| (DevicePtr(start as u64), pitch));
-            HeldShape::choose::<f32>(&views, (100, 10), [2, 8], (&properties, false))
+            ResidentShape::choose::<f32>(&views, (100, 10), [2, 8], (&properties, false))
         };
         assert!(choose([(1 << 20, 100), (1 << 30, 104)]).in_vectors);
         assert!(!choose([(4, 100), (20, 104)]).in_vectors);

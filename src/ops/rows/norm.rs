@@ -1,14 +1,16 @@
 //! Layer norm and RMS norm of rows.
 
-use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
+use gpu_kernels::resident::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, SliceMut, SliceMut2, Value};
 use gpu_std::scalar::Float;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream,
 };
 
-use super::launch::{HeldShape, RowKernel, VECTOR, check_len, has_whole_vectors, same_sides, shape_error};
+use super::launch::{
+    ResidentShape, RowKernel, VECTOR, check_len, has_whole_vectors, same_sides, shape_error,
+};
 use super::reduce::{columns_shape, with_workspace};
 use crate::ops::data::fill;
 
@@ -175,11 +177,12 @@ fn forward<T: Float>(
         [weight, bias].map(|array| array.map_or(place, |array| (array.as_device_ptr(), 0)));
     let views = [place, (out.as_device_ptr(), out.row_stride()), weight_place, bias_place];
     let sides = (x.columns(), x.rows());
-    let HeldShape { shape, items, in_vectors } =
-        HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
+    let ResidentShape { shape, items, in_vectors } =
+        ResidentShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm", T::NAME, items)?;
     let Norm { is_rms, epsilon, .. } = norm;
-    let arguments = (x, weight, bias, out, epsilon, u32::from(is_rms), shape.team, u32::from(in_vectors));
+    let arguments =
+        (x, weight, bias, out, epsilon, u32::from(is_rms), shape.group_size, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(
@@ -225,11 +228,11 @@ fn backward<T: Float>(
         [place, (dy.as_device_ptr(), dy.row_stride()), (dx.as_device_ptr(), dx.row_stride()), weight_place];
     let sides = (x.columns(), x.rows());
     let mut statistics = DeviceBuffer::<[T::SumAccumulator; 4]>::uninit(stream, x.rows())?;
-    let HeldShape { shape, items, in_vectors } =
-        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
+    let ResidentShape { shape, items, in_vectors } =
+        ResidentShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
     let (is_rms, in_vectors) = (u32::from(is_rms), u32::from(in_vectors));
-    let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.team, in_vectors);
+    let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.group_size, in_vectors);
     // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sizes, lengths, shape and
     // alignment meet its conditions.
     unsafe {
@@ -257,7 +260,7 @@ fn backward<T: Float>(
     // kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
-            let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.team, parts as u32);
+            let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.group_size, parts as u32);
             kernel.launch::<(
                 Slice2<T>,
                 Slice2<T>,

@@ -4,7 +4,7 @@ use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, SLOTS, workspace_bytes};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
 use gpu_std::scalar::{Element, Float, Number, Scalar};
 use warpsmith_runtime::driver::DevicePtr;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceProperties, DeviceSlice, DeviceSlice2, DeviceSliceMut, Result, Stream,
 };
@@ -87,7 +87,8 @@ pub(super) fn columns_shape<T: DeviceCopy>(
     let rows = MAX_BLOCK as usize / lanes;
     let parts = (resident(device, MAX_BLOCK) / tiles).min(x.rows() / (rows * items)).max(1);
     let parts = if tiles > COUNTERS { 1 } else { parts };
-    let shape = Shape { team: lanes as u32, ..Shape::of_blocks(MAX_BLOCK, 1, tiles.saturating_mul(parts)) };
+    let shape =
+        Shape { group_size: lanes as u32, ..Shape::of_blocks(MAX_BLOCK, 1, tiles.saturating_mul(parts)) };
     (shape, parts)
 }
 
@@ -137,7 +138,7 @@ fn along<T: Number, O: Element>(
             // `out` has one element per result.
             unsafe {
                 with_workspace(stream, if parts > 1 { results * parts } else { 0 }, |workspace| {
-                    let arguments = (x, out, workspace, shape.team, parts as u32);
+                    let arguments = (x, out, workspace, shape.group_size, parts as u32);
                     kernel.launch::<Params<T, O>, _>(&shape, arguments)
                 })
             }
@@ -169,7 +170,7 @@ pub(super) fn rows<T: Number, O: Element>(
     // row.
     unsafe {
         with_workspace(stream, partials, |workspace| {
-            let arguments = (x, sides, offsets, out, workspace, shape.team, parts as u32);
+            let arguments = (x, sides, offsets, out, workspace, shape.group_size, parts as u32);
             kernel.launch::<Params<T, O>, _>(&shape, arguments)
         })
     }
@@ -285,10 +286,10 @@ assert_eq!(columns.to_host()?, [5.0, 7.0, 9.0]);
         Some(f64::NAN.cast()), "";
     "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
         Some(T::SumAccumulator::ONE), "";
-    "least element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None, "";
-    "greatest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None, "";
-    "index of the first least element, of the first NaN if there is one,", "":
+    "smallest element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None, "";
+    "largest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None, "";
+    "index of the first smallest element, of the first NaN if there is one,", "":
         argmin_rows, argmin_columns, argmin_segments: Number => u64, None, "";
-    "index of the first greatest element, of the first NaN if there is one,", "":
+    "index of the first largest element, of the first NaN if there is one,", "":
         argmax_rows, argmax_columns, argmax_segments: Number => u64, None, "";
 }

@@ -3,7 +3,7 @@
 use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
 use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
 use gpu_std::scalar::{Float, Number, Scalar};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream};
 
 use super::launch::{RowKernel, Shape, check_len, same_sides, shape_error};
@@ -20,8 +20,9 @@ use crate::random::{Generator, Numbers, with_base};
 /// reads.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of `x`, and if the shapes
-/// of the outputs differ or their number of rows is not that of `x`; [enqueue errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of `x`, and
+/// if the shapes of the outputs differ or their number of rows is not that of `x`; [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

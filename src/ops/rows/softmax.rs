@@ -1,12 +1,12 @@
 //! Softmax and log-softmax of rows.
 
-use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
+use gpu_kernels::resident::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Slice2, SliceMut2, Value};
 use gpu_std::scalar::Float;
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
 
-use super::launch::{HeldShape, RowKernel, same_sides};
+use super::launch::{ResidentShape, RowKernel, same_sides};
 
 /// Softmax: `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
@@ -63,10 +63,10 @@ fn forward<T: Float>(
         return Ok(());
     }
     let views = [(x.as_device_ptr(), x.row_stride()), (out.as_device_ptr(), out.row_stride())];
-    let HeldShape { shape, items, in_vectors } =
-        HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
+    let ResidentShape { shape, items, in_vectors } =
+        ResidentShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
-    let arguments = (x, out, u32::from(is_log), shape.team, u32::from(in_vectors));
+    let arguments = (x, out, u32::from(is_log), shape.group_size, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(&shape, arguments)
@@ -138,10 +138,10 @@ fn backward<T: Float>(
         (dx.as_device_ptr(), dx.row_stride()),
     ];
     let sides = (y.columns(), y.rows());
-    let HeldShape { shape, items, in_vectors } =
-        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
+    let ResidentShape { shape, items, in_vectors } =
+        ResidentShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;
-    let arguments = (y, dy, dx, u32::from(is_log), shape.team, u32::from(in_vectors));
+    let arguments = (y, dy, dx, u32::from(is_log), shape.group_size, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(

@@ -2,7 +2,7 @@
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
 use gpu_std::scalar::{Element, Float};
-use warpsmith_runtime::seam::site;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut2,
     DeviceSliceMut3, Result, Stream,
@@ -17,14 +17,14 @@ const ITEMS: usize = 4;
 
 /// Launch shape for rows that are read once, and the number of blocks per row.
 fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u32) {
-    let team = units.div_ceil(ITEMS).next_power_of_two().min(256);
-    if team <= 32 {
-        return (Shape::of_lanes(team, 256, 1, height), 1);
+    let group_size = units.div_ceil(ITEMS).next_power_of_two().min(256);
+    if group_size <= 32 {
+        return (Shape::of_lanes(group_size, 256, 1, height), 1);
     }
-    let resident =
-        device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / team).max(1);
-    let parts = resident.div_ceil(height.max(1)).min(units / (team * ITEMS)).max(1);
-    (Shape::of_blocks(team as u32, 1, height.saturating_mul(parts)), parts as u32)
+    let resident = device.multiprocessors as usize
+        * (device.max_threads_per_multiprocessor as usize / group_size).max(1);
+    let parts = resident.div_ceil(height.max(1)).min(units / (group_size * ITEMS)).max(1);
+    (Shape::of_blocks(group_size as u32, 1, height.saturating_mul(parts)), parts as u32)
 }
 
 /// Returns whether rows at these addresses and pitches in bytes have the same alignment to vectors. Each row of one
@@ -64,7 +64,8 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
 /// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if there are more new rows
-/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue errors](crate::Error#enqueue-errors).
+/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -110,7 +111,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     let properties = stream.device().properties();
     let (shape, parts) = shape_of(units::<T>(new.columns(), has_vectors), rows, properties);
     let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
-    let arguments = (new, lengths, cache, shape.team, parts, u32::from(has_vectors));
+    let arguments = (new, lengths, cache, shape.group_size, parts, u32::from(has_vectors));
     // SAFETY: these are the kernel's parameters, with elements and indices of the same sizes. The check found no length
     // that leaves no room for the rows; sizes, shape and alignment meet the kernel's conditions.
     unsafe {
@@ -161,7 +162,7 @@ pub fn swiglu<T: Float>(
     let properties = stream.device().properties();
     let (shape, parts) = shape_of(units::<T>(gate.columns(), has_vectors), gate.rows(), properties);
     let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
-    let arguments = (gate, up, out, shape.team, parts, u32::from(has_vectors));
+    let arguments = (gate, up, out, shape.group_size, parts, u32::from(has_vectors));
     // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
@@ -188,8 +189,9 @@ pub enum RotaryPairs {
 ///
 /// # Errors
 /// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the columns of `x` are not a multiple
-/// of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the columns of `x` are not a
+/// multiple of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -244,7 +246,7 @@ pub fn rotary<T: Float, I: Index>(
     let (shape, parts) = shape_of(x.columns() / 2, x.rows(), properties);
     let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
-    let arguments = (x, positions, cos, sin, out, is_interleaved, shape.team, parts);
+    let arguments = (x, positions, cos, sin, out, is_interleaved, shape.group_size, parts);
     // SAFETY: these are the kernel's parameters, with indices of the same size, where the sum of a float is its
     // accumulator; sizes and shape meet its conditions.
     unsafe {

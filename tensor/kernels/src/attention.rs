@@ -16,8 +16,8 @@ use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
-    Accumulator, Barrier, Barriers, Columns, Fragments, Half, MnMajor, SharedMemory, SharedTile, Slot,
-    TensorMap, barrier, copy, warp_group,
+    Accumulator, Barrier, Barriers, Columns, Fragments, Half, MnMajor, PipelineState, SharedMemory,
+    SharedTile, TensorMap, barrier, copy, warpgroup,
 };
 
 use crate::sequences::{HeadStrides, Sequences, coordinates};
@@ -28,7 +28,7 @@ pub const TILE_Q: u32 = 128;
 /// Stages of each circular buffer.
 pub const STAGES: usize = 2;
 /// Threads per block.
-pub const THREADS: u32 = 3 * warp_group::THREADS;
+pub const THREADS: u32 = 3 * warpgroup::THREADS;
 /// Elements per row of a TMA box, and rows of the boxes of v.
 pub const BOX: u32 = 64;
 
@@ -212,7 +212,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let (k_full, k_empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     let (v_full, v_empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     let [q_full, v_partial] = both(once);
-    let turns = memory.barriers::<2>();
+    let ping_pong = memory.barriers::<2>();
     if thread::linear_in_block() == 0 {
         q.prefetch();
         k.prefetch();
@@ -224,20 +224,20 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             v_full.init(1);
             k_empty.init(CONSUMERS);
             v_empty.init(CONSUMERS);
-            turns.init(warp_group::THREADS / 32);
+            ping_pong.init(warpgroup::THREADS / 32);
         }
         barrier::publish();
     }
     thread::sync_threads();
 
-    let warp = warp_group::warp_index();
-    let (mut k_slot, mut v_slot) = (Slot::new(), Slot::new());
+    let warp = warpgroup::warp_index();
+    let (mut k_slot, mut v_slot) = (PipelineState::new(), PipelineState::new());
     if warp < 4 {
         // SAFETY: the block has a fixed size, and started with 168 registers per thread.
-        unsafe { warp_group::release_registers::<40>() };
+        unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
             // SAFETY: all lanes of the warp execute this.
-            let leads = unsafe { warp_group::elect() };
+            let leads = unsafe { warpgroup::elect() };
             let kv_head = crate::tiles::divide(place.head, shape.group).0;
             if leads {
                 // SAFETY: nothing has used the tile yet yet yet.
@@ -252,7 +252,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     }
                 }
             }
-            let load_k = |slot: Slot<STAGES>, block: u32| {
+            let load_k = |slot: PipelineState<STAGES>, block: u32| {
                 if leads {
                     let (tile, loaded) = (k_tiles.at(slot), k_full.at(slot));
                     // SAFETY: the consumers have finished reading the stage.
@@ -322,7 +322,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 
     // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
-    unsafe { warp_group::acquire_registers::<232>() };
+    unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
@@ -330,8 +330,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     // Blocks that all rows of the warpgroup attend to in full.
     let whole = keys.before(group_row) / KEYS as u32;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
-    let takes_turns = D <= 128;
-    let [first_turn, second_turn] = both(turns);
+    let is_ping_pong = D <= 128;
+    let [first_turn, second_turn] = both(ping_pong);
     let (own_turn, other_turn) =
         if group == 0 { (first_turn, second_turn) } else { (second_turn, first_turn) };
     // The first turn of the first warpgroup needs no arrival.
@@ -361,13 +361,13 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             if block >= whole {
                 mask(registers.as_mut(), limits, block * KEYS as u32);
             }
-            rows.weigh(registers.as_mut(), shape.scale);
+            rows.probabilities(registers.as_mut(), shape.scale);
             let mut weights = Fragments::<T, KEYS>::new(registers);
             let mut is_first = true;
             while block > 0 {
                 block -= 1;
                 k_full.at(k_slot).wait(k_slot.parity());
-                if takes_turns {
+                if is_ping_pong {
                     own_turn.wait(turn);
                     turn ^= 1;
                 }
@@ -390,7 +390,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 let products = batch.commit();
                 is_first = false;
                 // Each warp arrives, so that no warp of the other warpgroup can miss a phase.
-                if takes_turns && lane == 0 {
+                if is_ping_pong && lane == 0 {
                     other_turn.arrive();
                 }
                 scores = next.wait_leaving::<1>();
@@ -400,7 +400,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 if block >= whole {
                     mask(registers.as_mut(), limits, block * KEYS as u32);
                 }
-                let factors = rows.weigh(registers.as_mut(), shape.scale);
+                let factors = rows.probabilities(registers.as_mut(), shape.scale);
                 values = products.wait();
                 release(v_empty.at(v_slot), warp);
                 v_slot.advance();
@@ -447,7 +447,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup. The rows of out are in bounds and
     // multiples of 16 bytes, and no other block has them.
     unsafe {
-        warp_group::sync(1 + group, warp_group::THREADS);
+        warpgroup::sync(1 + group, warpgroup::THREADS);
         if group_row < place.q.1 {
             let at = shape.out.at(place.plane, place.head, place.q.0 + group_row);
             let (to, rows) = (out.as_mut_ptr().wrapping_add(at as usize), place.q.1 - group_row);
@@ -525,7 +525,7 @@ pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
 /// Splits a pair of barriers.
 #[inline(always)]
 fn both(barriers: Barriers<2>) -> [Barrier; 2] {
-    let (first, mut second) = (Slot::new(), Slot::new());
+    let (first, mut second) = (PipelineState::new(), PipelineState::new());
     second.advance();
     [barriers.at(first), barriers.at(second)]
 }

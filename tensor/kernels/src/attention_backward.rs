@@ -24,7 +24,7 @@ use core::f32::consts::LOG2_E;
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::scalar::Float;
-use gpu_std::tensor::{Barrier, Half, SharedMemory, SharedTile, TensorMap, warp_group};
+use gpu_std::tensor::{Barrier, Half, SharedMemory, SharedTile, TensorMap, warpgroup};
 use gpu_std::vectorized::load;
 
 use self::keys::keys;
@@ -40,7 +40,7 @@ pub const STEP: u32 = 64;
 /// Stages of the circular buffer.
 pub const STAGES: usize = 2;
 /// Threads per block.
-pub const THREADS: u32 = 3 * warp_group::THREADS;
+pub const THREADS: u32 = 3 * warpgroup::THREADS;
 /// Threads per block of the kernel for `delta`.
 pub const DELTA_THREADS: u32 = 256;
 /// Threads per row of `delta`; each processes a chunk of 8 elements.

@@ -1,4 +1,4 @@
-//! [`Finish`]: the GEMM epilogue, applied to sums before they are stored.
+//! [`EpilogueParams`]: the GEMM epilogue, applied to sums before they are stored.
 
 use core::num::NonZeroU64;
 
@@ -9,12 +9,12 @@ use gpu_std::tensor::Sum;
 use gpu_std::vectorized::store_run;
 
 use crate::matmul::{At, Sizes};
-use crate::one_tile::RowStrides;
+use crate::non_persistent::RowStrides;
 
 /// GEMM epilogue, applied to sums before they are stored: `activation(scale * sum + bias)`.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
-pub struct Finish {
+pub struct EpilogueParams {
     /// Scale of the sums.
     pub scale: f32,
     /// Discriminant of the [`Activation`].
@@ -34,7 +34,7 @@ pub enum Activation {
     Gelu = 2,
 }
 
-impl Finish {
+impl EpilogueParams {
     /// Applies the epilogue to one sum.
     #[inline(always)]
     pub(crate) fn of(self, sum: f32, bias: Option<f32>) -> f32 {
@@ -142,7 +142,7 @@ pub unsafe fn finish_nothing<C: Float>(
     bias: Option<&[C]>,
     sizes: Sizes,
     rows: RowStrides,
-    finish: Finish,
+    finish: EpilogueParams,
 ) {
     let quads = u64::from(sizes.n.div_ceil(4));
     let all = u64::from(sizes.batches) * u64::from(sizes.m) * quads;

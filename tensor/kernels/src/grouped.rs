@@ -1,16 +1,17 @@
 //! Grouped GEMM: each group of rows is multiplied by its own matrix, as in mixture-of-experts.
 //!
 //! The group offsets are in device memory, and the host does not read them. A launch has the maximum possible number of
-//! blocks, and blocks without a tile exit at once. Each block has one tile, as in [`one_tile`](crate::one_tile).
+//! blocks, and blocks without a tile exit at once. Each block has one tile, as in
+//! [`non_persistent`](crate::non_persistent).
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, Output, SharedTile, TensorMap, Width};
 
-use crate::epilogue::Finish;
+use crate::epilogue::EpilogueParams;
 use crate::matmul::GemmOperand;
-use crate::one_tile::{Plain, TilePlace, product, resident, threads};
+use crate::non_persistent::{Plain, TileCoord, product, resident, threads};
 use crate::sequences::Sequences;
-use crate::tile_end::Target;
+use crate::tile_epilogue::OutputTile;
 use crate::tiles::divide;
 
 /// Problem size of a grouped GEMM.
@@ -26,7 +27,7 @@ pub struct Groups {
     /// Columns of A.
     pub k: u32,
     /// Tile rows per raster group, within which blocks proceed from one tile column to the next: at least 1.
-    pub band: u32,
+    pub raster_group: u32,
     /// Row stride of C, in elements.
     pub pitch: u64,
 }
@@ -42,7 +43,7 @@ impl Groups {
 pub const STAGES: usize = 4;
 /// Tile size of [`matmul_grouped()`].
 pub const LARGE: [u32; 2] = [128, 256];
-/// Tile size of [`matmul_grouped_few()`].
+/// Tile size of [`matmul_grouped_small()`].
 pub const SMALL: [u32; 2] = [64, 128];
 
 /// Grouped GEMM: `c = activation(scale * a * b + bias)`, by tiles of 128 x 256. The rows from `offsets[i]` to
@@ -68,7 +69,7 @@ pub unsafe fn matmul_grouped<T, B: Major>(
     offsets: &[u32],
     bias: Option<&[T]>,
     groups: Groups,
-    finish: Finish,
+    finish: EpilogueParams,
 ) where
     T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
@@ -88,14 +89,14 @@ pub unsafe fn matmul_grouped<T, B: Major>(
     launch_bounds(threads(64), resident(64, 128)),
     no_panic
 )]
-pub unsafe fn matmul_grouped_few<T, B: Major>(
+pub unsafe fn matmul_grouped_small<T, B: Major>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     mut c: DisjointMut<T>,
     offsets: &[u32],
     bias: Option<&[T]>,
     groups: Groups,
-    finish: Finish,
+    finish: EpilogueParams,
 ) where
     T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
@@ -114,19 +115,19 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     offsets: &[u32],
     bias: Option<&[T]>,
     groups: Groups,
-    finish: Finish,
+    finish: EpilogueParams,
 ) where
     T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
-    let Groups { count, m, n, k, band: height, pitch } = groups;
+    let Groups { count, m, n, k, raster_group: height, pitch } = groups;
     // Tile rasterization: concurrently running blocks share tile rows and columns, which then stay in the L2 cache.
     let columns = n.div_ceil(COLUMNS as u32);
-    let (band, in_band) = divide(thread::block_idx_x(), height * columns);
-    let first = band * height;
-    let (column, row) = divide(in_band, height.min((m / ROWS as u32 + count).saturating_sub(first)));
+    let (raster_group, in_group) = divide(thread::block_idx_x(), height * columns);
+    let first = raster_group * height;
+    let (column, row) = divide(in_group, height.min((m / ROWS as u32 + count).saturating_sub(first)));
     let number = first + row;
-    let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, band: 1 };
+    let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, raster_group: 1 };
     // SAFETY: guaranteed by the caller.
     let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {
         return;
@@ -136,7 +137,7 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     let bias = bias.map(|bias| unsafe {
         core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
     });
-    let place = TilePlace {
+    let place = TileCoord {
         row: first_row + group.row,
         column: column * COLUMNS as u32,
         a_plane: 0,
@@ -144,7 +145,7 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
         shared_by: 1,
     };
-    let target = Target {
+    let target = OutputTile {
         to: c.as_mut_ptr().wrapping_add((u64::from(place.row) * pitch) as usize),
         pitch,
         rows: rows - group.row,

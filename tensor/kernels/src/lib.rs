@@ -7,15 +7,15 @@
 //! | [`mod@attention`] | attention, forward pass |
 //! | [`attention_backward`] | attention, backward pass |
 //! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
-//! | [`mod@few_rows`] | skinny GEMM with 16-bit or packed int4 weights; from compute capability 8.0 on |
+//! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; from compute capability 8.0 on |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM, with `product` for kernels with other epilogues |
 //! | [`number4`] | none: conversion of 4-bit codes to 16-bit numbers |
-//! | [`one_tile`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with other accumulation |
+//! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with other accumulation |
 //! | [`scaled`] | block-scaled FP8 GEMM |
 //! | [`simt`] | `f32` GEMM in full precision, without tensor cores; from compute capability 8.0 on |
 //! | [`tf32x3`] | `f32` GEMM as three TF32 GEMMs (3xTF32) |
-//! | [`tile_end`] | none: the epilogue that stores sums to rows of C, for kernels that call `one_tile::product` |
+//! | [`tile_epilogue`] | none: the epilogue that stores sums to rows of C, for kernels that call `non_persistent::product` |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]
@@ -24,15 +24,15 @@
 pub mod attention;
 pub mod attention_backward;
 pub mod epilogue;
-pub mod few_rows;
 pub mod grouped;
 pub mod matmul;
+pub mod non_persistent;
 pub mod number4;
-pub mod one_tile;
 pub mod scaled;
 pub mod sequences;
 pub mod simt;
+pub mod skinny;
 mod softmax;
 pub mod tf32x3;
-pub mod tile_end;
+pub mod tile_epilogue;
 mod tiles;

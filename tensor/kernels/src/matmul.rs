@@ -5,8 +5,8 @@
 //! buffer of [`STAGES`] stages. The two consumer warpgroups multiply 64 rows each of the block's [`TILE_M`] x
 //! [`TILE_N`] tile of C. They apply the epilogue, convert the tile in shared memory, and store it with TMA while the
 //! next tile's mainloop starts. The kernel is persistent: blocks loop over the tiles of C. Tiles are rasterized in
-//! groups of [`BAND`] tile columns, so that concurrently running blocks share rows of A and columns of B in the L2
-//! cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
+//! groups of [`RASTER_GROUP`] tile columns, so that concurrently running blocks share rows of A and columns of B in the
+//! L2 cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
 //!
 //! A row of a tile has 128 bytes for every type, so the size of a stage in bytes does not depend on the type. A stage
 //! has 64 columns of A for 16-bit elements, 32 for 32-bit elements.
@@ -16,11 +16,11 @@
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores, wait_stores_read};
 use gpu_std::tensor::{
-    Accumulator, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile, Slot, TensorMap,
-    barrier, warp_group,
+    Accumulator, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, PipelineState, SharedMemory, SharedTile,
+    TensorMap, barrier, warpgroup,
 };
 
-use crate::epilogue::Finish;
+use crate::epilogue::EpilogueParams;
 use crate::tiles::Tiles;
 
 /// Rows of C per tile.
@@ -34,9 +34,9 @@ pub const BOX: u32 = 64;
 /// Stages of the circular buffer.
 pub const STAGES: usize = 4;
 /// Tile columns per raster group.
-pub const BAND: u32 = 8;
+pub const RASTER_GROUP: u32 = 8;
 /// Threads per block.
-pub const THREADS: u32 = 3 * warp_group::THREADS;
+pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
 /// Rows per warpgroup of a tile, and of the boxes of C.
 pub const GROUP_ROWS: u32 = 64;
@@ -119,7 +119,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     c: &TensorMap<T, 3>,
     bias: Option<&[T]>,
     sizes: Sizes,
-    finish: Finish,
+    finish: EpilogueParams,
 ) where
     T: GemmOperand<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
@@ -148,7 +148,7 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
     c: &TensorMap<T::Output, 3>,
     bias: Option<&[T::Output]>,
     sizes: Sizes,
-    finish: Finish,
+    finish: EpilogueParams,
 ) where
     T::Output: Into<f32>,
 {
@@ -220,7 +220,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         barrier::publish();
     }
-    meet::<CLUSTER>();
+    sync_cluster::<CLUSTER>();
     // Programmatic dependent launch: the code above may overlap the tail of the preceding launch.
     grid::dependency_wait();
 
@@ -229,14 +229,14 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N);
     let stages = sizes.k.div_ceil(tile_k);
     let (first, step) = (thread::block_idx_x() / CLUSTER, thread::grid_dim_x() / CLUSTER);
-    let warp = warp_group::warp_index();
-    let mut slot = Slot::new();
+    let warp = warpgroup::warp_index();
+    let mut slot = PipelineState::new();
 
     if warp < 4 {
         // SAFETY: the block has a fixed size, and started with 168 registers per thread.
-        unsafe { warp_group::release_registers::<40>() };
+        unsafe { warpgroup::release_registers::<40>() };
         // SAFETY: all lanes of the warp execute this.
-        if warp == 0 && unsafe { warp_group::elect() } {
+        if warp == 0 && unsafe { warpgroup::elect() } {
             let mut number = first;
             while number < tiles.count() {
                 let tile = tiles.at(number);
@@ -293,10 +293,10 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     } else {
         // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 *
         // 168.
-        unsafe { warp_group::acquire_registers::<232>() };
+        unsafe { warpgroup::acquire_registers::<232>() };
         let group = warp / 4 - 1;
         // SAFETY: all lanes of the warp execute this.
-        let leads = warp.is_multiple_of(4) && unsafe { warp_group::elect() };
+        let leads = warp.is_multiple_of(4) && unsafe { warpgroup::elect() };
         let own_tiles = c_tiles[if group == 0 { 0 } else { 1 }];
         let in_warp = (warp % 4 * 16 + warp::lane_id() / 4, warp::lane_id() % 4 * 2);
         let mut sums = Accumulator::<{ TILE_N as usize }, T::Sum>::new();
@@ -341,7 +341,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                     wait_stores_read();
                 }
                 // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup.
-                unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
+                unsafe { warpgroup::sync(1 + group, warpgroup::THREADS) };
                 let mut i = 0;
                 while i < PARTS as u32 * columns / 16 {
                     let at = (part / 2 + i * 8) as usize;
@@ -355,7 +355,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 }
                 fence_tiles();
                 // SAFETY: as above.
-                unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
+                unsafe { warpgroup::sync(1 + group, warpgroup::THREADS) };
                 if leads {
                     let column = column + part;
                     // SAFETY: the tiles are written, and nothing overwrites them until they have been read.
@@ -382,7 +382,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
 
 /// Synchronizes all threads that share the barriers.
 #[inline(always)]
-fn meet<const CLUSTER: u32>() {
+fn sync_cluster<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 

@@ -9,9 +9,9 @@
 use gpu_std::prelude::*;
 use gpu_std::tensor::{F8E4M3, KMajor, TensorMap};
 
-use crate::epilogue::Finish;
+use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
-use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, product, target};
+use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 
 /// Block size of a scale: elements along K, and columns of B.
 pub const BLOCK: u32 = COLUMNS as u32;
@@ -69,9 +69,9 @@ pub unsafe fn matmul_scaled(
     sizes: Sizes,
     rows: RowStrides,
     shared_by: u32,
-    finish: Finish,
+    finish: EpilogueParams,
 ) {
-    let (place, batch) = TilePlace::of_cluster::<F8E4M3>(&sizes, [ROWS, COLUMNS], shared_by);
+    let (place, batch) = TileCoord::of_cluster::<F8E4M3>(&sizes, [ROWS, COLUMNS], shared_by);
     let blocks = sizes.k.div_ceil(BLOCK);
     let scales = Scales {
         a: a_scales.as_ptr(),

@@ -19,7 +19,7 @@ pub struct Sequences {
     pub k_rows: u32,
     /// Heads whose tiles are scheduled together, so that their operands stay in the L2 cache. Used for sequences of
     /// equal lengths.
-    pub band: u32,
+    pub raster_group: u32,
 }
 
 /// Coordinates of a box in a map of heads. Bit `map` of `rows_first` is set if the row dimension comes before the head
@@ -90,10 +90,10 @@ impl Sequences {
     #[inline(always)]
     pub(crate) fn equal(&self, number: u32, tile: u32) -> Place {
         let tiles = self.q_rows.div_ceil(tile);
-        let (band, in_band) = divide(number, self.band.wrapping_mul(tiles));
-        let first = band.wrapping_mul(self.band);
-        let width = self.band.min(self.heads.wrapping_mul(self.count) - first);
-        let (before, in_row) = divide(in_band, width);
+        let (raster_group, in_group) = divide(number, self.raster_group.wrapping_mul(tiles));
+        let first = raster_group.wrapping_mul(self.raster_group);
+        let width = self.raster_group.min(self.heads.wrapping_mul(self.count) - first);
+        let (before, in_row) = divide(in_group, width);
         let (plane, head) = divide(first + in_row, self.heads);
         Place {
             head,

@@ -14,7 +14,7 @@ use gpu_std::prelude::*;
 use gpu_std::tensor::{KMajor, Major, MnMajor};
 use gpu_std::vectorized::{load, load_or, store};
 
-use crate::epilogue::Finish;
+use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::tiles::Tiles;
 
@@ -68,7 +68,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     bias: Option<&[f32]>,
     sizes: Sizes,
     strides: Strides,
-    finish: Finish,
+    finish: EpilogueParams,
 ) {
     let stage = shared_array![f32; 4 * BUFFER];
     let tile = Tiles::new(&sizes, TILE, TILE).at(thread::block_idx_x());

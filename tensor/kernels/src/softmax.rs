@@ -34,7 +34,7 @@ impl Keys {
 /// Online softmax state of two rows of scores; the calling thread has a quarter of each row.
 pub(crate) struct Rows {
     /// Running maximum of the scores: `-inf` if there are none.
-    greatest: [f32; 2],
+    largest: [f32; 2],
     /// Running sums of the thread's `exp2` values, relative to the maximum.
     sums: [f32; 2],
 }
@@ -43,34 +43,34 @@ impl Rows {
     /// Identity: empty rows.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { greatest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
+        Self { largest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
     }
 
     /// Base of the exponents of a row.
     #[inline(always)]
     pub fn base(&self, half: usize, scale: f32) -> f32 {
-        if self.greatest[half] == f32::NEG_INFINITY { 0.0 } else { self.greatest[half] * scale }
+        if self.largest[half] == f32::NEG_INFINITY { 0.0 } else { self.largest[half] * scale }
     }
 
     /// Replaces scores by their `exp2` relative to the running maximum. Returns the factors that rescale earlier
     /// values.
     #[inline(always)]
-    pub fn weigh(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
+    pub fn probabilities(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
         let mut factors = [0.0; 2];
         let mut half = 0;
         while half < 2 {
             // Two dependency chains per row: with one, the latencies would add up.
-            let before = self.greatest[half];
-            let mut greatest = [before; 2];
+            let before = self.largest[half];
+            let mut largest = [before; 2];
             let mut j = 2 * half;
             while j < scores.len() {
-                greatest = [greatest[0].max(scores[j]), greatest[1].max(scores[j + 1])];
+                largest = [largest[0].max(scores[j]), largest[1].max(scores[j + 1])];
                 j += 4;
             }
-            let greatest = greatest[0].max(greatest[1]);
-            let greatest = greatest.max(warp::shuffle_xor(!0, greatest, 1));
-            let greatest = greatest.max(warp::shuffle_xor(!0, greatest, 2));
-            self.greatest[half] = greatest;
+            let largest = largest[0].max(largest[1]);
+            let largest = largest.max(warp::shuffle_xor(!0, largest, 1));
+            let largest = largest.max(warp::shuffle_xor(!0, largest, 2));
+            self.largest[half] = largest;
             let base = self.base(half, scale);
             let factor = fast::exp2(before * scale - base);
             let mut sums = [self.sums[half] * factor, 0.0];

@@ -11,9 +11,9 @@ use gpu_std::prelude::*;
 use gpu_std::tensor::{KMajor, Major, MnMajor, TensorMap};
 use gpu_std::vectorized::store_run;
 
-use crate::epilogue::Finish;
+use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
-use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, product, target};
+use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 use crate::tiles::divide;
 
 /// Stages of the circular buffer, each with two tiles per operand.
@@ -21,13 +21,13 @@ pub const STAGES: usize = 3;
 /// Rows and columns of the tiles in which matrices are transposed.
 pub const SIDE: u32 = 32;
 /// Threads per block of the kernel that splits numbers.
-pub const PARTING_THREADS: u32 = 256;
+pub const SPLIT_THREADS: u32 = 256;
 
 /// Operands in two parts.
 #[derive(Clone, Copy)]
-struct TwoParts;
+struct HighLow;
 
-impl Stage for TwoParts {
+impl Stage for HighLow {
     const PARTS: u32 = 2;
     const IS_ALONE: bool = true;
 }
@@ -63,8 +63,8 @@ impl Whole {
 ///
 /// `from` has the matrices that `whole` describes, and `parts` twice as many planes of `rows * pitch` elements. The
 /// grid has one dimension.
-#[kernel(types(M = KMajor, MnMajor), arch = 80, block(PARTING_THREADS), no_panic)]
-pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
+#[kernel(types(M = KMajor, MnMajor), arch = 80, block(SPLIT_THREADS), no_panic)]
+pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
     let Whole { rows, columns, planes, from: RowStrides { pitch: from_pitch, plane: from_plane }, pitch } =
         whole;
@@ -87,7 +87,7 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
                     // SAFETY: the matrix contains the number, and the tile this slot, which no other thread writes.
                     unsafe { tile.add((own % SIDE * (SIDE + 1) + i) as usize).write(*from.add(at as usize)) };
                 }
-                i += PARTING_THREADS / SIDE;
+                i += SPLIT_THREADS / SIDE;
             }
             thread::sync_threads();
         }
@@ -109,7 +109,7 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
                             *from.add(at as usize + i)
                         }
                     };
-                    (large[i], small[i]) = parts_of(x);
+                    (large[i], small[i]) = high_low(x);
                 }
                 i += 1;
             }
@@ -131,7 +131,7 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
 /// Splits a number into the part of 11 bits, rounded to nearest, and that of the rest. Numbers that are not finite have
 /// a rest of 0.
 #[inline(always)]
-fn parts_of(x: f32) -> (f32, f32) {
+fn high_low(x: f32) -> (f32, f32) {
     if !x.is_finite() {
         // The tensor cores truncate bits, which may be the only nonzero mantissa bits of a NaN.
         return (if x.is_nan() { f32::NAN } else { x }, 0.0);
@@ -164,13 +164,13 @@ pub unsafe fn matmul_tf32x3(
     sizes: Sizes,
     rows: RowStrides,
     shared_by: u32,
-    finish: Finish,
+    finish: EpilogueParams,
 ) {
-    let (place, batch) = TilePlace::of_cluster::<f32>(&sizes, [ROWS, COLUMNS], shared_by);
-    let place = TilePlace { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
+    let (place, batch) = TileCoord::of_cluster::<f32>(&sizes, [ROWS, COLUMNS], shared_by);
+    let place = TileCoord { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
     // SAFETY: guaranteed by the caller.
     unsafe {
         let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<f32, f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, TwoParts, target);
+        product::<f32, f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, HighLow, target);
     }
 }

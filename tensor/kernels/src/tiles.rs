@@ -2,10 +2,10 @@
 
 use core::num::NonZeroU32;
 
-use crate::matmul::{BAND, Sizes};
+use crate::matmul::{RASTER_GROUP, Sizes};
 
-/// Tiles of a batch in raster order: matrix by matrix, within each in groups of [`BAND`] tile columns, within each
-/// group row by row.
+/// Tiles of a batch in raster order: matrix by matrix, within each in groups of [`RASTER_GROUP`] tile columns, within
+/// each group row by row.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,
@@ -40,10 +40,10 @@ impl Tiles {
     #[inline(always)]
     pub fn at(self, number: u32) -> Tile {
         let (batch, number) = divide(number, self.rows.wrapping_mul(self.columns));
-        let (band, in_band) = divide(number, self.rows.wrapping_mul(BAND));
+        let (raster_group, in_group) = divide(number, self.rows.wrapping_mul(RASTER_GROUP));
         // The last raster group may be narrower.
-        let (row, column) = divide(in_band, BAND.min(self.columns - band * BAND));
-        Tile { batch, row, column: band * BAND + column }
+        let (row, column) = divide(in_group, RASTER_GROUP.min(self.columns - raster_group * RASTER_GROUP));
+        Tile { batch, row, column: raster_group * RASTER_GROUP + column }
     }
 }
 

@@ -3,8 +3,7 @@
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Attention, GemmElement, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention,
-    attention_with_sums,
+    Attention, GemmElement, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention, attention_with_lse,
 };
 
 use crate::number::TestNumber;
@@ -136,8 +135,8 @@ impl Precise for f16 {
 impl<T: Precise> Data<T> {
     pub fn random(case: &Case, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut numbers = |len: usize, greatest: f32| -> Vec<T> {
-            (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * greatest)).collect()
+        let mut numbers = |len: usize, largest: f32| -> Vec<T> {
+            (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * largest)).collect()
         };
         Self { q: numbers(case.len(0), 3.0), k: numbers(case.len(1), 1.0), v: numbers(case.len(1), 1.0) }
     }
@@ -156,7 +155,7 @@ impl<T: Precise> Data<T> {
             offsets: case.is_packed.then_some(given),
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
-        attention_with_sums(stream, &options, q, k, v, case.view_mut(0, &mut out), sums.as_mut_slice())
+        attention_with_lse(stream, &options, q, k, v, case.view_mut(0, &mut out), sums.as_mut_slice())
             .unwrap();
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
@@ -174,8 +173,8 @@ impl<T: Precise> Data<T> {
             (0..case.attended(sequence, row)).map(|key| case.at(1, sequence, kv_head, key)).collect();
         let dot = |k: Vec<f64>| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() * scale;
         let scores: Vec<f64> = keys.iter().map(|&at| dot(slice(&self.k, at))).collect();
-        let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|score| (score - greatest).exp()).collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let mut out = vec![[0.0; 2]; dim];
         for (&at, weight) in keys.iter().zip(&weights) {
@@ -184,7 +183,7 @@ impl<T: Precise> Data<T> {
                 out[1] += weight / sum * v.abs();
             }
         }
-        (out, greatest + sum.ln())
+        (out, largest + sum.ln())
     }
 
     /// Fails if a row of a sequence is incorrect.
@@ -212,8 +211,8 @@ impl<T: Precise> Data<T> {
                 false => (sequence, row),
             };
             let found = f64::from(sums[(plane * case.heads[0] + head) * all_rows + row]);
-            let is_right = found == sum || (found - sum).abs() <= 1e-4 + sum.abs() * 1e-5;
-            assert!(is_right, "{case:?}, head {head}, row {row}: the sum is {found} instead of {sum}");
+            let is_correct = found == sum || (found - sum).abs() <= 1e-4 + sum.abs() * 1e-5;
+            assert!(is_correct, "{case:?}, head {head}, row {row}: the sum is {found} instead of {sum}");
         }
     }
 }
@@ -227,7 +226,7 @@ impl Case {
     }
 }
 
-fn is_right<T: Precise>(case: &Case) {
+fn is_correct<T: Precise>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let data = Data::<T>::random(case, case.lengths[0].iter().sum::<usize>() as u64);
     data.check(case, &data.attend(&stream, case), case.all_rows());
@@ -236,8 +235,8 @@ fn is_right<T: Precise>(case: &Case) {
 #[test]
 fn heads_of_all_sizes_and_types_are_attended() {
     for dim in [64, 128, 256] {
-        is_right::<bf16>(&Case::new(dim, [70, 150]));
-        is_right::<f16>(&Case::new(dim, [65, 130]).causal());
+        is_correct::<bf16>(&Case::new(dim, [70, 150]));
+        is_correct::<f16>(&Case::new(dim, [65, 130]).causal());
     }
 }
 
@@ -255,26 +254,26 @@ fn lengths_around_tiles_are_attended() {
         [200, 1],
         [200, 257],
     ] {
-        is_right::<bf16>(&Case::new(64, lengths));
+        is_correct::<bf16>(&Case::new(64, lengths));
     }
-    is_right::<bf16>(&Case::new(256, [129, 65]));
+    is_correct::<bf16>(&Case::new(256, [129, 65]));
 }
 
 #[test]
 fn later_rows_are_masked() {
     for lengths in [[1, 1], [1, 130], [64, 64], [128, 128], [129, 129], [130, 200], [200, 130], [257, 64]] {
-        is_right::<bf16>(&Case::new(64, lengths).causal());
+        is_correct::<bf16>(&Case::new(64, lengths).causal());
     }
-    is_right::<f16>(&Case::new(128, [150, 270]).causal());
-    is_right::<bf16>(&Case::new(256, [140, 140]).causal());
+    is_correct::<f16>(&Case::new(128, [150, 270]).causal());
+    is_correct::<bf16>(&Case::new(256, [140, 140]).causal());
 }
 
 #[test]
 fn heads_of_q_share_heads_of_k_in_both_layouts() {
     for is_by_head in [false, true] {
         let lengths = vec![[40, 72]; 3];
-        is_right::<bf16>(&Case { lengths, is_by_head, ..Case::new(64, [1, 1]).heads([6, 2]) });
-        is_right::<f16>(&Case { is_by_head, ..Case::new(64, [130, 64]).heads([4, 1]).causal() });
+        is_correct::<bf16>(&Case { lengths, is_by_head, ..Case::new(64, [1, 1]).heads([6, 2]) });
+        is_correct::<f16>(&Case { is_by_head, ..Case::new(64, [130, 64]).heads([4, 1]).causal() });
     }
 }
 
@@ -289,19 +288,19 @@ fn sequences_of_their_own_lengths_are_attended() {
             is_by_head,
             ..Case::new(64, [1, 1]).heads([2, 1])
         };
-        is_right::<bf16>(&case);
+        is_correct::<bf16>(&case);
     }
     // More sequences than a warp examines at once.
     let lengths = (0..70).map(|i| [i % 3, (i * 5) % 7]).collect();
-    is_right::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
+    is_correct::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
     let lengths = vec![[20, 20], [150, 150]];
-    is_right::<f16>(&Case { lengths, is_packed: true, is_causal: true, ..Case::new(256, [1, 1]) });
+    is_correct::<f16>(&Case { lengths, is_packed: true, is_causal: true, ..Case::new(256, [1, 1]) });
 }
 
 #[test]
 fn scales_are_those_given() {
     for scale in [1e-30, 0.01, 1.0, 4.0] {
-        is_right::<bf16>(&Case { scale: Some(scale), ..Case::new(64, [3, 140]) });
+        is_correct::<bf16>(&Case { scale: Some(scale), ..Case::new(64, [3, 140]) });
     }
 }
 
@@ -375,8 +374,8 @@ fn wrong_offsets_reach_no_other_memory() {
         let options = Attention { offsets, ..Attention::default() };
         attention(&stream, &options, heads(), heads(), heads(), to).unwrap();
         for (row, values) in out.to_host().unwrap().chunks(64).enumerate() {
-            let is_right = |x: &bf16| if written.contains(&row) { *x == bf16::ONE } else { x.is_nan() };
-            assert!(values.iter().all(is_right), "row {row}, {written:?}");
+            let is_correct = |x: &bf16| if written.contains(&row) { *x == bf16::ONE } else { x.is_nan() };
+            assert!(values.iter().all(is_correct), "row {row}, {written:?}");
         }
     }
 }
@@ -402,7 +401,7 @@ fn parts_of_one_buffer_are_attended() {
     let mut sums = DeviceBuffer::<f32>::zeros(&stream, 200).unwrap();
     let options = Attention { is_causal: true, ..Attention::default() };
     let to = HeadsMut::by_token(out.as_3d_mut(100, 2, 64).unwrap(), 1).unwrap();
-    attention_with_sums(&stream, &options, part(0, 2), part(2, 1), part(3, 1), to, sums.as_mut_slice())
+    attention_with_lse(&stream, &options, part(0, 2), part(2, 1), part(3, 1), to, sums.as_mut_slice())
         .unwrap();
     data.check(&case, &(out.to_host().unwrap(), sums.to_host().unwrap()), case.all_rows());
 }
@@ -472,7 +471,7 @@ fn wrong_heads_are_named() {
     let mut sums = DeviceBuffer::<f32>::zeros(&stream, 23).unwrap();
     let sums = sums.as_mut_slice();
     let error =
-        attention_with_sums(&stream, &plain, right(), right(), right(), to(&mut out), sums).unwrap_err();
+        attention_with_lse(&stream, &plain, right(), right(), right(), to(&mut out), sums).unwrap_err();
     assert!(error.to_string().contains("23 sums: there is one for each of the 24 rows"), "{error}");
     let unaligned = |first: usize, pitch: usize| {
         Heads::by_token(x.slice(first..).as_3d_strided([6, 4, 64], [4 * pitch, pitch]).unwrap(), 1).unwrap()

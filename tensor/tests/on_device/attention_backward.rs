@@ -133,48 +133,48 @@ impl<T: Precise + GradientElement> Backward<T> {
     }
 }
 
-fn is_right<T: Precise + GradientElement>(case: &Case) {
+fn is_correct<T: Precise + GradientElement>(case: &Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let data = Data::<T>::random(case, case.lengths[0].iter().sum::<usize>() as u64);
     Backward::run(&stream, case, &data).check(case, &data, 0..case.lengths.len());
 }
 
 #[test]
-fn gradients_of_all_sizes_and_types_are_right() {
+fn gradients_of_all_sizes_and_types_are_correct() {
     for dim in [64, 128] {
-        is_right::<bf16>(&Case::new(dim, [70, 150]));
-        is_right::<f16>(&Case::new(dim, [65, 130]).causal());
+        is_correct::<bf16>(&Case::new(dim, [70, 150]));
+        is_correct::<f16>(&Case::new(dim, [65, 130]).causal());
     }
 }
 
 #[test]
-fn gradients_of_lengths_around_tiles_are_right() {
+fn gradients_of_lengths_around_tiles_are_correct() {
     for lengths in
         [[1, 1], [1, 200], [63, 64], [64, 63], [65, 127], [128, 128], [129, 129], [200, 1], [150, 257]]
     {
-        is_right::<bf16>(&Case::new(64, lengths));
+        is_correct::<bf16>(&Case::new(64, lengths));
     }
 }
 
 #[test]
-fn gradients_of_masked_rows_are_right() {
+fn gradients_of_masked_rows_are_correct() {
     for lengths in [[1, 1], [1, 130], [64, 64], [129, 129], [130, 200], [200, 130], [257, 64], [70, 3]] {
-        is_right::<bf16>(&Case::new(64, lengths).causal());
+        is_correct::<bf16>(&Case::new(64, lengths).causal());
     }
-    is_right::<f16>(&Case::new(128, [150, 170]).causal());
+    is_correct::<f16>(&Case::new(128, [150, 170]).causal());
 }
 
 #[test]
 fn gradients_of_shared_heads_are_those_of_all_that_read_them() {
     for is_by_head in [false, true] {
         let lengths = vec![[40, 72]; 2];
-        is_right::<bf16>(&Case { lengths, is_by_head, ..Case::new(64, [1, 1]).heads([6, 2]) });
-        is_right::<f16>(&Case { is_by_head, ..Case::new(64, [130, 64]).heads([4, 1]).causal() });
+        is_correct::<bf16>(&Case { lengths, is_by_head, ..Case::new(64, [1, 1]).heads([6, 2]) });
+        is_correct::<f16>(&Case { is_by_head, ..Case::new(64, [130, 64]).heads([4, 1]).causal() });
     }
 }
 
 #[test]
-fn gradients_of_sequences_of_their_own_lengths_are_right() {
+fn gradients_of_sequences_of_their_own_lengths_are_correct() {
     let lengths = vec![[0, 0], [5, 70], [130, 129], [0, 40], [1, 1], [64, 0], [33, 64]];
     for (is_causal, is_by_head) in [(false, false), (true, false), (true, true)] {
         let case = Case {
@@ -184,16 +184,16 @@ fn gradients_of_sequences_of_their_own_lengths_are_right() {
             is_by_head,
             ..Case::new(64, [1, 1]).heads([2, 1])
         };
-        is_right::<bf16>(&case);
+        is_correct::<bf16>(&case);
     }
     let lengths = (0..70).map(|i| [i % 3, (i * 5) % 7]).collect();
-    is_right::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
+    is_correct::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
 }
 
 #[test]
 fn gradients_have_the_scale() {
     for scale in [1e-30, 0.01, 1.0] {
-        is_right::<bf16>(&Case { scale: Some(scale), ..Case::new(64, [3, 140]) });
+        is_correct::<bf16>(&Case { scale: Some(scale), ..Case::new(64, [3, 140]) });
     }
 }
 

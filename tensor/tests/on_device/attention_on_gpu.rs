@@ -9,7 +9,7 @@ mod on_gpu {
     use crate::under_test;
 
     /// Checks that sampled rows are correct, and that each repetition is bit-identical.
-    fn is_right<T: Precise>(case: &Case, repetitions: usize) {
+    fn is_correct<T: Precise>(case: &Case, repetitions: usize) {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let data = Data::<T>::random(case, 1);
         let found = data.attend(&stream, case);
@@ -33,41 +33,41 @@ mod on_gpu {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn long_sequences_of_all_heads_are_right_and_repeatable() {
+    fn long_sequences_of_all_heads_are_correct_and_repeatable() {
         for dim in [64, 128, 256] {
             for lengths in [[4096, 4096], [1000, 3001], [2049, 1023]] {
-                is_right::<bf16>(&Case::new(dim, lengths).heads([4, 2]), 10);
-                is_right::<bf16>(&Case::new(dim, lengths).heads([4, 2]).causal(), 10);
-                is_right::<f16>(&Case::new(dim, lengths).heads([3, 1]).causal(), 2);
+                is_correct::<bf16>(&Case::new(dim, lengths).heads([4, 2]), 10);
+                is_correct::<bf16>(&Case::new(dim, lengths).heads([4, 2]).causal(), 10);
+                is_correct::<f16>(&Case::new(dim, lengths).heads([3, 1]).causal(), 2);
             }
         }
     }
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn batches_of_many_heads_are_right_in_both_layouts() {
+    fn batches_of_many_heads_are_correct_in_both_layouts() {
         for is_by_head in [false, true] {
             let case = Case { lengths: vec![[1024, 1024]; 8], is_by_head, ..Case::new(128, [1, 1]) };
-            is_right::<bf16>(&case.clone().heads([32, 8]).causal(), 5);
-            is_right::<bf16>(&case.heads([16, 16]), 5);
+            is_correct::<bf16>(&case.clone().heads([32, 8]).causal(), 5);
+            is_correct::<bf16>(&case.heads([16, 16]), 5);
         }
     }
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn packed_sequences_of_many_lengths_are_right() {
+    fn packed_sequences_of_many_lengths_are_correct() {
         let mut random = fastrand::Rng::with_seed(3);
         let lengths: Vec<[usize; 2]> = (0..100).map(|_| [random.usize(..700), random.usize(..900)]).collect();
         for dim in [64, 128, 256] {
             let case = Case { lengths: lengths.clone(), is_packed: true, ..Case::new(dim, [1, 1]) };
-            is_right::<bf16>(&case.clone().heads([4, 2]), 10);
-            is_right::<f16>(&case.heads([4, 2]).causal(), 10);
+            is_correct::<bf16>(&case.clone().heads([4, 2]), 10);
+            is_correct::<f16>(&case.heads([4, 2]).causal(), 10);
         }
     }
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn gradients_are_right_and_repeatable() {
+    fn gradients_are_correct_and_repeatable() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for dim in [64, 128] {
             for lengths in [[513, 700], [700, 513]] {

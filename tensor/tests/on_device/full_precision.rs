@@ -193,12 +193,12 @@ fn what_is_no_number_stays_none() {
         let (a, b) = (x.as_2d(8, 8).unwrap(), factors.as_2d(8, 8).unwrap());
         matmul_tf32x3(&stream, &Epilogue::default(), a, b, c.as_2d_mut(8, 8).unwrap()).unwrap();
         for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
-            let is_right = match i / 8 {
+            let is_correct = match i / 8 {
                 1 if special.is_nan() => value.is_nan(),
                 1 => !value.is_finite(),
                 _ => value == 8.0 * factor,
             };
-            assert!(is_right, "{special}, {i}: {value}");
+            assert!(is_correct, "{special}, {i}: {value}");
         }
     }
 }

@@ -5,7 +5,6 @@ mod attention;
 mod attention_backward;
 mod attention_on_gpu;
 mod epilogues;
-mod few_rows;
 mod full_precision;
 mod grouped;
 mod matmul;
@@ -13,5 +12,6 @@ mod matmul_on_gpu;
 mod number;
 mod scaled;
 mod schedules;
+mod skinny;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

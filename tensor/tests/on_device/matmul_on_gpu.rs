@@ -12,7 +12,7 @@ mod on_gpu {
     use crate::under_test;
 
     /// Checks that samples of a GEMM of random numbers are within rounding, and that each repetition is bit-identical.
-    fn is_right<T: TestNumber>(
+    fn is_correct<T: TestNumber>(
         [m, n, k]: [usize; 3],
         [a_transposed, b_transposed]: [bool; 2],
         precision: f64,
@@ -51,7 +51,7 @@ mod on_gpu {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn large_products_are_right_and_repeatable() {
+    fn large_products_are_correct_and_repeatable() {
         for (shape, repetitions) in [
             ([2048; 3], 30),
             ([8192, 8192, 1024], 2),
@@ -59,29 +59,29 @@ mod on_gpu {
             ([128, 4096, 4096], 5),
             ([4096, 128, 8192], 5),
         ] {
-            is_right::<bf16>(shape, [false, true], 1.0 / 256.0, repetitions);
+            is_correct::<bf16>(shape, [false, true], 1.0 / 256.0, repetitions);
         }
     }
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn large_products_of_all_layouts_are_right() {
+    fn large_products_of_all_layouts_are_correct() {
         for shape in [[1024; 3], [1000, 1200, 776], [136, 2056, 1032]] {
             for layout in [[false, false], [true, true], [true, false]] {
-                is_right::<bf16>(shape, layout, 1.0 / 256.0, 3);
-                is_right::<f16>(shape, layout, 1.0 / 2048.0, 3);
+                is_correct::<bf16>(shape, layout, 1.0 / 256.0, 3);
+                is_correct::<f16>(shape, layout, 1.0 / 2048.0, 3);
             }
         }
     }
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn large_products_of_all_types_are_right() {
+    fn large_products_of_all_types_are_correct() {
         for shape in [[1024; 3], [1000, 1200, 784], [136, 2064, 4096]] {
-            is_right::<f16>(shape, [false, true], 1.0 / 2048.0, 3);
-            is_right::<f32>(shape, [false, true], 1e-6, 3);
-            is_right::<F8E4M3>(shape, [false, true], 1.0 / 256.0, 3);
-            is_right::<i8>(shape, [false, true], 0.0, 3);
+            is_correct::<f16>(shape, [false, true], 1.0 / 2048.0, 3);
+            is_correct::<f32>(shape, [false, true], 1e-6, 3);
+            is_correct::<F8E4M3>(shape, [false, true], 1.0 / 256.0, 3);
+            is_correct::<i8>(shape, [false, true], 0.0, 3);
         }
     }
 
@@ -95,14 +95,14 @@ mod on_gpu {
     /// Every schedule gives correct sums, in every repetition.
     #[test]
     #[ignore = "needs a GPU"]
-    fn all_schedules_are_right_and_repeatable() {
+    fn all_schedules_are_correct_and_repeatable() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let [m, n, k] = [500, 1032, 4104];
         let a = Stored::<bf16>::new([m, k], false, random(1, m * k));
         let b = Stored::<bf16>::new([k, n], true, random(2, n * k));
         let (on_a, on_b) = (a.on(&stream), b.on(&stream));
         let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
-        for (tile, cluster, splits) in [
+        for (tile, cluster, split_k) in [
             ([128, 256], 1, 1),
             ([128, 256], 2, 1),
             ([128, 256], 1, 4),
@@ -119,7 +119,7 @@ mod on_gpu {
             ([64, 128], 2, 2),
             ([64, 128], 2, 3),
         ] {
-            let schedule = Schedule { tile, cluster, splits };
+            let schedule = Schedule { tile, cluster, split_k };
             let mut first: Option<Vec<bf16>> = None;
             for repetition in 0..20 {
                 c.copy_from_host(&vec![bf16::NAN; m * n]).unwrap();
@@ -145,7 +145,7 @@ mod on_gpu {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn many_groups_of_rows_are_right() {
+    fn many_groups_of_rows_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         let ([n, k, count], mut rows) = ([520, 1032, 40], fastrand::Rng::with_seed(5));
         for most in [60, 400] {
@@ -209,7 +209,7 @@ mod on_gpu {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn large_scaled_products_are_right() {
+    fn large_scaled_products_are_correct() {
         let stream = Stream::new(&under_test::gpu()).unwrap();
         for [m, n, k] in [[1000, 1160, 4112], [40, 300, 16384]] {
             let a = Stored::<F8E4M3>::new([m, k], false, random(1, m * k));

@@ -10,7 +10,7 @@ pub trait TestNumber: GemmElement<Output: PartialEq + std::fmt::Debug> {
     /// Maximum error of a sum, relative to the sum of absolute products.
     const SUM_PRECISION: f64;
     /// Largest magnitude of random numbers.
-    const GREATEST: f32 = 1.0;
+    const LARGEST: f32 = 1.0;
     fn of(number: f32) -> Self;
     /// Value that the kernels multiply.
     fn value(self) -> f64;
@@ -20,11 +20,11 @@ pub trait TestNumber: GemmElement<Output: PartialEq + std::fmt::Debug> {
 }
 
 macro_rules! numbers {
-    ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $greatest:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
+    ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $largest:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
         impl TestNumber for $ty {
             const POISON: $output = $poison;
             const SUM_PRECISION: f64 = $precision;
-            const GREATEST: f32 = $greatest;
+            const LARGEST: f32 = $largest;
             fn of(number: f32) -> Self {
                 let of: fn(f32) -> $ty = $of;
                 of(number)
@@ -63,7 +63,7 @@ pub fn random_integers<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
 /// Returns `len` numbers from -1 to 1, made from integers from -127 to 127.
 pub fn random<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::GREATEST)).collect()
+    (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::LARGEST)).collect()
 }
 
 /// A row-major matrix, or a column-major one if it is transposed.

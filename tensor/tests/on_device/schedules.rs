@@ -43,7 +43,7 @@ where
 fn large_tiles_are_exact() {
     for shape in [[1, 8, 8], [64, 64, 64], [63, 248, 56], [127, 264, 72], [129, 256, 320], [257, 504, 136]] {
         for cluster in [1, 2] {
-            let schedule = Schedule { tile: LARGE, cluster, splits: 1 };
+            let schedule = Schedule { tile: LARGE, cluster, split_k: 1 };
             exact::<bf16>(schedule, true, shape);
             exact::<f16>(schedule, false, shape);
         }
@@ -53,8 +53,8 @@ fn large_tiles_are_exact() {
 #[test]
 fn clusters_of_all_tiles_are_exact() {
     for tile in Schedule::TILES {
-        for (cluster, splits) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4)] {
-            let schedule = Schedule { tile, cluster, splits };
+        for (cluster, split_k) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4)] {
+            let schedule = Schedule { tile, cluster, split_k };
             if !schedule.exists() {
                 continue;
             }
@@ -71,8 +71,8 @@ fn clusters_of_all_tiles_are_exact() {
 #[test]
 fn clusters_of_two_are_exact_for_odd_rows_of_tiles() {
     for m in [5, 128, 300] {
-        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, splits: 1 }, true, [m, 264, 136]);
-        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, splits: 1 }, false, [m, 264, 136]);
+        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, split_k: 1 }, true, [m, 264, 136]);
+        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, split_k: 1 }, false, [m, 264, 136]);
     }
 }
 
@@ -87,7 +87,7 @@ fn parts_of_batches_are_exact() {
     let (on_a, on_b) = (DeviceBuffer::from_host(&stream, &all).unwrap(), b.on(&stream));
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; planes * m * n]).unwrap();
     let a_view = Matrix::from(on_a.as_3d(planes, m, k).unwrap());
-    let (schedule, plain) = (Schedule { tile: LARGE, cluster: 1, splits: 4 }, Epilogue::default());
+    let (schedule, plain) = (Schedule { tile: LARGE, cluster: 1, split_k: 4 }, Epilogue::default());
     let c_view = c.as_3d_mut(planes, m, n).unwrap();
     matmul_with(&stream, schedule, &plain, a_view, b.view(&on_b), c_view).unwrap();
     let expected = a.iter().flat_map(|a| a.times(&b));
@@ -101,23 +101,23 @@ fn schedules_that_there_are_not_are_named() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let x = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
     let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
-    let mut refused = |tile, cluster, splits, a_transposed| {
+    let mut refused = |tile, cluster, split_k, a_transposed| {
         let a = Matrix::from(x.as_2d(8, 8).unwrap());
         let a = if a_transposed { a.transposed() } else { a };
         let (plain, b) = (Epilogue::default(), x.as_2d(8, 8).unwrap());
         let c = c.as_2d_mut(8, 8).unwrap();
-        let error = matmul_with(&stream, Schedule { tile, cluster, splits }, &plain, a, b, c).unwrap_err();
+        let error = matmul_with(&stream, Schedule { tile, cluster, split_k }, &plain, a, b, c).unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(TensorError::Schedule { .. })), "{error}");
         error.to_string()
     };
     assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: there are"));
     assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
-    assert!(refused([64, 128], 2, 8, false).contains("8 parts of K for each of 2 tiles"));
-    assert!(refused(LARGE, 1, 0, false).contains("0 parts of K"));
-    assert!(refused(LARGE, 2, 1 << 31, false).contains("2147483648 parts of K"));
-    assert!(refused(LARGE, 1, 64, false).contains("64 parts of K"));
-    assert!(refused([64, 256], 1, 5, false).contains("5 parts of K for each of 1 tiles: the blocks"));
-    assert!(refused([128, 128], 1, 16, false).contains("16 parts of K"));
-    assert!(refused(LARGE, 1, 2, true).contains("an a by rows"));
-    assert!(refused([64, 128], 1, 1, true).contains("need an a by rows"));
+    assert!(refused([64, 128], 2, 8, false).contains("split_k 8 with clusters of 2 tiles"));
+    assert!(refused(LARGE, 1, 0, false).contains("split_k 0 with"));
+    assert!(refused(LARGE, 2, 1 << 31, false).contains("split_k 2147483648 with"));
+    assert!(refused(LARGE, 1, 64, false).contains("split_k 64 with"));
+    assert!(refused([64, 256], 1, 5, false).contains("split_k 5 with clusters of 1 tiles"));
+    assert!(refused([128, 128], 1, 16, false).contains("split_k 16 with"));
+    assert!(refused(LARGE, 1, 2, true).contains("a row-major a"));
+    assert!(refused([64, 128], 1, 1, true).contains("need a row-major a"));
 }

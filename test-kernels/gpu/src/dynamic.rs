@@ -61,14 +61,15 @@ pub unsafe fn refine_odd_rows(
     }
 }
 
-/// Adds 1 to each element by recursive halving: a grid with more than `least` elements launches itself for each half.
+/// Adds 1 to each element by recursive halving: a grid with more than `smallest` elements launches itself for each
+/// half.
 ///
 /// # Safety
 ///
 /// `data` is valid for `len` elements, and nothing else uses it until the launch is done.
 #[kernel]
-pub unsafe fn halve(data: *mut u32, len: usize, least: usize, refused: &[Atomic<u32>]) {
-    if len <= least || len < 2 {
+pub unsafe fn halve(data: *mut u32, len: usize, smallest: usize, refused: &[Atomic<u32>]) {
+    if len <= smallest || len < 2 {
         for i in thread::grid_stride(len) {
             // SAFETY: the index is in range, and no other thread uses it.
             unsafe { *data.add(i.get()) += 1 };
@@ -78,8 +79,8 @@ pub unsafe fn halve(data: *mut u32, len: usize, least: usize, refused: &[Atomic<
         // SAFETY: the halves do not overlap.
         let (low, high) = unsafe {
             (
-                dynamic::launch::<halve>(1, 32, 0, (data, half, least, refused)),
-                dynamic::launch::<halve>(1, 32, 0, (data.add(half), len - half, least, refused)),
+                dynamic::launch::<halve>(1, 32, 0, (data, half, smallest, refused)),
+                dynamic::launch::<halve>(1, 32, 0, (data.add(half), len - half, smallest, refused)),
             )
         };
         note(low, refused);

@@ -16,7 +16,7 @@
 //! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack size is not known at compile time |
 //! | [`structs`] | structs, enums, optional slices and math methods |
-//! | [`teams`] | kernels with a result per part of a warp, and a structure of arrays |
+//! | [`thread_groups`] | kernels with a result per part of a warp, and a structure of arrays |
 //! | [`tensor_cores`] | `multiply`, a short GEMM on tensor cores |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | training of a small network: `softmax_cross_entropy`, `relu_backward`, `adam` |
@@ -37,7 +37,7 @@ pub mod sales;
 pub mod shared_slices;
 pub mod stack;
 pub mod structs;
-pub mod teams;
 pub mod tensor_cores;
+pub mod thread_groups;
 pub mod tiles;
 pub mod train;

@@ -62,7 +62,7 @@ pub fn own_sum(a: f32, b: f32) -> f32 {
 
 /// Maximum.
 #[reduction(identity = f32::NEG_INFINITY)]
-pub fn greatest(a: f32, b: f32) -> f32 {
+pub fn largest(a: f32, b: f32) -> f32 {
     a.max(b)
 }
 
@@ -89,7 +89,7 @@ pub struct Keyed {
 
 /// The element with the smallest key; among equal keys, the one with the smallest value.
 #[reduction(identity = Keyed { key: u32::MAX, value: f32::INFINITY })]
-pub fn least_key(a: Keyed, b: Keyed) -> Keyed {
+pub fn min_key(a: Keyed, b: Keyed) -> Keyed {
     if b.key < a.key || (b.key == a.key && b.value < a.value) { b } else { a }
 }
 
@@ -102,24 +102,24 @@ pub struct Summary {
     /// Sum of each channel.
     pub sums: [u32; 3],
     /// Minimum of each channel.
-    pub least: [u32; 3],
+    pub smallest: [u32; 3],
     /// Index plus one of the last pixel with a red channel of 255.
     pub last_red: [u32; 2],
 }
 
 /// Summarizes pixels.
 #[reduction(
-    identity = Summary { count: 0, sums: [0; 3], least: [255; 3], last_red: [0; 2] },
+    identity = Summary { count: 0, sums: [0; 3], smallest: [255; 3], last_red: [0; 2] },
     fold = |all, pixel: Pixel, index| summary(all, Summary::of(pixel, index))
 )]
 pub fn summary(a: Summary, b: Summary) -> Summary {
     let add = |k: usize| a.sums[k].wrapping_add(b.sums[k]);
-    let least = |k: usize| a.least[k].min(b.least[k]);
+    let smallest = |k: usize| a.smallest[k].min(b.smallest[k]);
     let later = if b.last_red[0] > a.last_red[0] { b.last_red } else { a.last_red };
     Summary {
         count: a.count + b.count,
         sums: [add(0), add(1), add(2)],
-        least: [least(0), least(1), least(2)],
+        smallest: [smallest(0), smallest(1), smallest(2)],
         last_red: later,
     }
 }
@@ -130,7 +130,7 @@ impl Summary {
     pub fn of(pixel: Pixel, index: u64) -> Self {
         let channels = pixel.channels.map(u32::from);
         let last_red = if channels[0] == 255 { [index as u32 + 1, channels[1]] } else { [0; 2] };
-        Self { count: 1, sums: channels, least: channels, last_red }
+        Self { count: 1, sums: channels, smallest: channels, last_red }
     }
 }
 

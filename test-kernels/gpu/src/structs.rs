@@ -36,14 +36,14 @@ pub fn best_of_block(scores: &[f32], mut best: DisjointMut<Candidate, PerBlock>)
 /// Indices of the pairs with the largest and the smallest second number among the pairs that each block processes.
 #[kernel(types(T = f32, f64, u32, i64), no_panic)]
 pub fn extremes_by_second<T: Scalar>(pairs: &[[T; 2]], mut out: DisjointMut<[Indexed<T>; 2], PerBlock>) {
-    let (mut greatest, mut least) = (Indexed::NONE, Indexed::NONE);
+    let (mut largest, mut smallest) = (Indexed::NONE, Indexed::NONE);
     for index in thread::grid_stride(pairs.len()) {
         if let Some([_, key]) = pairs.get(index.get()) {
             let own = Indexed::new(index.get(), *key);
-            (greatest, least) = (greatest.max(own), least.min(own));
+            (largest, smallest) = (largest.max(own), smallest.min(own));
         }
     }
-    let of_block = [block::reduce(greatest, Indexed::max), block::reduce(least, Indexed::min)];
+    let of_block = [block::reduce(largest, Indexed::max), block::reduce(smallest, Indexed::min)];
     if let Some(out) = out.get_mut(block::unique_index()) {
         *out = of_block;
     }

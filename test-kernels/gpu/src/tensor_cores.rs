@@ -2,7 +2,7 @@
 //! `docs/tensor-cores.md` explains and extends it.
 
 use gpu_std::prelude::*;
-use gpu_std::tensor::{Accumulator, SharedMemory, Slot, TensorMap, barrier, warp_group};
+use gpu_std::tensor::{Accumulator, PipelineState, SharedMemory, TensorMap, barrier, warpgroup};
 
 /// Block tile: rows and columns of C, and the depth in K of a stage.
 pub const TILE: [u32; 3] = [128, 256, 64];
@@ -55,12 +55,12 @@ pub unsafe fn multiply(
     let columns = n.div_ceil(TILE[1]).max(1);
     let (row, column) =
         (thread::block_idx_x() / columns * TILE[0], thread::block_idx_x() % columns * TILE[1]);
-    let (warp, stages) = (warp_group::warp_index(), k.div_ceil(TILE[2]));
-    let mut slot = Slot::new();
+    let (warp, stages) = (warpgroup::warp_index(), k.div_ceil(TILE[2]));
+    let mut slot = PipelineState::new();
     if warp < 4 {
         // 2. One thread copies: it waits until a stage is empty, and the full barrier counts the bytes that arrive.
         // SAFETY: all lanes of the warp are here.
-        if warp == 0 && unsafe { warp_group::elect() } {
+        if warp == 0 && unsafe { warpgroup::elect() } {
             for stage in 0..stages {
                 let (at, loaded) = (stage * TILE[2], full.at(slot));
                 // SAFETY: nothing reads the stage any longer.
@@ -86,7 +86,7 @@ pub unsafe fn multiply(
             let mut batch = sums.pending().begin();
             batch.mma(a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot), stage > 0);
             sums = batch.commit().wait();
-            if thread::linear_in_block().is_multiple_of(warp_group::THREADS) {
+            if thread::linear_in_block().is_multiple_of(warpgroup::THREADS) {
                 empty.at(slot).arrive();
             }
         }

@@ -8,20 +8,20 @@ use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
 use super::fixed::Fixed;
-use super::{assert_near, exponents, greatest, two_to};
+use super::{assert_near, exponents, largest, two_to};
 use crate::common::{Random, TestNumber, for_types, stream};
 
 /// Numbers of all magnitudes, zeros, the ends of the range, infinities and NaN.
 pub fn specials<T: TestNumber>(random: &mut Random, n: usize) -> Vec<T> {
-    let [least, normal, most] = exponents::<T>();
+    let [smallest, normal, most] = exponents::<T>();
     let fixed = [
         0.0,
         1.0,
-        two_to(least),
+        two_to(smallest),
         two_to(normal),
-        two_to(normal) - two_to(least),
+        two_to(normal) - two_to(smallest),
         two_to(most),
-        greatest::<T>(),
+        largest::<T>(),
         1.0 + T::EPSILON,
         1.0 - T::EPSILON / 2.0,
         f64::INFINITY,
@@ -29,7 +29,7 @@ pub fn specials<T: TestNumber>(random: &mut Random, n: usize) -> Vec<T> {
     ];
     let mut values: Vec<T> = fixed.into_iter().flat_map(|x| [x, -x]).map(T::nearest).collect();
     while values.len() < n {
-        let power = least + random.below((most - least) as usize) as i32;
+        let power = smallest + random.below((most - smallest) as usize) as i32;
         values.push(T::nearest(random.unit() * two_to(power + 1)));
     }
     values
@@ -96,7 +96,7 @@ fn fused<T: TestNumber + Float>() {
         same(found, [columns[0][i], columns[1][i], columns[2][i]], "fma");
     }
     for factor in
-        [columns[0][0], columns[0][1], T::nearest(0.1), T::nearest(-greatest::<T>()), columns[0][n - 1]]
+        [columns[0][0], columns[0][1], T::nearest(0.1), T::nearest(-largest::<T>()), columns[0][n - 1]]
     {
         let mut y = DeviceBuffer::from_host(&stream, &columns[2]).unwrap();
         ops::axpy(&stream, &x, factor, &mut y).unwrap();
@@ -143,7 +143,7 @@ fn interpolated<T: TestNumber + Float>() {
             let expected = 2.0 * ((1.0 - w) * a + w * b);
             let within = 8.0 * (a.abs() * (1.0 - w).abs().max(1.0) + b.abs() * w.abs().max(1.0));
             let what = ("lerp", x[i], y[i], weight, "seed", random.seed);
-            if expected.is_finite() && expected.abs() < greatest::<T>() * (1.0 - T::EPSILON) {
+            if expected.is_finite() && expected.abs() < largest::<T>() * (1.0 - T::EPSILON) {
                 let error = (found.to_f64() - expected).abs();
                 assert!(
                     error <= T::EPSILON * within + 4.0 * two_to(exponents::<T>()[0]),
@@ -151,13 +151,13 @@ fn interpolated<T: TestNumber + Float>() {
                 );
             } else if a.is_finite() && b.is_finite() {
                 assert!(
-                    found.to_f64().abs() >= greatest::<T>() * (1.0 - 4.0 * T::EPSILON),
+                    found.to_f64().abs() >= largest::<T>() * (1.0 - 4.0 * T::EPSILON),
                     "{what:?}: {found:?}"
                 );
             }
         }
     }
-    let most = greatest::<T>();
+    let most = largest::<T>();
     let at =
         |weight: f64, x: f64, y: f64| run(T::nearest(weight), &[T::nearest(x)], &[T::nearest(y)])[0].to_f64();
     assert_eq!(at(0.5, -most, most), 0.0);
@@ -282,7 +282,7 @@ macro_rules! integers {
         check("shl", &|o| ops::shl(&stream, &a, &b, o).unwrap(), &|x, y| x.wrapping_shl(count(y)));
         check("shr", &|o| ops::shr(&stream, &a, &b, o).unwrap(), &|x, y| x >> count(y));
         check("clamp", &|o| ops::clamp(&stream, &a, $t::MIN, $t::MAX, o).unwrap(), &|x, _| x);
-        check("clamp to the greatest", &|o| ops::clamp(&stream, &a, $t::MAX, $t::MIN, o).unwrap(), &|_, _| $t::MIN as i128);
+        check("clamp to the largest", &|o| ops::clamp(&stream, &a, $t::MAX, $t::MIN, o).unwrap(), &|_, _| $t::MIN as i128);
     })* };
 }
 

@@ -9,7 +9,7 @@ use warpsmith::ops::{self, BinRange};
 use warpsmith::prelude::*;
 
 use super::fixed::Fixed;
-use super::{exponents, greatest, two_to};
+use super::{exponents, largest, two_to};
 use crate::common::{Random, TestNumber, for_types, stream};
 
 /// The next number below or above.
@@ -49,16 +49,16 @@ fn exact_counts(x: &[f64], [lower, upper]: [f64; 2], is_inclusive: bool, bins: u
 
 fn even_bins<T: TestNumber + Binned>() {
     let (stream, mut random) = (stream(), Random::new());
-    let ([least, normal, _], most) = (exponents::<T>(), greatest::<T>());
+    let ([smallest, normal, _], most) = (exponents::<T>(), largest::<T>());
     let mut ranges = vec![
         [-most, most],
         [0.0, most],
         [-most, 0.0],
         [most / 2.0, most],
-        [-most, two_to(least)],
-        [0.0, two_to(least)],
-        [0.0, 4.0 * two_to(least)],
-        [-3.0 * two_to(least), 7.0 * two_to(least)],
+        [-most, two_to(smallest)],
+        [0.0, two_to(smallest)],
+        [0.0, 4.0 * two_to(smallest)],
+        [-3.0 * two_to(smallest), 7.0 * two_to(smallest)],
         [0.0, two_to(normal)],
         [-two_to(normal), 3.0 * two_to(normal)],
         [1.0, 1.0 + T::EPSILON],
@@ -70,7 +70,8 @@ fn even_bins<T: TestNumber + Binned>() {
     ];
     for _ in 0..12 {
         let of = |random: &mut Random| {
-            random.unit() * two_to(least / 2 + random.below((most.log2() as i32 - least / 2) as usize) as i32)
+            random.unit()
+                * two_to(smallest / 2 + random.below((most.log2() as i32 - smallest / 2) as usize) as i32)
         };
         ranges.push([of(&mut random), of(&mut random)]);
     }
@@ -158,7 +159,7 @@ fn one_element_in_each_bin() {
 }
 
 #[test]
-fn the_greatest_integers_are_counted() {
+fn the_largest_integers_are_counted() {
     let all: Vec<u8> = (0..=255).collect();
     assert_eq!(counts_of(&all, 0..=255, 256), [1; 256]);
     assert_eq!(counts_of(&all, 0..=255, 4), [64; 4]);

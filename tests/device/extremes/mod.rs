@@ -28,7 +28,7 @@ pub fn two_to(exponent: i32) -> f64 {
 }
 
 /// Largest finite number of a type.
-pub fn greatest<T: TestNumber>() -> f64 {
+pub fn largest<T: TestNumber>() -> f64 {
     let mantissa = 2.0 - T::EPSILON;
     mantissa * two_to(exponents::<T>()[2])
 }
@@ -44,9 +44,9 @@ pub fn assert_near<T: TestNumber>(
     what: &dyn std::fmt::Debug,
 ) {
     let same = found == expected || found.is_nan() && expected.is_nan();
-    let least = two_to(exponents::<T>()[0]);
+    let smallest = two_to(exponents::<T>()[0]);
     assert!(
-        same || (found - expected).abs() <= bound * expected.abs() + units * least,
+        same || (found - expected).abs() <= bound * expected.abs() + units * smallest,
         "{what:?} of {}: {found:e} for {expected:e}",
         T::NAME
     );

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
-use super::{exponents, greatest, two_to};
+use super::{exponents, largest, two_to};
 use crate::common::{Random, TestNumber, for_types, stream};
 use crate::ops::views::exact_sum;
 
@@ -37,11 +37,11 @@ fn run<T: TestNumber + Float>(x: &[T], is_rms: bool, epsilon: f64) -> Vec<T> {
 
 /// Powers of two from the smallest number to the largest.
 fn scales<T: TestNumber>() -> Vec<i32> {
-    let [least, normal, most] = exponents::<T>();
+    let [smallest, normal, most] = exponents::<T>();
     // The last four bits still exist at this scale.
     vec![
-        least + 4,
-        least + 20,
+        smallest + 4,
+        smallest + 20,
         normal,
         normal / 2,
         normal / 3,
@@ -91,7 +91,7 @@ fn norms_of_any_magnitude_are_close() {
 }
 
 fn constants<T: TestNumber + Float>() {
-    let most = greatest::<T>();
+    let most = largest::<T>();
     for width in [1, 2, 3, 7, 100, 1023, 5000, 140_000] {
         for value in
             [0.0, 100.1, 1000.1, 10000.1, -60000.0, most, -most, most / 3.0, two_to(exponents::<T>()[0])]
@@ -210,11 +210,11 @@ fn gradients<T: TestNumber + Float>() {
                     let what = (T::NAME, width, scale, of_gradients, is_rms, i, "seed", random.seed);
                     let rounded = T::nearest(exact_result);
                     // Close to the end of the range, or below it.
-                    let is_in_range = exact_result.abs() + error < greatest::<T>();
-                    let least = two_to(exponents::<T>()[0]);
+                    let is_in_range = exact_result.abs() + error < largest::<T>();
+                    let smallest = two_to(exponents::<T>()[0]);
                     assert!(
                         if is_in_range {
-                            (found.to_f64() - exact_result).abs() <= error + least
+                            (found.to_f64() - exact_result).abs() <= error + smallest
                         } else {
                             !found.to_f64().is_nan()
                         },
@@ -225,10 +225,10 @@ fn gradients<T: TestNumber + Float>() {
                     let exact = T::nearest(expected[i] * dy_plain[i] * two_to(of_gradients));
                     let error =
                         (bound + T::EPSILON * (expected[i] * dy_plain[i]).abs()) * two_to(of_gradients);
-                    let least = two_to(exponents::<T>()[0]);
+                    let smallest = two_to(exponents::<T>()[0]);
                     assert!(
                         exact.to_f64().is_infinite()
-                            || (found.to_f64() - exact.to_f64()).abs() <= error + least,
+                            || (found.to_f64() - exact.to_f64()).abs() <= error + smallest,
                         "{:?}: {found:?} for {exact:?}",
                         (T::NAME, width, scale, of_gradients, is_rms, i, "weight")
                     );

@@ -58,10 +58,10 @@ fn sorts<T: TestNumber + SortKey>() {
             ops::sort(&stream, &on_device, order, &mut out).unwrap();
             assert_eq!(bits(&out.to_host().unwrap()), expected, "{what:?}");
 
-            let places: Vec<u32> = (0..n as u32).collect();
-            let places = DeviceBuffer::from_host(&stream, &places).unwrap();
+            let indices: Vec<u32> = (0..n as u32).collect();
+            let indices = DeviceBuffer::from_host(&stream, &indices).unwrap();
             let mut places_out = DeviceBuffer::<u32>::uninit(&stream, n).unwrap();
-            ops::sort_pairs(&stream, &on_device, &places, order, &mut out, &mut places_out).unwrap();
+            ops::sort_pairs(&stream, &on_device, &indices, order, &mut out, &mut places_out).unwrap();
             assert_eq!(bits(&out.to_host().unwrap()), expected, "pairs {what:?}");
             let from: Vec<T> = places_out.to_host().unwrap().iter().map(|&place| x[place as usize]).collect();
             assert_eq!(bits(&from), expected, "pairs {what:?}");
@@ -144,12 +144,12 @@ fn choices<T: TestNumber + ops::Float>() {
     assert_eq!(ops::argmin(&stream, &on_device).unwrap(), first, "{what:?}");
     assert_eq!(ops::argmax(&stream, &on_device).unwrap(), first, "{what:?}");
     // The largest are NaN, in sort order.
-    let (mut values, mut places) =
+    let (mut values, mut indices) =
         (DeviceBuffer::<T>::uninit(&stream, 20).unwrap(), DeviceBuffer::<u64>::uninit(&stream, 20).unwrap());
     let view = on_device.as_2d(1, 300).unwrap();
-    ops::top_k(&stream, view, values.as_2d_mut(1, 20).unwrap(), places.as_2d_mut(1, 20).unwrap()).unwrap();
+    ops::top_k(&stream, view, values.as_2d_mut(1, 20).unwrap(), indices.as_2d_mut(1, 20).unwrap()).unwrap();
     let nan: Vec<u64> = (0..300).filter(|&i| x[i as usize].to_f64().is_nan()).take(20).collect();
-    assert_eq!(places.to_host().unwrap(), nan, "{what:?}");
+    assert_eq!(indices.to_host().unwrap(), nan, "{what:?}");
     // For NaN, only the comparison for inequality holds.
     let mut out = DeviceBuffer::<T>::uninit(&stream, 300).unwrap();
     let mut count = DeviceBuffer::<u64>::uninit(&stream, 1).unwrap();

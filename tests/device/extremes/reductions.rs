@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use warpsmith::ops::{self, Float};
 use warpsmith::prelude::*;
 
-use super::{assert_near, exponents, greatest, two_to};
+use super::{assert_near, exponents, largest, two_to};
 use crate::common::{Random, TestNumber, for_types, stream};
 use crate::ops::views::exact_sum;
 
@@ -14,9 +14,9 @@ fn rounding<T: TestNumber>() -> f64 {
 
 /// Powers of two from the smallest number to the largest.
 fn scales<T: TestNumber>() -> impl Iterator<Item = i32> {
-    let [least, _, most] = exponents::<T>();
-    let step = (most - least) / 11;
-    (0..11).map(move |i| least + i * step).chain([most - 1])
+    let [smallest, _, most] = exponents::<T>();
+    let step = (most - smallest) / 11;
+    (0..11).map(move |i| smallest + i * step).chain([most - 1])
 }
 
 /// Rows of numbers in ±1, some with many zeros or with one much larger number.
@@ -38,7 +38,7 @@ where
     T::Sum: TestNumber,
 {
     let (stream, mut random) = (stream(), Random::new());
-    let (most, least) = (greatest::<T>(), two_to(exponents::<T>()[0]));
+    let (most, smallest) = (largest::<T>(), two_to(exponents::<T>()[0]));
     for row in shapes::<T>(&mut random) {
         let n = row.len() as f64;
         for scale in scales::<T>() {
@@ -68,7 +68,8 @@ where
             );
             let sum = exact_sum(exact.iter().copied());
             let found = ops::mean(&stream, &x).unwrap().to_f64();
-            let absolute = 60.0 * rounding::<T>() * l1 / n * two_to(scale) + T::EPSILON * found.abs() + least;
+            let absolute =
+                60.0 * rounding::<T>() * l1 / n * two_to(scale) + T::EPSILON * found.abs() + smallest;
             assert!((found - sum / n * two_to(scale)).abs() <= absolute, "mean {what:?}: {found:e}");
             for correction in [0, 1, row.len() as u64 - 1] {
                 let mean = sum / n;
@@ -98,7 +99,7 @@ where
     T::Sum: TestNumber,
 {
     let stream = stream();
-    let most = greatest::<T>();
+    let most = largest::<T>();
     for value in [
         most,
         -most,
@@ -180,7 +181,7 @@ where
     T::SumAccumulator: TestNumber,
 {
     let stream = stream();
-    let most = T::nearest(greatest::<T>());
+    let most = T::nearest(largest::<T>());
     for (width, height) in [(1, 3), (2, 300), (7, 5), (64, 64), (5000, 3), (3, 5000)] {
         let mut x = vec![most; width * height];
         // One row and one column have a mean of 0.
@@ -230,10 +231,10 @@ macro_rules! integers {
             assert_eq!(ops::prod(&stream, &on_device).unwrap() as u64, product as u64, "{x:?}");
             let square = x.iter().fold(0u64, |sum, x| sum.wrapping_add((*x as u64).wrapping_mul(*x as u64)));
             assert_eq!(ops::dot(&stream, &on_device, &on_device).unwrap() as u64, square, "{x:?}");
-            let (least, most) = (*x.iter().min().unwrap(), *x.iter().max().unwrap());
-            assert_eq!([ops::min(&stream, &on_device).unwrap(), ops::max(&stream, &on_device).unwrap()], [least, most]);
+            let (smallest, most) = (*x.iter().min().unwrap(), *x.iter().max().unwrap());
+            assert_eq!([ops::min(&stream, &on_device).unwrap(), ops::max(&stream, &on_device).unwrap()], [smallest, most]);
             let place = |of| x.iter().position(|x| *x == of).unwrap() as u64;
-            assert_eq!(ops::argmin(&stream, &on_device).unwrap(), place(least), "{x:?}");
+            assert_eq!(ops::argmin(&stream, &on_device).unwrap(), place(smallest), "{x:?}");
             assert_eq!(ops::argmax(&stream, &on_device).unwrap(), place(most), "{x:?}");
         }
     })* };

@@ -6,7 +6,7 @@ use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 
 use super::elementwise::specials;
-use super::{greatest, two_to};
+use super::{largest, two_to};
 use crate::common::{Random, TestNumber, device, for_types, stream};
 
 macro_rules! integers {
@@ -81,7 +81,7 @@ fn running_extremes_of_floats() {
 fn random_numbers<T: TestNumber + ops::Float>() {
     let stream = stream();
     let generator = Generator::new(&device());
-    let most = greatest::<T>();
+    let most = largest::<T>();
     let n = 5000;
     let mut out = DeviceBuffer::<T>::uninit(&stream, n).unwrap();
     // Half of the largest number, so that the length of the range is representable.

@@ -108,7 +108,7 @@ fn chosen_shapes_work_and_explain_themselves() {
             assert_eq!(explanation.source, Source::Heuristic);
         }
     }
-    println!("{} bytes in flight needed on a multiprocessor", bytes_needed(device.properties()));
+    println!("{} bytes in flight needed on an SM", bytes_needed(device.properties()));
 }
 
 #[test]

@@ -47,10 +47,10 @@ fn a_thread_launches_a_kernel_over_its_row() {
 
 #[test]
 fn launched_kernels_launch_kernels() {
-    for (len, least) in [(1usize, 1usize), (64, 8), (1000, 30)] {
+    for (len, smallest) in [(1usize, 1usize), (64, 8), (1000, 30)] {
         let values: Vec<u32> = (0..len as u32).collect();
         let (mut data, mut refused) = (buffer(&values), buffer(&[0, 0]));
-        let arguments = (&mut data, len, least, &mut refused);
+        let arguments = (&mut data, len, smallest, &mut refused);
         // SAFETY: the data covers the buffer exactly.
         unsafe { kernel::<halve>().launch_unsafe(&stream(), Launch::grid_block(1, 32), arguments) }.unwrap();
         assert_eq!(refused.to_host().unwrap(), [0, 0]);

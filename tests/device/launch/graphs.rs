@@ -24,10 +24,10 @@ fn operations_with_memory_of_their_own_are_captured() {
     let values: Vec<i32> = random.values(n, 1.0);
     let mut x = DeviceBuffer::from_host(&stream, &values).unwrap();
     let mut total = DeviceBuffer::<i64>::zeros(&stream, 1).unwrap();
-    let mut least = DeviceBuffer::<i32>::zeros(&stream, 1).unwrap();
+    let mut smallest = DeviceBuffer::<i32>::zeros(&stream, 1).unwrap();
     let graph = Graph::capture(&stream, || {
         ops::sum_into(&stream, &x, &mut total)?;
-        ops::min_into(&stream, &x, &mut least)?;
+        ops::min_into(&stream, &x, &mut smallest)?;
         ops::sum_into(&stream, &x, &mut total)
     })
     .unwrap();
@@ -40,7 +40,7 @@ fn operations_with_memory_of_their_own_are_captured() {
         let beside = ops::sum(&stream, &x).unwrap();
         let expected: i64 = values.iter().map(|value| i64::from(*value)).sum();
         assert_eq!((beside, total.to_host().unwrap()[0]), (expected, expected), "round {round}");
-        assert_eq!(least.to_host().unwrap()[0], values.iter().copied().min().unwrap(), "round {round}");
+        assert_eq!(smallest.to_host().unwrap()[0], values.iter().copied().min().unwrap(), "round {round}");
     }
 }
 

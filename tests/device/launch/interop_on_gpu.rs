@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use cudarc::cublas::{result as cublas, sys};
 use cudarc::driver::{CudaContext, CudaSlice, DevicePtr as _};
 use warpsmith::IMAGE;
+use warpsmith::extension::Access;
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
-use warpsmith::seam::Access;
 use warpsmith::{DevicePtr, Error};
 
 use crate::common::{Random, gpu};

@@ -14,6 +14,6 @@ mod rust_values;
 mod shared_slices;
 mod stack;
 mod structs;
-mod teams;
+mod thread_groups;
 mod tiles;
 mod typed;

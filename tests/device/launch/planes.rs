@@ -61,8 +61,8 @@ fn optional_views_are_passed_or_not() {
             let expected: Vec<f32> = values.iter().zip(&weights).map(weighed).collect();
             let close = |a: f32, b: f32| (a - b).abs() <= 1e-6;
             let out = out.to_host().unwrap();
-            let is_right = out.iter().zip(&expected).all(|(a, b)| close(*a, if has(1) { *b } else { 0.0 }));
-            assert!(is_right, "case {case}, seed {}", random.seed);
+            let is_correct = out.iter().zip(&expected).all(|(a, b)| close(*a, if has(1) { *b } else { 0.0 }));
+            assert!(is_correct, "case {case}, seed {}", random.seed);
             assert_eq!(planes.to_host().unwrap(), vec![u32::from(has(2)); n]);
         }
     }

@@ -155,11 +155,11 @@ roots_test! {
 }
 
 #[test]
-fn the_least_integers_are_negated() {
+fn the_smallest_integers_are_negated() {
     let mut random = Random::new();
     let mut n: Vec<i64> = (0..1000).map(|_| random.bits() as i64).collect();
-    for least in [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN] {
-        n.extend((-2..3).map(|i| least.wrapping_add(i)));
+    for smallest in [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN] {
+        n.extend((-2..3).map(|i| smallest.wrapping_add(i)));
     }
     let kernel = device().load(&IMAGE).unwrap().kernel::<negated>().unwrap();
     let x = DeviceBuffer::from_host(&stream(), &n).unwrap();

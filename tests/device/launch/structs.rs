@@ -125,17 +125,17 @@ where
         let shape = Launch::grid_block(blocks, block);
         kernel::<extremes_by_second<T>>().launch(&stream, shape, (&on_device, &mut out)).unwrap();
         let of_blocks = out.to_host().unwrap();
-        let greatest = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.max(of_block[0]));
-        let least = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.min(of_block[1]));
+        let largest = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.max(of_block[0]));
+        let smallest = of_blocks.iter().fold(Indexed::NONE, |best, of_block| best.min(of_block[1]));
         let nan = keys.iter().position(|key| key.partial_cmp(key).is_none());
         let first = |better: fn(&T, &T) -> bool| {
             let is_best = |i: &usize| keys.iter().all(|other| !better(other, &keys[*i]));
             nan.or_else(|| (0..keys.len()).find(is_best))
         };
         let name = T::NAME;
-        assert_eq!(greatest.get().map(|(i, _)| i), first(|a, b| a > b), "{name}, {blocks} of {block}");
-        assert_eq!(least.get().map(|(i, _)| i), first(|a, b| a < b), "{name}, {blocks} of {block}");
-        assert!(greatest.get().is_none_or(|(i, key)| key == keys[i] || nan == Some(i)));
+        assert_eq!(largest.get().map(|(i, _)| i), first(|a, b| a > b), "{name}, {blocks} of {block}");
+        assert_eq!(smallest.get().map(|(i, _)| i), first(|a, b| a < b), "{name}, {blocks} of {block}");
+        assert!(largest.get().is_none_or(|(i, key)| key == keys[i] || nan == Some(i)));
     }
 }
 

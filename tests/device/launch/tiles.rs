@@ -35,7 +35,7 @@ fn heat(width: usize, height: usize, alpha: f32, image: &[f32]) -> Vec<f32> {
 }
 
 #[test]
-fn heat_is_right_raw_and_safe() {
+fn heat_is_correct_raw_and_safe() {
     let stream = stream();
     let mut random = Random::new();
     for (width, height) in SHAPES {
@@ -60,7 +60,7 @@ fn heat_is_right_raw_and_safe() {
 }
 
 #[test]
-fn transposes_are_right_raw_and_safe() {
+fn transposes_are_correct_raw_and_safe() {
     let stream = stream();
     let mut random = Random::new();
     for (width, height) in SHAPES {
@@ -111,7 +111,7 @@ where
 }
 
 #[test]
-fn products_of_two_tiles_are_right() {
+fn products_of_two_tiles_are_correct() {
     let (stream, mut random) = (stream(), Random::new());
     products::<f32>(&stream, &mut random);
     products::<f64>(&stream, &mut random);

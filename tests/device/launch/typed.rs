@@ -9,7 +9,7 @@ use warpsmith::prelude::*;
 use warpsmith::{GpuImage, IMAGE};
 
 #[test]
-fn a_safe_kernel_is_right_in_any_line() {
+fn a_safe_kernel_is_correct_in_any_line() {
     let stream = stream();
     let kernel = device().load(&IMAGE).unwrap().kernel::<axpy<f32, 2, 16>>().unwrap();
     let mut random = Random::new();

@@ -151,25 +151,25 @@ fn extremes<T: TestNumber>() {
             });
         }
         let x = Rows::new(&stream, x.values, x.place);
-        let least = both!(x, min_rows, min_columns);
-        let greatest = both!(x, max_rows, max_columns);
+        let smallest = both!(x, min_rows, min_columns);
+        let largest = both!(x, max_rows, max_columns);
         let argmin = both!(x, argmin_rows, argmin_columns);
         let argmax = both!(x, argmax_rows, argmax_columns);
-        for (i, (values, least)) in least.into_iter().enumerate() {
+        for (i, (values, smallest)) in smallest.into_iter().enumerate() {
             let place = |better: fn(T, T) -> bool| {
                 (1..values.len()).fold(0, |best, i| if better(values[i], values[best]) { i } else { best })
             };
-            let (first_least, first_greatest) = (place(|a, b| a < b), place(|a, b| a > b));
-            let found = (least, greatest[i].1, argmin[i].1, argmax[i].1);
+            let (first_smallest, first_largest) = (place(|a, b| a < b), place(|a, b| a > b));
+            let found = (smallest, largest[i].1, argmin[i].1, argmax[i].1);
             let expected =
-                (values[first_least], values[first_greatest], first_least as u64, first_greatest as u64);
+                (values[first_smallest], values[first_largest], first_smallest as u64, first_largest as u64);
             assert_eq!(found, expected, "{shape:?}, result {i}, seed {}", random.seed);
         }
     }
 }
 
 #[test]
-fn extremes_and_their_places_are_exact() {
+fn extremes_and_their_indices_are_exact() {
     for_types!(extremes: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
@@ -182,8 +182,8 @@ fn nan_wins_in_its_row_and_column() {
         values[row][column] = f32::NAN;
         let x = Rows::new(&stream, values, (0, 0));
         let has_nan = |values: &[f32]| values.iter().any(|value| value.is_nan());
-        for (values, least) in both!(x, min_rows, min_columns) {
-            assert_eq!(least.is_nan(), has_nan(&values), "{shape:?}, seed {}", random.seed);
+        for (values, smallest) in both!(x, min_rows, min_columns) {
+            assert_eq!(smallest.is_nan(), has_nan(&values), "{shape:?}, seed {}", random.seed);
         }
         for (values, place) in both!(x, argmax_rows, argmax_columns) {
             let nan = values.iter().position(|value| value.is_nan());
@@ -208,16 +208,16 @@ fn segments_of_any_length_are_reduced() {
         let x = DeviceBuffer::from_host(&stream, &values).unwrap();
         let on_device = DeviceBuffer::from_host(&stream, &offsets).unwrap();
         let sums = run(segments, |stream, out| ops::sum_segments(stream, &x, &on_device, out).unwrap());
-        let greatest = run(segments, |stream, out| ops::max_segments(stream, &x, &on_device, out).unwrap());
+        let largest = run(segments, |stream, out| ops::max_segments(stream, &x, &on_device, out).unwrap());
         let places = run(segments, |stream, out| ops::argmin_segments(stream, &x, &on_device, out).unwrap());
         for (i, ends) in offsets.windows(2).enumerate() {
             let of_segment = &values[ends[0] as usize..ends[1] as usize];
             let exact = exact_sum(of_segment.iter().map(|&value| f64::from(value)));
             let what = (segments, longest, i, "seed", random.seed);
             assert_close(sums[i], exact, 1.0, 1e-5 * of_segment.len() as f64, &what);
-            assert_eq!(greatest[i], of_segment.iter().copied().fold(f32::NEG_INFINITY, f32::max), "{what:?}");
-            let least = of_segment.iter().enumerate().reduce(|a, b| if b.1 < a.1 { b } else { a });
-            assert_eq!(places[i], least.map_or(u64::MAX, |(place, _)| place as u64), "{what:?}");
+            assert_eq!(largest[i], of_segment.iter().copied().fold(f32::NEG_INFINITY, f32::max), "{what:?}");
+            let smallest = of_segment.iter().enumerate().reduce(|a, b| if b.1 < a.1 { b } else { a });
+            assert_eq!(places[i], smallest.map_or(u64::MAX, |(place, _)| place as u64), "{what:?}");
         }
     }
 }

@@ -168,8 +168,14 @@ fn edges<T: Kind>(random: &mut Random) -> Vec<T> {
         1e300,
     ]);
     // The smallest f16, half of it, and slightly more than half; the same for bf16.
-    for least in [2.0_f64.powi(-24), 2.0_f64.powi(-133)] {
-        floats.extend([least, least / 2.0, least / 2.0 * (1.0 + f64::EPSILON), least * 1.5, least * 2.5]);
+    for smallest in [2.0_f64.powi(-24), 2.0_f64.powi(-133)] {
+        floats.extend([
+            smallest,
+            smallest / 2.0,
+            smallest / 2.0 * (1.0 + f64::EPSILON),
+            smallest * 1.5,
+            smallest * 2.5,
+        ]);
     }
     floats.extend(random.values::<f64>(200, 300.0));
     floats.extend(random.values::<f64>(200, 1e5));

@@ -109,7 +109,7 @@ fn axpy_of<T: TestNumber + Float>() {
 }
 
 #[test]
-fn axpy_is_right_for_every_type() {
+fn axpy_is_correct_for_every_type() {
     for_types!(axpy_of: f32, f64, f16, bf16);
 }
 

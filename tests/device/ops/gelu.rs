@@ -23,8 +23,9 @@ fn all_of<T: TestNumber + ops::Float>() {
     for (x, found) in all.iter().zip(out.to_host().unwrap()) {
         let (value, found_value) = (x.to_f64(), found.to_f64());
         // Replaces arguments far below the relevant range, including -∞.
-        let value_or_least = value.max(-1e3);
-        let exact = 0.5 * value_or_least * libm::erfc(-value_or_least * std::f64::consts::FRAC_1_SQRT_2);
+        let value_or_smallest = value.max(-1e3);
+        let exact =
+            0.5 * value_or_smallest * libm::erfc(-value_or_smallest * std::f64::consts::FRAC_1_SQRT_2);
         let exact = if value.is_nan() { value } else { exact };
         if exact.is_nan() || exact.is_infinite() {
             let same = exact.is_nan() && found_value.is_nan() || exact == found_value;

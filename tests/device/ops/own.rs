@@ -4,7 +4,7 @@
 use half::bf16;
 use test_kernels::IMAGE;
 use test_kernels::own::{
-    self, Keyed, Pixel, Summary, accumulate, blended, constant, greatest, is_above, least_key, mean,
+    self, Keyed, Pixel, Summary, accumulate, blended, constant, is_above, largest, mean, min_key,
     scaled_relu, sum_of_squares, summary,
 };
 use warpsmith::ops::{self, Config, GridRule};
@@ -121,8 +121,8 @@ fn other_lengths_are_refused_and_nothing_written() {
     assert!(error.to_string().contains("items=3") && error.to_string().contains("1/16, 4/16"), "{error}");
     assert_eq!(out.to_host().unwrap(), [5.0; 8]);
     let mut two = DeviceBuffer::<f32>::zeros(&stream, 2).unwrap();
-    let error = ops::reduce_into::<greatest>(&stream, &IMAGE, &x, &mut two).unwrap_err();
-    assert!(error.to_string().contains("greatest"), "{error}");
+    let error = ops::reduce_into::<largest>(&stream, &IMAGE, &x, &mut two).unwrap_err();
+    assert!(error.to_string().contains("largest"), "{error}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn operators_reduce_numbers_and_structs() {
         for offset in [0, 1, 3] {
             let x: Vec<f32> = random.values(n, 4.0);
             let on_device = at(&stream, offset, &x);
-            let found = ops::reduce::<greatest>(&stream, &IMAGE, on_device.slice(offset..)).unwrap();
+            let found = ops::reduce::<largest>(&stream, &IMAGE, on_device.slice(offset..)).unwrap();
             assert_eq!(
                 found,
                 x.iter().copied().fold(f32::NEG_INFINITY, f32::max),
@@ -164,9 +164,9 @@ fn operators_reduce_numbers_and_structs() {
             let keyed: Vec<Keyed> =
                 x.iter().map(|x| Keyed { key: random.below(n / 4 + 1) as u32, value: *x }).collect();
             let on_device = at(&stream, offset, &keyed);
-            let found = ops::reduce::<least_key>(&stream, &IMAGE, on_device.slice(offset..)).unwrap();
+            let found = ops::reduce::<min_key>(&stream, &IMAGE, on_device.slice(offset..)).unwrap();
             let none = Keyed { key: u32::MAX, value: f32::INFINITY };
-            assert_eq!(found, keyed.iter().copied().fold(none, own::least_key), "{n} elements at {offset}");
+            assert_eq!(found, keyed.iter().copied().fold(none, own::min_key), "{n} elements at {offset}");
         }
     }
 }
@@ -182,7 +182,7 @@ fn running_values_may_be_larger_than_a_slot() {
         let on_device = at(&stream, 1, &pixels);
         let mut out = DeviceBuffer::<Summary>::zeros(&stream, 1).unwrap();
         ops::reduce_into::<summary>(&stream, &IMAGE, on_device.slice(1..), &mut out).unwrap();
-        let none = Summary { count: 0, sums: [0; 3], least: [255; 3], last_red: [0; 2] };
+        let none = Summary { count: 0, sums: [0; 3], smallest: [255; 3], last_red: [0; 2] };
         let of = pixels.iter().enumerate().map(|(i, pixel)| Summary::of(*pixel, i as u64));
         assert_eq!(out.to_host().unwrap(), [of.fold(none, own::summary)], "{n} elements");
     }

@@ -46,7 +46,7 @@ fn sum_and_mean_of_floats_are_close() {
 }
 
 #[test]
-fn sums_that_need_a_wide_accumulator_are_right() {
+fn sums_that_need_a_wide_accumulator_are_correct() {
     let stream = stream();
     // In f16 the running sum would stop growing at 2048, and its mean would overflow.
     let ones = DeviceBuffer::from_host(&stream, &vec![f16::ONE; 50_000]).unwrap();
@@ -141,17 +141,17 @@ fn extremes_of<T: TestNumber>() {
             let place = |better: fn(T, T) -> bool| {
                 (1..n).fold(0, |best, i| if better(values[i], values[best]) { i } else { best })
             };
-            let (least, greatest) = (place(|a, b| a < b), place(|a, b| a > b));
-            assert_eq!(ops::min(&stream, x.get()).unwrap(), values[least], "min {what:?}");
-            assert_eq!(ops::max(&stream, x.get()).unwrap(), values[greatest], "max {what:?}");
-            assert_eq!(ops::argmin(&stream, x.get()).unwrap(), least as u64, "argmin {what:?}");
-            assert_eq!(ops::argmax(&stream, x.get()).unwrap(), greatest as u64, "argmax {what:?}");
+            let (smallest, largest) = (place(|a, b| a < b), place(|a, b| a > b));
+            assert_eq!(ops::min(&stream, x.get()).unwrap(), values[smallest], "min {what:?}");
+            assert_eq!(ops::max(&stream, x.get()).unwrap(), values[largest], "max {what:?}");
+            assert_eq!(ops::argmin(&stream, x.get()).unwrap(), smallest as u64, "argmin {what:?}");
+            assert_eq!(ops::argmax(&stream, x.get()).unwrap(), largest as u64, "argmax {what:?}");
         }
     }
 }
 
 #[test]
-fn extremes_and_their_places_are_exact() {
+fn extremes_and_their_indices_are_exact() {
     for_types!(extremes_of: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 

@@ -11,7 +11,7 @@ use warpsmith::ops::{self, Number};
 use warpsmith::prelude::*;
 
 /// Streams per driver under test, on all of its devices, at least three.
-fn rigs() -> Vec<Vec<Stream>> {
+fn fixtures() -> Vec<Vec<Stream>> {
     let builder = || EmulatedDriver::builder().devices(3).memory(1 << 30);
     let device = device();
     let drivers: Vec<Arc<dyn Driver>> = if device.is_emulated() {
@@ -32,7 +32,7 @@ fn rigs() -> Vec<Vec<Stream>> {
 /// Sums one buffer of each device on each device. The result must be bit-identical to the host sum in the same order.
 fn sums<T: Number + PartialEq + crate::common::TestNumber>(scale: f64, plus: impl Fn(T, T) -> T) {
     let mut random = Random::new();
-    for streams in rigs() {
+    for streams in fixtures() {
         for n in LENGTHS {
             let values: Vec<Vec<T>> = streams.iter().map(|_| random.values(n, scale)).collect();
             let buffers: Vec<_> = streams
@@ -79,7 +79,7 @@ fn one_buffer_may_be_added_twice() {
 #[test]
 fn sums_of_lists_are_those_of_buffers() {
     let mut random = Random::new();
-    for streams in rigs() {
+    for streams in fixtures() {
         let lens = [3, 0, 1000, 7, 4096, 1];
         let values: Vec<Vec<Vec<f32>>> =
             streams.iter().map(|_| lens.map(|len| random.values(len, 10.0)).into()).collect();

@@ -133,19 +133,19 @@ fn special_values<T: TestNumber + Float>() {
     let sums = scanned(&stream, (3, 0), &values, of(0.0), |s, _, x, o| ops::inclusive_sum(s, x, o));
     for (i, sum) in sums.iter().enumerate() {
         let sum = sum.to_f64();
-        let is_right = match i {
+        let is_correct = match i {
             0..700 => sum.is_finite(),
             700..3000 => sum == f64::INFINITY,
             _ => sum.is_nan(),
         };
-        assert!(is_right, "{i}: {sum}");
+        assert!(is_correct, "{i}: {sum}");
     }
     values[1500] = of(f64::NAN);
-    let least = scanned(&stream, (0, 1), &values, of(0.0), |s, _, x, o| ops::inclusive_min(s, x, o));
-    let greatest = scanned(&stream, (0, 1), &values, of(0.0), |s, _, x, o| ops::inclusive_max(s, x, o));
+    let smallest = scanned(&stream, (0, 1), &values, of(0.0), |s, _, x, o| ops::inclusive_min(s, x, o));
+    let largest = scanned(&stream, (0, 1), &values, of(0.0), |s, _, x, o| ops::inclusive_max(s, x, o));
     for i in 0..values.len() {
         let expected = [1.0, if i < 700 { 1.0 } else { f64::INFINITY }];
-        let found = [least[i].to_f64(), greatest[i].to_f64()];
+        let found = [smallest[i].to_f64(), largest[i].to_f64()];
         assert!(
             if i < 1500 { found == expected } else { found.iter().all(|f| f.is_nan()) },
             "{i}: {found:?}"

@@ -20,7 +20,7 @@ fn falling<T: TestNumber>(a: T, b: T) -> Ordering {
     }
 }
 
-fn greatest<T: TestNumber>() {
+fn largest<T: TestNumber>() {
     let (stream, mut random) = (stream(), Random::new());
     let cases = [
         (1, 1, 1),
@@ -75,7 +75,7 @@ fn greatest<T: TestNumber>() {
 
 #[test]
 fn top_k_is_a_stable_sort_cut_off() {
-    for_types!(greatest: f32, f64, f16, bf16, i32, u32, i64, u64);
+    for_types!(largest: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn columns_are_drawn_with_their_probability() {
         // Groups of equal logits: the tail, and five rising ones.
         let mut order: Vec<usize> = (0..columns).collect();
         order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-        let least = logits[order[top_k.map_or(columns, |k| k as usize).min(columns) - 1]];
-        order.retain(|&i| logits[i] >= least);
+        let smallest = logits[order[top_k.map_or(columns, |k| k as usize).min(columns) - 1]];
+        order.retain(|&i| logits[i] >= smallest);
         let weight = |i: usize| f64::from((logits[i] - 5.0) / temperature).exp();
         let mut total: f64 = order.iter().map(|&i| weight(i)).sum();
         let (mut sum, mut count) = (0.0, 0);
@@ -141,8 +141,8 @@ fn columns_are_drawn_with_their_probability() {
             sum += weight(order[count]);
             count += 1;
         }
-        let least = logits[order[count - 1]];
-        order.retain(|&i| logits[i] >= least);
+        let smallest = logits[order[count - 1]];
+        order.retain(|&i| logits[i] >= smallest);
         total = order.iter().map(|&i| weight(i)).sum();
         let mut counts = vec![0usize; columns];
         found.iter().for_each(|&i| counts[i as usize] += 1);
@@ -161,7 +161,7 @@ fn columns_are_drawn_with_their_probability() {
 }
 
 #[test]
-fn temperature_zero_takes_the_first_greatest() {
+fn temperature_zero_takes_the_first_largest() {
     let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
     assert_eq!(drawn(&[0.0, 3.0, 1.0, 3.0], sampling, 5, 1), [1; 5]);
 }

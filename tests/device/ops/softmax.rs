@@ -2,7 +2,7 @@
 //! register-resident in lanes, blocks and clusters, or read twice. They also cover row strides, views with equal and
 //! different alignment, infinities and NaN.
 
-use super::views::{HELD, PLACES, Rows, exact_sum};
+use super::views::{PLACES, RESIDENT, Rows, exact_sum};
 use crate::common::{Random, TestNumber, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Float};
@@ -45,7 +45,7 @@ fn exponentials<T: TestNumber>(row: &[T]) -> (f64, f64) {
 
 fn rows_become_distributions<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
-    for (i, sides) in HELD.into_iter().enumerate() {
+    for (i, sides) in RESIDENT.into_iter().enumerate() {
         let values = (0..sides.0).map(|_| random.values(sides.1, 10.0)).collect();
         let x = Rows::<T>::new(&stream, values, PLACES[i % 3]);
         // Mostly with the alignment of the input.
@@ -78,7 +78,7 @@ fn softmax_of_other_floats_is_close() {
 
 fn gradients<T: TestNumber + Float>() {
     let (stream, mut random) = (stream(), Random::new());
-    for (i, sides) in HELD.into_iter().enumerate().filter(|(i, _)| i % 2 == 1) {
+    for (i, sides) in RESIDENT.into_iter().enumerate().filter(|(i, _)| i % 2 == 1) {
         let y = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
         let dy = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
         let place = PLACES[if i % 4 == 3 { (i + 1) % 3 } else { i % 3 }];

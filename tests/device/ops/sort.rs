@@ -85,11 +85,11 @@ fn pairs_of<K: Total, V: TestNumber>() {
         let x: Vec<K> = keys(&mut random, n, round / 2);
         // The values are the original indices of the keys, so that the test detects whether equal keys keep their
         // order.
-        let places: Vec<V> = (0..n).map(|i| V::nearest(i as f64)).collect();
-        let mut pairs: Vec<(K, V)> = x.iter().copied().zip(places.iter().copied()).collect();
+        let indices: Vec<V> = (0..n).map(|i| V::nearest(i as f64)).collect();
+        let mut pairs: Vec<(K, V)> = x.iter().copied().zip(indices.iter().copied()).collect();
         pairs.sort_by(|a, b| in_order(order)(&a.0, &b.0));
         let (expected_keys, expected): (Vec<K>, Vec<V>) = pairs.into_iter().unzip();
-        let (keys, values) = (Padded::new(&stream, round % 4, &x), Padded::new(&stream, 1, &places));
+        let (keys, values) = (Padded::new(&stream, round % 4, &x), Padded::new(&stream, 1, &indices));
         let (mut keys_out, mut values_out) =
             (Padded::<K>::poisoned(&stream, 0, n), Padded::<V>::poisoned(&stream, 3, n));
         ops::sort_pairs(&stream, keys.get(), values.get(), order, keys_out.get_mut(), values_out.get_mut())

@@ -10,31 +10,32 @@ use crate::common::{TestNumber, for_types, stream};
 fn subnormal_numbers_of<T: TestNumber + ops::Float>() {
     let stream = stream();
     let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();
-    let least = least_of::<T>();
-    let values: Vec<T> = (1..=100).map(|i| T::nearest(f64::from(i) * least)).collect();
+    let smallest = min_of::<T>();
+    let values: Vec<T> = (1..=100).map(|i| T::nearest(f64::from(i) * smallest)).collect();
     let x = DeviceBuffer::from_host(&stream, &values).unwrap();
     let mut out = DeviceBuffer::zeros(&stream, 100).unwrap();
 
     ops::add(&stream, &x, &x, &mut out).unwrap();
-    let doubled: Vec<T> = (1..=100).map(|i| T::nearest(2.0 * f64::from(i) * least)).collect();
+    let doubled: Vec<T> = (1..=100).map(|i| T::nearest(2.0 * f64::from(i) * smallest)).collect();
     assert_eq!(bits(&out.to_host().unwrap()), bits(&doubled));
     ops::relu(&stream, &x, &mut out).unwrap();
     assert_eq!(bits(&out.to_host().unwrap()), bits(&values));
     ops::inclusive_sum(&stream, x.slice(..10), out.slice_mut(..10)).unwrap();
-    assert_eq!(out.to_host().unwrap()[9].to_f64(), 55.0 * least);
-    assert_eq!(ops::sum(&stream, x.slice(..10)).unwrap().to_f64(), 55.0 * least);
-    assert_eq!(ops::max(&stream, &x).unwrap().to_f64(), 100.0 * least);
+    assert_eq!(out.to_host().unwrap()[9].to_f64(), 55.0 * smallest);
+    assert_eq!(ops::sum(&stream, x.slice(..10)).unwrap().to_f64(), 55.0 * smallest);
+    assert_eq!(ops::max(&stream, &x).unwrap().to_f64(), 100.0 * smallest);
     assert_eq!(ops::argmax(&stream, &x).unwrap(), 99);
     let mut count = DeviceBuffer::zeros(&stream, 1).unwrap();
-    ops::select_if(&stream, &x, Comparison::Greater, T::nearest(50.0 * least), &mut out, &mut count).unwrap();
+    ops::select_if(&stream, &x, Comparison::Greater, T::nearest(50.0 * smallest), &mut out, &mut count)
+        .unwrap();
     assert_eq!((count.to_host().unwrap()[0], out.to_host().unwrap()[0].bits()), (50, values[50].bits()));
     let mut wide = DeviceBuffer::<f64>::zeros(&stream, 100).unwrap();
     ops::cast(&stream, &x, &mut wide).unwrap();
-    assert_eq!(wide.to_host().unwrap()[2], 3.0 * least);
+    assert_eq!(wide.to_host().unwrap()[2], 3.0 * smallest);
 }
 
 /// Smallest number above 0.
-fn least_of<T: TestNumber>() -> f64 {
+fn min_of<T: TestNumber>() -> f64 {
     bytemuck::pod_read_unaligned::<T>(&1u64.to_le_bytes()[..size_of::<T>()]).to_f64()
 }
 

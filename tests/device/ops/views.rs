@@ -9,7 +9,7 @@ pub const PLACES: [(usize, usize); 3] = [(0, 0), (1, 0), (8, 8)];
 
 /// Shapes (rows, columns) for register-resident row kernels: rows held by lanes, a block or a cluster, and the longest
 /// rows, which are read twice.
-pub const HELD: [(usize, usize); 22] = [
+pub const RESIDENT: [(usize, usize); 22] = [
     (1, 1),
     (40, 1),
     (70, 3),

@@ -93,9 +93,9 @@ pub struct TuneArgs {
     /// The measurement.
     #[command(flatten)]
     pub what: MeasureArgs,
-    /// Maximum timings per kernel, type and size [default: 32]
+    /// Maximum trials per kernel, type and size [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub timings: Option<u32>,
+    pub trials: Option<u32>,
     /// Do not read or write the launch store
     #[arg(long)]
     pub no_store: bool,
@@ -147,16 +147,16 @@ pub struct ReportArgs {
 
 const TUNE_HELP: &str = "\
 The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
-configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
+configuration is checked against a float64 reference before it is timed; one that is incorrect, fails or crashes never wins. \
 Winners are stored in the launch store, which later launches on a GPU read in every program of this user (launches on the \
 emulated device do not). WARPSMITH_CACHE_DIR is its folder.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
   tune copy --out copy.json
-  tune saxpy --timings 64
+  tune saxpy --trials 64
 
-Exit code 1 when no configuration of a kernel is right.";
+Exit code 1 when no configuration of a kernel is correct.";
 
 const COMPARE_HELP: &str = "\
 A kernel counts as slower only if the whole 95 % confidence interval of the ratio of the medians is beyond the \
@@ -165,13 +165,13 @@ threshold. The files come from two runs, between which clocks and temperature di
 Example:
   compare before.json after.json --threshold 2%
 
-Exit code 1 on a regression: something is slower, or no longer right. Also if the second file lacks results of the first, \
+Exit code 1 on a regression: something is slower, or no longer correct. Also if the second file lacks results of the first, \
 or its run was ended early, unless --allow-missing is there.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, the default configuration always. On a GPU the \
 launches cycle through buffers of at least three times the L2 cache, so that they read from memory. Times are medians \
-between GPU events, with their 95 % interval. \"sheet\" is the share of the data sheet's memory \
+between GPU events, with their 95 % interval. \"peak\" is the share of the data sheet's memory \
 bandwidth, \"probe\" the share of what a plain copy (or read) reached in turn with the kernel. On the emulated \
 device times are those of this CPU and say nothing about a GPU.
 
@@ -180,4 +180,4 @@ Examples:
   bench axpy --sizes '2^[20:28:4]' --dtypes f32,bf16 --axis block=256 --all
   bench reduce_sum --device cpu --quick --json --out results.json
 
-Exit code 1 when a configuration's result is wrong.";
+Exit code 1 when a configuration's result is incorrect.";

@@ -10,12 +10,12 @@ use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 
 /// Maximum number of incorrect configurations that are described one by one.
-const WRONG_SHOWN: usize = 8;
+const INCORRECT_SHOWN: usize = 8;
 
 /// Measures, prints, and writes the results file.
 ///
 /// # Errors
-/// Wrong use, a device failure, an incorrect result, an interruption.
+/// Usage error, a device failure, an incorrect result, an interruption.
 pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
@@ -89,17 +89,17 @@ fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
 /// Lists the configurations that could not be used.
 pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
     let bad = || document.results.iter().filter(|record| record.outcome != Outcome::Correct);
-    for record in bad().take(WRONG_SHOWN) {
+    for record in bad().take(INCORRECT_SHOWN) {
         let what = match record.outcome {
             Outcome::Failed => "failed",
             Outcome::Crashed => "crashed",
-            _ => "wrong result",
+            _ => "incorrect result",
         };
         let size = crate::size::format_size(record.n);
         let Record { kernel, dtype, configuration, problem, .. } = record;
         program.complain(&format!("{what}: {kernel} {dtype} {size} {configuration}: {problem}"));
     }
-    let more = bad().count().saturating_sub(WRONG_SHOWN);
+    let more = bad().count().saturating_sub(INCORRECT_SHOWN);
     if more > 0 {
         program.complain(&format!("{more} more configurations: see \"outcome\" in the results file"));
     }

@@ -50,8 +50,8 @@ pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let mut left_out = Vec::new();
     if let Some(width) = width {
         while columns.len() > 1 && total(&columns) > width + 2 {
-            let least = columns.iter().enumerate().min_by_key(|(_, column)| column.importance);
-            let index = least.map_or(0, |(index, _)| index);
+            let minimum = columns.iter().enumerate().min_by_key(|(_, column)| column.importance);
+            let index = minimum.map_or(0, |(index, _)| index);
             left_out.push(columns.remove(index).title);
         }
     }

@@ -18,7 +18,7 @@ type Outcome<T> = std::result::Result<T, Failure>;
 /// Compares and prints. A regression is a failure that the output already shows.
 ///
 /// # Errors
-/// Wrong use, documents that cannot be compared, a regression.
+/// Usage error, documents that cannot be compared, a regression.
 pub fn run(args: &CompareArgs) -> Outcome<()> {
     let options = Options { threshold: args.threshold, force: args.force, best: args.best };
     let found = compare::documents(&Document::read(&args.old)?, &Document::read(&args.new)?, &options)?;

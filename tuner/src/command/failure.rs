@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 /// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong use or unusable input: exit code 2.
+    /// Usage error or unusable input: exit code 2.
     Use(String),
     /// The machine or a check failed: exit code 1.
     Failed(String),
@@ -46,7 +46,7 @@ impl From<std::io::Error> for Failure {
 
 impl From<crate::error::Error> for Failure {
     fn from(error: crate::error::Error) -> Self {
-        if error.is_wrong_use() {
+        if error.is_usage_error() {
             Failure::Use(error.to_string())
         } else {
             Failure::Failed(error.to_string())

@@ -2,7 +2,7 @@
 //! with their own kernels.
 //!
 //! Guarantees: standard output holds only the result, and exactly one document with `--json`. Error messages are one
-//! line on standard error. Exit codes: 0 success; 1 a result fails a check or a device fails; 2 wrong use or unusable
+//! line on standard error. Exit codes: 0 success; 1 a result fails a check or a device fails; 2 usage error or unusable
 //! input; 130 ended by Ctrl-C, after printing and writing the measurements so far. A reader that closes the pipe early
 //! does not cause a panic.
 //!
@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// Wrong use, a device failure, an incorrect result, an interruption.
+    /// Usage error, a device failure, an incorrect result, an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         program.suite.check()?;
         match self {
@@ -101,7 +101,7 @@ impl Command {
 
 /// Measure and tune the kernels of this program.
 #[derive(Debug, Parser)]
-#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
+#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 usage error or unusable input; \
                         130 ended by Ctrl-C. Without a command every kernel is measured, quickly.")]
 struct Cli {
     /// The command.

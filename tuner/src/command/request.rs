@@ -13,12 +13,12 @@ use crate::size::parse_size;
 use crate::value::Value;
 
 /// Maximum number of values of one range.
-const MOST_VALUES: u64 = 4096;
+const MAX_VALUES: u64 = 4096;
 
 /// Opens the requested device, or the best available.
 ///
 /// # Errors
-/// A device that does not exist is wrong use.
+/// A device that does not exist is usage error.
 pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
@@ -131,8 +131,8 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     if step == 0 || from > to {
         return Err(format!("a range goes up in steps of at least 1; {how}"));
     }
-    if (to - from) / step >= MOST_VALUES {
-        return Err(format!("it has more than {MOST_VALUES} values; take larger steps"));
+    if (to - from) / step >= MAX_VALUES {
+        return Err(format!("it has more than {MAX_VALUES} values; take larger steps"));
     }
     let power = |exponent: u64| {
         let Some(base) = base else { return Ok(exponent) };
@@ -229,10 +229,10 @@ mod tests {
         }
         let of = |line: &str| Given::try_parse_from(line.split(' ')).map(|given| effort(&given.what));
         let free = of("x --samples 500").unwrap();
-        assert_eq!((free.least, free.most, free.precision), (500, 500, 0.0));
+        assert_eq!((free.minimum, free.most, free.precision), (500, 500, 0.0));
         let bound = of("x --samples 500 --budget 0.5").unwrap();
-        assert_eq!((bound.least, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
-        assert_eq!(of("x --samples 2 --budget 0.5").unwrap().least, 2);
+        assert_eq!((bound.minimum, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
+        assert_eq!(of("x --samples 2 --budget 0.5").unwrap().minimum, 2);
         let precise = of("x --quick --precision 2% --budget 1e300").unwrap();
         assert_eq!((precise.most, precise.precision), (Effort::QUICK.most, 0.02));
         for bad in

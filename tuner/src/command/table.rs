@@ -22,11 +22,11 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
         };
         text.push_str(&format!("probe {}: {reached}\n", escape(&probe.name)));
     }
-    let slowed = slowed(document, all);
-    if slowed > 0 {
+    let throttled = throttled(document, all);
+    if throttled > 0 {
         text.push_str(&format!(
-            "note: {slowed} {} by a slowed device, whose clock stayed low: measure again\n",
-            if slowed == 1 { "row was measured" } else { "rows were measured" }
+            "note: {throttled} {} by a throttled device, whose clock stayed low: measure again\n",
+            if throttled == 1 { "row was measured" } else { "rows were measured" }
         ));
     }
     if let Some((usual, highest)) = document.low_clock() {
@@ -42,14 +42,14 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
 }
 
 /// Number of rows with a time from a throttled device.
-fn slowed(document: &Document, all: bool) -> usize {
-    let is_slowed = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
+fn throttled(document: &Document, all: bool) -> usize {
+    let is_throttled = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
     if all {
-        return document.results.iter().filter(|record| is_slowed(record)).count();
+        return document.results.iter().filter(|record| is_throttled(record)).count();
     }
-    let shows_slowed =
-        |case: &&Vec<&Record>| chosen(case).into_iter().chain(usable_default(case)).any(is_slowed);
-    document.cases().iter().filter(shows_slowed).count()
+    let shows_throttled =
+        |case: &&Vec<&Record>| chosen(case).into_iter().chain(usable_default(case)).any(is_throttled);
+    document.cases().iter().filter(shows_throttled).count()
 }
 
 /// Describes the device, its bandwidth and its state.
@@ -166,15 +166,15 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
         let mut clocks = timing.clocks_mhz.clone();
         clocks.sort_unstable();
         let clock = clocks.get(clocks.len() / 2).map(ToString::to_string);
-        let slowed = timing.throttled.then(|| "slowed".to_owned());
-        let said: Vec<String> = clock.into_iter().chain(slowed).collect();
+        let throttled = timing.throttled.then(|| "throttled".to_owned());
+        let said: Vec<String> = clock.into_iter().chain(throttled).collect();
         (!said.is_empty()).then(|| said.join(" "))
     };
     let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
     vec![
         Column::number("95 % interval", 60, cells(&interval)),
         Column::number("GB/s", 90, cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
-        Column::number("sheet", 72, cells(&|r| r.of_datasheet(device).map(percent))),
+        Column::number("peak", 72, cells(&|r| r.of_datasheet(device).map(percent))),
         Column::number("probe", 70, cells(&|r| r.of_probe().map(percent))),
         Column::number("samples", 30, cells(&|r| Some(r.timing.as_ref()?.samples_us.len().to_string()))),
         Column::number("rejected", 29, cells(&rejected)),
@@ -189,7 +189,7 @@ fn configuration(cells: Vec<Cell>) -> Column {
 fn check(record: &Record) -> Cell {
     match record.outcome {
         Outcome::Correct => good("ok"),
-        Outcome::Wrong => bad("WRONG"),
+        Outcome::Incorrect => bad("INCORRECT"),
         Outcome::Failed => bad("FAILED"),
         Outcome::Crashed => bad("CRASHED"),
     }
@@ -197,8 +197,9 @@ fn check(record: &Record) -> Cell {
 
 fn tally(case: &[&Record]) -> Cell {
     let count = |outcome| case.iter().filter(|record| record.outcome == outcome).count();
-    let bad_ones = [(Outcome::Wrong, "WRONG"), (Outcome::Failed, "FAILED"), (Outcome::Crashed, "CRASHED")]
-        .map(|(outcome, word)| (count(outcome), word));
+    let bad_ones =
+        [(Outcome::Incorrect, "INCORRECT"), (Outcome::Failed, "FAILED"), (Outcome::Crashed, "CRASHED")]
+            .map(|(outcome, word)| (count(outcome), word));
     let said: Vec<String> = bad_ones
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -229,7 +230,7 @@ mod tests {
         let mut sample = document(vec![
             record("reduce_argmax", 128, 20.0, Outcome::Correct),
             record("reduce_argmax", 256, 10.0, Outcome::Correct),
-            record("reduce_argmax", 512, 5.0, Outcome::Wrong),
+            record("reduce_argmax", 512, 5.0, Outcome::Incorrect),
             record("copy", 64, 5.0, Outcome::Crashed),
         ]);
         for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
@@ -252,30 +253,29 @@ mod tests {
             }
         }
         let wide = text(&sample(), true, None);
-        for word in ["mode", "cold", "95 % interval", "p99", "sheet", "probe", "samples", "MHz", "max error"]
-        {
+        for word in ["mode", "cold", "95 % interval", "p99", "peak", "probe", "samples", "MHz", "max error"] {
             assert!(wide.contains(word), "{word}:\n{wide}");
         }
         assert!(!wide.contains("not shown"), "{wide}");
     }
 
     #[test]
-    fn slowed_rows_are_noted_at_every_width() {
+    fn throttled_rows_are_noted_at_every_width() {
         let mut sample = sample();
-        assert!(!text(&sample, false, None).contains("slowed"));
+        assert!(!text(&sample, false, None).contains("throttled"));
         for index in [1, 3] {
             let timing = sample.results[index].timing.as_mut().unwrap();
             (timing.throttled, timing.clocks_mhz) = (true, Vec::new());
         }
         for width in [Some(60), None] {
             let best = text(&sample, false, width);
-            assert!(best.contains("note: 1 row was measured by a slowed device"), "{best}");
+            assert!(best.contains("note: 1 row was measured by a throttled device"), "{best}");
             let all = text(&sample, true, width);
-            assert!(all.contains("note: 2 rows were measured by a slowed device"), "{all}");
+            assert!(all.contains("note: 2 rows were measured by a throttled device"), "{all}");
         }
         let wide = text(&sample, true, None);
         assert_eq!(
-            wide.lines().filter(|line| line.contains(" slowed ")).count(),
+            wide.lines().filter(|line| line.contains(" throttled ")).count(),
             3,
             "two rows, a note: {wide}"
         );
@@ -286,7 +286,7 @@ mod tests {
         let text = text(&sample(), false, None);
         let line = |kernel: &str| text.lines().find(|line| line.starts_with(kernel)).unwrap_or_default();
         let argmax = line("reduce_argmax");
-        for word in ["10.00", "256", "20.00", "2.00x", "1 WRONG of 3"] {
+        for word in ["10.00", "256", "20.00", "2.00x", "1 INCORRECT of 3"] {
             assert!(argmax.contains(word), "{word}: {argmax}");
         }
         assert!(line("copy").contains("1 CRASHED of 1"), "{text}");

@@ -19,11 +19,11 @@ use crate::tune::{Event, Totals, Tuning, tune};
 /// Tunes, prints, and writes the results file.
 ///
 /// # Errors
-/// Wrong use, a device failure, a kernel without a correct configuration, an interruption.
+/// Usage error, a device failure, a kernel without a correct configuration, an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
-    let timings = args.timings.map(|timings| timings as usize);
-    let tuning = Tuning { timings, probes: !what.no_probes };
+    let trials = args.trials.map(|trials| trials as usize);
+    let tuning = Tuning { trials, probes: !what.no_probes };
     let plan = opening::plan(program, kernels, what)?;
     let Some(opening) = Opening::of(program, "tune", &plan, &args.output, args.dry_run)? else {
         return Ok(());
@@ -33,8 +33,8 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     install_store(program, args, device);
     let bar = progress_bar(plan.cases.len() as u64);
     let outcome = tune(&plan, &tuning, &stop, &mut |event| match event {
-        Event::Measured { case, record, timings, .. } => {
-            bar.set_message(format!("{} timing {timings}: {}", case.describe(), record.configuration));
+        Event::Measured { case, record, trials, .. } => {
+            bar.set_message(format!("{} trial {trials}: {}", case.describe(), record.configuration));
         }
         Event::Done { tuned, .. } => {
             document.results.extend_from_slice(&tuned.records);
@@ -79,7 +79,7 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
 
 /// Formats the number of timings, the number of winners kept, and the path of the store.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
-    let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
+    let mut text = format!("{} trials in {:.1} s", totals.made, took.as_secs_f64());
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
         (None, _) => "; nothing is kept\n".to_owned(),
@@ -100,7 +100,10 @@ fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     match cases.iter().find(|case| !case.iter().any(|record| record.is_usable())) {
         Some(case) => {
             let Record { kernel, dtype, n, .. } = case[0];
-            Err(Failure::Failed(format!("no configuration of {kernel} {dtype} {} is right", format_size(*n))))
+            Err(Failure::Failed(format!(
+                "no configuration of {kernel} {dtype} {} is correct",
+                format_size(*n)
+            )))
         }
         None => Ok(()),
     }
@@ -120,8 +123,8 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
         let store = warpsmith_runtime::store::open(&directory).store;
         let path = directory.join("launches.jsonl");
-        assert_eq!(of(&store, 0), "3 timings in 2.0 s; no winner is kept\n");
-        assert_eq!(of(&store, 1), format!("3 timings in 2.0 s; 1 winner is kept in {}\n", path.display()));
+        assert_eq!(of(&store, 0), "3 trials in 2.0 s; no winner is kept\n");
+        assert_eq!(of(&store, 1), format!("3 trials in 2.0 s; 1 winner is kept in {}\n", path.display()));
         assert!(of(&store, 2).contains("; 2 winners are kept in "));
         let emulated = on(&store, true, 1);
         assert!(

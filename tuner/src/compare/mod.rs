@@ -193,7 +193,7 @@ pub struct Comparison {
 impl Comparison {
     /// Makes a comparison of rows. Rows with times of a throttled device lose their verdict.
     fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
-        notes.extend(slowed(&mut rows));
+        notes.extend(throttled(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (row, ratio) in rows.iter().filter_map(|row| Some((row, row.ratio?))) {
             logarithms.entry(&row.kernel).or_default().push(ratio.value.ln());
@@ -266,9 +266,9 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let between_us = if on_gpu { BETWEEN_PROCESSES_US } else { 0.0 };
     let rows = pairs.par_iter().filter_map(|(old, new)| row(old, new, options.threshold, between_us));
     let rows: Vec<Row> = rows.collect();
-    let never_right = pairs.len() - rows.len();
-    if never_right > 0 {
-        notes.push(format!("{never_right} configurations had no right result in either document"));
+    let never_correct = pairs.len() - rows.len();
+    if never_correct > 0 {
+        notes.push(format!("{never_correct} configurations had no correct result in either document"));
     }
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
@@ -319,7 +319,7 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
 }
 
 /// Removes the verdict of rows with times of a throttled device, and returns a note on them if there are any.
-fn slowed(rows: &mut [Row]) -> Option<String> {
+fn throttled(rows: &mut [Row]) -> Option<String> {
     let mut count = 0;
     for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
         count += 1;
@@ -362,7 +362,7 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     let kind = |device: &DeviceInfo| {
         let what = if device.emulated { "emulated, " } else { "" };
         let DeviceInfo { name, capability, multiprocessors, .. } = device;
-        format!("{name} ({what}capability {capability}, {multiprocessors} multiprocessors)")
+        format!("{name} ({what}capability {capability}, {multiprocessors} SMs)")
     };
     let mut notes = Vec::new();
     let kinds = [kind(&old.device), kind(&new.device)];
@@ -432,7 +432,7 @@ fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Ro
             samples: record.timing.as_ref().map_or(0, |timing| timing.samples_us.len()),
             throttled: record.timing.as_ref().is_some_and(|timing| timing.throttled),
             problem: match (&record.problem[..], record.outcome) {
-                ("", Outcome::Wrong) => "its result was wrong".to_owned(),
+                ("", Outcome::Incorrect) => "its result was incorrect".to_owned(),
                 ("", Outcome::Failed) => "its launch failed".to_owned(),
                 ("", Outcome::Crashed) => "it crashed".to_owned(),
                 (problem, _) => problem.to_owned(),

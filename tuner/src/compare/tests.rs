@@ -9,7 +9,7 @@ fn timed(mut record: Record, us: f64) -> Record {
 }
 
 /// A correct record of `ms` milliseconds: long enough to make the difference between processes negligible.
-fn right(kernel: &str, block: u32, ms: f64) -> Record {
+fn correct(kernel: &str, block: u32, ms: f64) -> Record {
     let us = ms * 1000.0;
     timed(record(kernel, block, us, Outcome::Correct), us)
 }
@@ -24,8 +24,8 @@ fn changes(comparison: &Comparison) -> Vec<Change> {
 
 #[test]
 fn changes_are_those_of_the_times() {
-    let old = vec![right("copy", 128, 10.0), right("copy", 256, 10.0), right("axpy", 128, 10.0)];
-    let new = vec![right("axpy", 128, 10.001), right("copy", 128, 9.0), right("copy", 256, 10.5)];
+    let old = vec![correct("copy", 128, 10.0), correct("copy", 256, 10.0), correct("axpy", 128, 10.0)];
+    let new = vec![correct("axpy", 128, 10.001), correct("copy", 128, 9.0), correct("copy", 256, 10.5)];
     let comparison = compare(old, new);
     assert_eq!(changes(&comparison), [Change::Faster, Change::Slower, Change::Same], "in the old order");
     assert!(comparison.has_regression());
@@ -61,7 +61,7 @@ fn differences_between_processes_are_ambiguous_on_gpus() {
 
 #[test]
 fn the_threshold_decides_what_counts() {
-    let (old, new) = (document(vec![right("copy", 128, 10.0)]), document(vec![right("copy", 128, 10.2)]));
+    let (old, new) = (document(vec![correct("copy", 128, 10.0)]), document(vec![correct("copy", 128, 10.2)]));
     for (threshold, change) in [(0.01, Change::Slower), (0.05, Change::Same), (0.02, Change::Ambiguous)] {
         let found = documents(&old, &new, &Options { threshold, ..Options::default() }).unwrap();
         assert_eq!(found.rows[0].change, change, "{threshold} {:?}", found.rows[0].ratio);
@@ -74,8 +74,8 @@ fn the_threshold_decides_what_counts() {
 
 #[test]
 fn best_compares_whatever_the_configurations() {
-    let old = document(vec![right("copy", 128, 10.0), right("copy", 256, 9.0)]);
-    let new = document(vec![right("copy", 128, 10.0), right("copy", 512, 8.0)]);
+    let old = document(vec![correct("copy", 128, 10.0), correct("copy", 256, 9.0)]);
+    let new = document(vec![correct("copy", 128, 10.0), correct("copy", 512, 8.0)]);
     let best = documents(&old, &new, &Options { best: true, ..Options::default() }).unwrap();
     assert_eq!(changes(&best), [Change::Faster]);
     assert_eq!(best.rows[0].new.configuration.number("block").unwrap(), 512);
@@ -112,10 +112,10 @@ fn the_whole_interval_must_be_beyond_the_threshold() {
 
 #[test]
 fn no_longer_right_is_a_regression() {
-    for outcome in [Outcome::Wrong, Outcome::Failed, Outcome::Crashed] {
+    for outcome in [Outcome::Incorrect, Outcome::Failed, Outcome::Crashed] {
         let mut bad = record("copy", 128, 10.0, outcome);
-        bad.timing = bad.timing.filter(|_| outcome == Outcome::Wrong);
-        let old = vec![right("copy", 128, 10.0)];
+        bad.timing = bad.timing.filter(|_| outcome == Outcome::Incorrect);
+        let old = vec![correct("copy", 128, 10.0)];
         let broken = compare(old.clone(), vec![bad.clone()]);
         assert_eq!(changes(&broken), [Change::Broken]);
         assert!(broken.has_regression() && !broken.rows[0].new.problem.is_empty());
@@ -124,25 +124,25 @@ fn no_longer_right_is_a_regression() {
         assert_eq!(changes(&fixed), [Change::Fixed]);
         assert!(!fixed.has_regression() && fixed.means.is_empty());
         let never = compare(vec![bad.clone()], vec![bad]);
-        assert!(never.rows.is_empty() && never.notes[0].contains("no right result"));
+        assert!(never.rows.is_empty() && never.notes[0].contains("no correct result"));
     }
 }
 
 #[test]
 fn modes_are_separate_and_the_last_measurement_counts() {
-    let mut hot = right("copy", 128, 5.0);
+    let mut hot = correct("copy", 128, 5.0);
     hot.timing.as_mut().unwrap().mode = Mode::Hot;
-    let old = vec![right("copy", 128, 7.0), hot.clone(), right("copy", 128, 10.0)];
-    let both = compare(old.clone(), vec![right("copy", 128, 20.0), hot, right("copy", 128, 10.0)]);
+    let old = vec![correct("copy", 128, 7.0), hot.clone(), correct("copy", 128, 10.0)];
+    let both = compare(old.clone(), vec![correct("copy", 128, 20.0), hot, correct("copy", 128, 10.0)]);
     assert_eq!(changes(&both), [Change::Same, Change::Same]);
     assert_eq!(both.rows.iter().map(|row| row.mode).collect::<Vec<_>>(), [Mode::Hot, Mode::Cold]);
-    assert_eq!(changes(&compare(old, vec![right("copy", 128, 10.0)])), [Change::Same]);
+    assert_eq!(changes(&compare(old, vec![correct("copy", 128, 10.0)])), [Change::Same]);
 }
 
 #[test]
 fn too_few_samples_are_ambiguous_with_a_note() {
     let few = record("copy", 128, 10.0, Outcome::Correct);
-    let found = compare(vec![few], vec![right("copy", 128, 20.0)]);
+    let found = compare(vec![few], vec![correct("copy", 128, 20.0)]);
     assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
     assert!(found.notes[0].contains("fewer than 6 samples"), "{:?}", found.notes);
     assert!(!found.has_regression());
@@ -150,9 +150,9 @@ fn too_few_samples_are_ambiguous_with_a_note() {
 
 #[test]
 fn throttled_rows_and_other_drivers_are_noted() {
-    let mut slowed = right("copy", 128, 20.0);
-    slowed.timing.as_mut().unwrap().throttled = true;
-    let (old, mut new) = (document(vec![right("copy", 128, 10.0)]), document(vec![slowed]));
+    let mut throttled = correct("copy", 128, 20.0);
+    throttled.timing.as_mut().unwrap().throttled = true;
+    let (old, mut new) = (document(vec![correct("copy", 128, 10.0)]), document(vec![throttled]));
     new.device.driver = "590.1".into();
     new.run.toolchain = "rustc 1.97".into();
     new.run.version = "9.9".into();
@@ -169,7 +169,7 @@ fn throttled_rows_and_other_drivers_are_noted() {
         (&"590.1".into(), &"9.9".into())
     );
     assert!(found.rows[0].new.throttled && !found.rows[0].old.throttled);
-    assert_eq!(found.rows[0].change, Change::Ambiguous, "twice the time, of a slowed device");
+    assert_eq!(found.rows[0].change, Change::Ambiguous, "twice the time, of a throttled device");
     assert!(!found.has_regression());
     let backwards = documents(&new, &old, &Options::default()).unwrap();
     assert_eq!(backwards.rows[0].change, Change::Ambiguous);
@@ -177,7 +177,7 @@ fn throttled_rows_and_other_drivers_are_noted() {
 
 #[test]
 fn documents_of_different_devices_are_refused_unless_forced() {
-    let old = document(vec![right("copy", 128, 10.0)]);
+    let old = document(vec![correct("copy", 128, 10.0)]);
     for change in [
         (|device: &mut DeviceInfo| device.name = "NVIDIA H100".into()) as fn(&mut DeviceInfo),
         |device| device.capability = "8.0".into(),
@@ -187,7 +187,7 @@ fn documents_of_different_devices_are_refused_unless_forced() {
         let mut new = old.clone();
         change(&mut new.device);
         let error = documents(&old, &new, &Options::default()).unwrap_err();
-        assert!(error.is_wrong_use() && error.to_string().contains("--force"), "{error}");
+        assert!(error.is_usage_error() && error.to_string().contains("--force"), "{error}");
         let forced = documents(&old, &new, &Options { force: true, ..Options::default() }).unwrap();
         assert!(forced.notes[0].contains("different devices"), "{:?}", forced.notes);
     }
@@ -199,12 +199,12 @@ fn documents_of_different_devices_are_refused_unless_forced() {
 
 #[test]
 fn schemas_and_documents_without_pairs_are_refused() {
-    let old = document(vec![right("copy", 128, 10.0)]);
+    let old = document(vec![correct("copy", 128, 10.0)]);
     let mut new = old.clone();
     new.schema = 1;
     let error = documents(&old, &new, &Options { force: true, ..Options::default() }).unwrap_err();
     assert!(error.to_string().contains("schema 1"), "{error}");
-    for other in [vec![], vec![right("axpy", 128, 10.0)], vec![right("copy", 256, 10.0)]] {
+    for other in [vec![], vec![correct("axpy", 128, 10.0)], vec![correct("copy", 256, 10.0)]] {
         let error = documents(&old, &document(other), &Options::default()).unwrap_err();
         assert!(error.to_string().contains("--best"), "{error}");
     }
@@ -213,15 +213,19 @@ fn schemas_and_documents_without_pairs_are_refused() {
 #[test]
 fn missing_results_are_listed() {
     let old = document(vec![
-        right("copy", 128, 10.0),
-        right("copy", 256, 10.0),
-        right("axpy", 128, 10.0),
-        record("mul", 128, 10.0, Outcome::Wrong),
+        correct("copy", 128, 10.0),
+        correct("copy", 256, 10.0),
+        correct("axpy", 128, 10.0),
+        record("mul", 128, 10.0, Outcome::Incorrect),
     ]);
-    let whole = document(vec![right("copy", 128, 10.0), right("axpy", 128, 10.0)]);
+    let whole = document(vec![correct("copy", 128, 10.0), correct("axpy", 128, 10.0)]);
     let none = documents(&old, &whole, &Options::default()).unwrap();
-    assert_eq!(none.missing, Vec::<String>::new(), "a case needs one partner, what was wrong needs none");
-    let mut part = document(vec![right("copy", 128, 10.0)]);
+    assert_eq!(
+        none.missing,
+        Vec::<String>::new(),
+        "a case needs one partner, an incorrect record needs none"
+    );
+    let mut part = document(vec![correct("copy", 128, 10.0)]);
     part.run.interrupted = true;
     for best in [false, true] {
         let found = documents(&old, &part, &Options { best, ..Options::default() }).unwrap();
@@ -236,9 +240,12 @@ fn missing_results_are_listed() {
 
 #[test]
 fn the_summary_counts_verdicts() {
-    let old =
-        vec![right("copy", 128, 10.0), right("axpy", 128, 10.0), record("mul", 128, 9.0, Outcome::Wrong)];
-    let new = vec![right("copy", 128, 11.0), right("axpy", 128, 10.0), right("mul", 128, 10.0)];
+    let old = vec![
+        correct("copy", 128, 10.0),
+        correct("axpy", 128, 10.0),
+        record("mul", 128, 9.0, Outcome::Incorrect),
+    ];
+    let new = vec![correct("copy", 128, 11.0), correct("axpy", 128, 10.0), correct("mul", 128, 10.0)];
     let found = compare(old, new);
     assert_eq!(found.summary(), "3 compared at a threshold of 1 %: 1 slower, 1 same, 1 fixed");
     let small = Comparison { threshold: 0.0001 / 100.0, ..found }.summary();

@@ -30,7 +30,7 @@ pub struct Guard {
     pub share: f64,
     /// Maximum number of samples of a timing that are retaken. If more have a low clock, they are kept and the timing
     /// counts as throttled.
-    pub most_rejected: u32,
+    pub max_rejected: u32,
     /// Rest time of the device after a low clock was seen.
     pub rest: Duration,
 }
@@ -38,7 +38,7 @@ pub struct Guard {
 impl Default for Guard {
     /// The default guard: 95 %, 60 samples, 5 ms.
     fn default() -> Self {
-        Self { share: 0.95, most_rejected: 60, rest: Duration::from_millis(5) }
+        Self { share: 0.95, max_rejected: 60, rest: Duration::from_millis(5) }
     }
 }
 
@@ -72,8 +72,8 @@ impl Clocks {
     }
 
     /// Maximum number of samples of a timing that are retaken.
-    pub(super) fn most_rejected(&self) -> u32 {
-        if self.still_low { STILL_LOW.min(self.guard.most_rejected) } else { self.guard.most_rejected }
+    pub(super) fn max_rejected(&self) -> u32 {
+        if self.still_low { STILL_LOW.min(self.guard.max_rejected) } else { self.guard.max_rejected }
     }
 
     /// Records the end of a timing.
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_lasting_low_clock_rejects_fewer_samples() {
         let mut clocks = Clocks::default();
-        assert_eq!(clocks.most_rejected(), 60);
+        assert_eq!(clocks.max_rejected(), 60);
         clocks.ended(true);
-        assert_eq!(clocks.most_rejected(), 10);
+        assert_eq!(clocks.max_rejected(), 10);
         clocks.ended(false);
-        assert_eq!(clocks.most_rejected(), 60);
+        assert_eq!(clocks.max_rejected(), 60);
     }
 }

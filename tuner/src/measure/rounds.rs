@@ -71,7 +71,7 @@ impl Stopwatch {
             samplers.push(sampler);
         }
         let mut taken: Vec<Taken> = samplers.iter().map(|sampler| Taken::new(sampler.launches)).collect();
-        let most_rejected = self.clocks.most_rejected();
+        let max_rejected = self.clocks.max_rejected();
         let mut order: [usize; N] = std::array::from_fn(|index| index);
         let (mut done, mut rejected, mut throttled, mut is_stopped) = (0, 0, false, false);
         while done < rounds && N > 0 && !is_stopped {
@@ -97,7 +97,7 @@ impl Stopwatch {
                 .map(|round| taken.iter().any(|taken| !self.clocks.accepts(taken.samples[round].mhz)))
                 .collect();
             let lows = low.iter().filter(|low| **low).count();
-            throttled |= rejected + lows as u32 > most_rejected;
+            throttled |= rejected + lows as u32 > max_rejected;
             is_stopped = self.is_stopped() && done > lows;
             if lows > 0 && !throttled {
                 taken.iter_mut().for_each(|taken| taken.reject_rounds(&low));
@@ -106,7 +106,7 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         }
-        throttled |= self.is_slowed();
+        throttled |= self.is_throttled();
         self.clocks.ended(throttled);
         let stop = if is_stopped { StopReason::Interrupted } else { StopReason::Samples };
         let mut taken = taken.into_iter();

@@ -8,9 +8,9 @@ use crate::case::Case;
 use crate::error::{Error, Result};
 
 /// Maximum launches per sample; the driver's queue holds about a thousand.
-const MOST_LAUNCHES: u32 = 64;
+const MAX_LAUNCHES: u32 = 64;
 /// Maximum launches per graph.
-const MOST_IN_GRAPH: u32 = 1000;
+const MAX_IN_GRAPH: u32 = 1000;
 /// Number of probe samples. The median of their launch times determines the number of launches per sample.
 const PROBES: usize = 3;
 /// A sample that would exceed its minimum duration by this factor has fewer launches than others of its case.
@@ -67,8 +67,8 @@ impl Sampler {
         let once_us = times[times.len() / 2];
         let to_last = |us: f64, most| ((us / once_us.max(0.1)).ceil() as u32).clamp(1, most);
         let (us, most) = match mode {
-            Mode::Cold | Mode::Hot => (SHORT_US, MOST_LAUNCHES),
-            Mode::Graph => (GRAPH_US, MOST_IN_GRAPH),
+            Mode::Cold | Mode::Hot => (SHORT_US, MAX_LAUNCHES),
+            Mode::Graph => (GRAPH_US, MAX_IN_GRAPH),
         };
         let launches = match held {
             Some(held) => held.clamp(1, to_last(TOO_LONG * us, u32::MAX)),

@@ -8,7 +8,7 @@ use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
     /// Minimum number of samples, however long they take.
-    pub least: usize,
+    pub minimum: usize,
     /// Maximum number of samples.
     pub most: usize,
     /// Maximum total time of the samples, in microseconds.
@@ -25,14 +25,14 @@ pub struct Effort {
 impl Effort {
     /// The default effort: at least as many samples as an interval needs, half a percent of uncertainty.
     pub const NORMAL: Effort =
-        Effort { least: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
+        Effort { minimum: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
     /// A quick estimate.
     pub const QUICK: Effort =
-        Effort { least: 3, most: 20, budget_us: 20_000.0, precision: 0.01, ..Effort::NORMAL };
+        Effort { minimum: 3, most: 20, budget_us: 20_000.0, precision: 0.01, ..Effort::NORMAL };
 
     /// Exactly `count` samples, however long they take.
     pub const fn samples(count: usize) -> Effort {
-        Effort { least: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
+        Effort { minimum: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
 
     /// Limits the time of the samples to `us` microseconds; after that, only as many samples as an interval needs are
@@ -42,11 +42,11 @@ impl Effort {
     /// use warpsmith_tuner::measure::Effort;
     ///
     /// let effort = Effort::samples(100).with_budget(50_000.0);
-    /// assert_eq!((effort.least, effort.most, effort.budget_us), (6, 100, 50_000.0));
+    /// assert_eq!((effort.minimum, effort.most, effort.budget_us), (6, 100, 50_000.0));
     /// ```
     #[must_use]
     pub fn with_budget(self, us: f64) -> Effort {
-        Effort { least: self.least.min(FEWEST), budget_us: us, ..self }
+        Effort { minimum: self.minimum.min(FEWEST), budget_us: us, ..self }
     }
 }
 
@@ -78,7 +78,7 @@ impl Progress {
     }
 
     /// Maximum number of further samples after `count` samples.
-    pub(super) fn most_missing(&self, count: usize) -> usize {
+    pub(super) fn max_missing(&self, count: usize) -> usize {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
 
@@ -88,9 +88,9 @@ impl Progress {
     /// Once the median is known precisely enough, a quarter more samples are taken. Stopping as soon as the interval
     /// happened to be narrow would make it contain the median less often than it claims.
     pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
-        let Effort { least, most, budget_us, .. } = self.effort;
+        let Effort { minimum, most, budget_us, .. } = self.effort;
         let count = samples.len();
-        if count < least.max(1) && count < most.max(1) {
+        if count < minimum.max(1) && count < most.max(1) {
             return None;
         }
         if self.goal.is_none() && self.is_precise(samples) {
@@ -120,13 +120,14 @@ impl Progress {
 mod tests {
     use super::*;
 
-    const EFFORT: Effort = Effort { least: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
+    const EFFORT: Effort =
+        Effort { minimum: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
     /// Number of these samples that suffices, and the stop reason.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
         let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
         loop {
-            assert!(progress.most_missing(samples.len()) > 0);
+            assert!(progress.max_missing(samples.len()) > 0);
             let us = sample(samples.len());
             spent += us;
             samples.push(us);
@@ -157,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn the_least_samples_are_taken_whatever_they_cost() {
+    fn the_minimum_of_samples_is_taken_whatever_it_costs() {
         let short = Effort { budget_us: 1.0, ..EFFORT };
         assert_eq!(ends(short, |index| 100.0 + index as f64), (10, StopReason::Budget));
-        assert_eq!(ends(Effort { least: 0, most: 0, ..short }, |_| 100.0), (1, StopReason::Samples));
+        assert_eq!(ends(Effort { minimum: 0, most: 0, ..short }, |_| 100.0), (1, StopReason::Samples));
     }
 
     #[test]

@@ -125,13 +125,13 @@ impl Stopwatch {
         let mut copy = 0;
         let mut sampler = Sampler::new(self, case, mode, effort.launches, &mut copy)?;
         let (mut taken, mut progress) = (Taken::new(sampler.launches), Progress::new(effort));
-        let most_rejected = self.clocks.most_rejected();
+        let max_rejected = self.clocks.max_rejected();
         let stop = loop {
             let left_us = (effort.budget_us - taken.spent_us).max(0.0);
             let affordable = (left_us / sampler.sample_us().max(1.0)) as usize;
-            let missing = effort.least.saturating_sub(taken.samples.len());
+            let missing = effort.minimum.saturating_sub(taken.samples.len());
             let wanted = affordable.clamp(1, BATCH).max(missing.min(4 * BATCH));
-            let batch = wanted.min(progress.most_missing(taken.samples.len())).max(1);
+            let batch = wanted.min(progress.max_missing(taken.samples.len())).max(1);
             if self.hides_the_host() {
                 sampler.lead(self, case, &mut copy)?;
             }
@@ -139,8 +139,8 @@ impl Stopwatch {
             for begun in begun.collect::<Result<Vec<_>>>()? {
                 taken.add(self.finish(begun)?);
             }
-            let low = taken.reject(&self.clocks, most_rejected, effort.least.max(1));
-            if taken.throttled && taken.samples.len() >= effort.least.max(1) {
+            let low = taken.reject(&self.clocks, max_rejected, effort.minimum.max(1));
+            if taken.throttled && taken.samples.len() >= effort.minimum.max(1) {
                 break StopReason::Budget;
             }
             let us: Vec<f64> = taken.samples.iter().map(|sample| sample.total_us).collect();
@@ -154,7 +154,7 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         };
-        taken.throttled |= self.is_slowed();
+        taken.throttled |= self.is_throttled();
         self.clocks.ended(taken.throttled);
         Ok(taken.timing(mode, stop))
     }
@@ -177,7 +177,7 @@ impl Stopwatch {
 
     /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
     /// for every sample. A reason that is gone by the end of a timing has shown in the clocks meanwhile.
-    pub(super) fn is_slowed(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         let now = self.stream.device().telemetry().unwrap_or_default();
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
@@ -217,11 +217,11 @@ impl Taken {
 
     /// Rejects samples of a throttled device, judged by the clock readings so far, including samples of earlier
     /// batches. Returns whether there were any. If more than `most` are rejected in total, the timing is throttled.
-    /// Samples are then rejected only if `least` samples remain.
-    fn reject(&mut self, clocks: &Clocks, most: u32, least: usize) -> bool {
+    /// Samples are then rejected only if `minimum` samples remain.
+    fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;
-        if low > 0 && (!self.throttled || self.samples.len() - low >= least) {
+        if low > 0 && (!self.throttled || self.samples.len() - low >= minimum) {
             self.samples.retain(|sample| clocks.accepts(sample.mhz));
             self.rejected += low as u32;
         }

@@ -172,8 +172,8 @@ fn an_untimed_launch_leads_single_launches() {
 }
 
 #[test]
-fn the_budget_ends_sampling_after_the_least_samples() {
-    let effort = Effort { least: 3, most: 1000, budget_us: 4000.0, ..Effort::NORMAL };
+fn the_budget_ends_sampling_after_the_minimum_of_samples() {
+    let effort = Effort { minimum: 3, most: 1000, budget_us: 4000.0, ..Effort::NORMAL };
     let noisy = Mutex::new(0u64);
     let mut bench = Bench::with(move |_| {
         let mut count = noisy.lock().unwrap();
@@ -269,13 +269,13 @@ fn clocks_within_the_limit_or_unknown_are_accepted() {
 #[test]
 fn a_lasting_low_clock_is_throttled() {
     let mut bench = clocked(|at| if at < 30 { 1000 } else { 800 });
-    let effort = Effort { least: 10, most: 50, precision: 0.0, ..Effort::NORMAL };
+    let effort = Effort { minimum: 10, most: 50, precision: 0.0, ..Effort::NORMAL };
     let enough = bench.time(100, Mode::Cold, effort).unwrap();
     assert!(enough.throttled && enough.clocks_mhz.iter().all(|mhz| *mhz == 1000), "{enough:?}");
     assert_eq!(enough.stop, StopReason::Budget);
-    let slowed = bench.time(100, Mode::Cold, effort).unwrap();
-    assert!(slowed.throttled && slowed.clocks_mhz.iter().all(|mhz| *mhz == 800), "{slowed:?}");
-    assert!(slowed.samples_us.len() >= 10 && slowed.rejected <= 10, "{slowed:?}");
+    let throttled = bench.time(100, Mode::Cold, effort).unwrap();
+    assert!(throttled.throttled && throttled.clocks_mhz.iter().all(|mhz| *mhz == 800), "{throttled:?}");
+    assert!(throttled.samples_us.len() >= 10 && throttled.rejected <= 10, "{throttled:?}");
     bench.watch.set_guard(Guard { share: 0.5, ..Guard::default() });
     let lax = bench.time(100, Mode::Cold, effort).unwrap();
     assert_eq!((lax.throttled, lax.rejected), (false, 0));
@@ -336,7 +336,7 @@ fn ended_runs_keep_the_samples_so_far() {
     let mut bench = Bench::new();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(true));
     bench.watch.set_stop(&stop);
-    let timing = bench.time(100, Mode::Cold, Effort { least: 1, ..Effort::samples(1000) }).unwrap();
+    let timing = bench.time(100, Mode::Cold, Effort { minimum: 1, ..Effort::samples(1000) }).unwrap();
     assert_eq!((timing.stop, timing.samples_us.len()), (StopReason::Interrupted, 10));
     stop.store(false, Ordering::Relaxed);
     assert_eq!(bench.time(100, Mode::Cold, Effort::samples(40)).unwrap().stop, StopReason::Samples);

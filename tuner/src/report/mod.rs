@@ -70,11 +70,11 @@ fn list(names: &[String]) -> String {
 }
 
 fn shorten(name: &str) -> String {
-    const MOST: usize = 40;
-    if name.chars().count() <= MOST {
+    const MAX: usize = 40;
+    if name.chars().count() <= MAX {
         return name.to_owned();
     }
-    name.chars().take(MOST - 1).chain(['…']).collect()
+    name.chars().take(MAX - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -179,14 +179,14 @@ mod tests {
             record("copy", 128, 10.0, Outcome::Correct),
             record("copy", 256, 8.0, Outcome::Correct),
             record("copy", 512, 9.0, Outcome::Correct),
-            record("copy", 1024, 1.0, Outcome::Wrong),
+            record("copy", 1024, 1.0, Outcome::Incorrect),
         ])]);
         let rows = page["records"].as_array().unwrap();
         let has: Vec<bool> = rows.iter().map(|row| row.get("samples").is_some()).collect();
         assert_eq!(has, [true, true, false, false]);
         let best: Vec<bool> = rows.iter().map(|row| row["is_best"].as_bool().unwrap()).collect();
         assert_eq!(best, [false, true, false, false]);
-        assert_eq!(rows[3]["outcome"], "wrong");
+        assert_eq!(rows[3]["outcome"], "incorrect");
     }
 
     #[test]

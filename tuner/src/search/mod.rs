@@ -6,13 +6,13 @@
 //! Guarantees: the first candidate, the heuristic default, is measured first, and the winner is chosen from candidates
 //! that include it. A search requests at most the limit of timings; each repeated timing of a candidate counts. An
 //! unusable candidate never wins and is not measured again. A search is deterministic: equal answers lead to equal
-//! requests. A candidate other than the default wins only if it is faster by [`LEAST_GAIN`], both in the last race and
+//! requests. A candidate other than the default wins only if it is faster by [`MIN_GAIN`], both in the last race and
 //! by all timings.
 //!
 //! ```
 //! use warpsmith_tuner::search::{CandidateResult, Objective, Points, search};
 //!
-//! /// Blocks of 256 take the least time.
+//! /// Blocks of 256 take the minimum time.
 //! struct Model(Vec<f64>);
 //! impl Objective for Model {
 //!     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
@@ -22,7 +22,7 @@
 //!
 //! let blocks = ["block=64", "block=128", "block=256", "block=512"].map(|text| text.parse().unwrap());
 //! let found = search(&Points::of(&blocks), &[], 8, &mut Model(vec![10.0, 9.0, 7.0, 8.0]));
-//! assert_eq!((found.winner, found.timings <= 8), (Some(2), true));
+//! assert_eq!((found.winner, found.trials <= 8), (Some(2), true));
 //! ```
 
 mod descent;
@@ -36,10 +36,10 @@ pub(crate) use session::median;
 use surrogate::Surrogate;
 
 /// Minimum gain over the default that another configuration needs to win, as a fraction of the default's time: 0.5 %.
-pub const LEAST_GAIN: f64 = 0.005;
+pub const MIN_GAIN: f64 = 0.005;
 
 /// Default limit of timings in a search.
-pub const USUAL_TIMINGS: usize = 32;
+pub const USUAL_TRIALS: usize = 32;
 
 /// Number of candidates in the last race, including the default.
 const RACERS: usize = 3;
@@ -48,7 +48,7 @@ const ROUNDS: usize = 2;
 /// Candidates within this fraction of the best take part in the race.
 const NEAR: f64 = 0.03;
 /// The search stops trying candidates when none is expected to gain this fraction of the time.
-const LEAST_EXPECTED: f64 = 0.0001;
+const MIN_EXPECTED: f64 = 0.0001;
 
 /// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,10 +74,10 @@ pub trait Objective {
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The fastest candidate; the first one unless another is faster by [`LEAST_GAIN`]. `None` if none could be used.
+    /// The fastest candidate; the first one unless another is faster by [`MIN_GAIN`]. `None` if none could be used.
     pub winner: Option<usize>,
     /// Number of timings made.
-    pub timings: usize,
+    pub trials: usize,
     /// Measured candidates in order, each once.
     pub measured: Vec<usize>,
 }
@@ -87,7 +87,7 @@ pub struct Found {
 /// are made.
 pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn Objective) -> Found {
     if points.is_empty() {
-        return Found { winner: None, timings: 0, measured: Vec::new() };
+        return Found { winner: None, trials: 0, measured: Vec::new() };
     }
     let mut session = Session::new(points, most, objective);
     session.time(0);
@@ -109,7 +109,7 @@ fn try_candidates(session: &mut Session<'_>) {
     while session.left() > reserve {
         let ranking = session.ranking();
         let best = ranking.first().map_or(f64::INFINITY, |&(_, best)| best);
-        let Some(next) = most_expected(session, &ranking, &mut reach) else { break };
+        let Some(next) = max_expected(session, &ranking, &mut reach) else { break };
         if session.time(next).is_some_and(|us| us < best) {
             descent::descend(session, next, reserve + 1);
         }
@@ -117,22 +117,22 @@ fn try_candidates(session: &mut Session<'_>) {
 }
 
 /// The new candidate with the largest expected gain; without a model, a candidate that differs least from the default.
-fn most_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
+fn max_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
     let model = Surrogate::fit(session.points, ranking, reach);
     let (Some(model), Some(&(_, best))) = (model, ranking.first()) else {
         return session.new_ones().min_by_key(|&candidate| session.points.differences(0, candidate));
     };
     let expected = session.new_ones().map(|c| (c, model.improvement(c, best.ln())));
     let (candidate, gain) = expected.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (gain > LEAST_EXPECTED).then_some(candidate)
+    (gain > MIN_EXPECTED).then_some(candidate)
 }
 
 /// Times the best candidates and the default alternately, while timings are left.
 fn race(session: &mut Session<'_>) {
     let ranking = session.ranking();
-    let Some(&(_, least)) = ranking.first() else { return };
+    let Some(&(_, minimum)) = ranking.first() else { return };
     let mut racers: Vec<usize> =
-        ranking.iter().filter(|r| r.1 <= least * (1.0 + NEAR)).map(|r| r.0).collect();
+        ranking.iter().filter(|r| r.1 <= minimum * (1.0 + NEAR)).map(|r| r.0).collect();
     racers.truncate(RACERS);
     if !racers.contains(&0) && session.estimate(0).is_some() {
         racers.truncate(RACERS - 1);

@@ -1,6 +1,6 @@
 //! [`Session`]: the state of a search, and the timings that it has left.
 
-use super::{CandidateResult, Found, LEAST_GAIN, Objective, Points};
+use super::{CandidateResult, Found, MIN_GAIN, Objective, Points};
 
 /// The state of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Session<'a> {
     /// Maximum number of timings.
     most: usize,
     known: Vec<Known>,
-    timings: usize,
+    trials: usize,
     measured: Vec<usize>,
     /// Candidates of the last race, with their times in it.
     race: Vec<(usize, Vec<f64>)>,
@@ -31,7 +31,7 @@ impl<'a> Session<'a> {
             objective,
             most: most.max(1),
             known,
-            timings: 0,
+            trials: 0,
             measured: Vec::new(),
             race: Vec::new(),
         }
@@ -39,7 +39,7 @@ impl<'a> Session<'a> {
 
     /// Number of timings left; at least one before the first timing.
     pub fn left(&self) -> usize {
-        if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.timings) }
+        if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.trials) }
     }
 
     /// Median of a candidate's times so far.
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
             }
             match seen {
                 CandidateResult::Times(times) if !times.is_empty() => {
-                    self.timings += times.len();
+                    self.trials += times.len();
                     results.push((candidate, times.clone()));
                     match &mut self.known[candidate] {
                         Known::Times(known) => known.extend(times),
@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 CandidateResult::Unusable => {
-                    self.timings += 1;
+                    self.trials += 1;
                     self.known[candidate] = Known::Unusable;
                 }
             }
@@ -129,17 +129,17 @@ impl<'a> Session<'a> {
         };
         let raced: Vec<usize> = self.race.iter().map(|(c, _)| *c).filter(|&c| time(c).is_some()).collect();
         let pool = if raced.is_empty() { &self.measured } else { &raced };
-        let most = self.estimate(0).map_or(f64::INFINITY, |default| default * (1.0 - LEAST_GAIN));
+        let most = self.estimate(0).map_or(f64::INFINITY, |default| default * (1.0 - MIN_GAIN));
         let fastest = pool
             .iter()
             .filter(|&&candidate| candidate == 0 || self.estimate(candidate).is_some_and(|us| us <= most))
             .filter_map(|&candidate| Some((candidate, time(candidate)?)))
             .min_by(|a, b| a.1.total_cmp(&b.1));
         let winner = match (fastest, time(0)) {
-            (Some((_, us)), Some(default)) if us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (Some((_, us)), Some(default)) if us > default * (1.0 - MIN_GAIN) => Some(0),
             (fastest, _) => fastest.map(|(candidate, _)| candidate),
         };
-        Found { winner, timings: self.timings, measured: self.measured }
+        Found { winner, trials: self.trials, measured: self.measured }
     }
 }
 

@@ -158,12 +158,12 @@ pub fn winner(
         );
     }
     let kept = kept.map(|kept| &planned.configurations[kept]);
-    let is_slowed = |record: &Record| {
+    let is_throttled = |record: &Record| {
         let counts = record.is_winner || record.is_default || kept == Some(&record.configuration);
         counts && record.timing.as_ref().is_some_and(|timing| timing.throttled)
     };
-    if tuned.records.iter().any(is_slowed) {
-        return not_kept("the device was slowed while it was timed; tune again when it is cooler");
+    if tuned.records.iter().any(is_throttled) {
+        return not_kept("the device was throttled while it was timed; tune again when it is cooler");
     }
     let configuration = TunedConfiguration {
         values: values(&winner.configuration),

@@ -1,7 +1,7 @@
 //! A tuning run: searches the fastest configuration of every kernel, type and size of a plan.
 //!
 //! Guarantees: every configuration is checked before it is timed. A wrong, failed or crashed configuration is recorded
-//! as such and never wins, and the winner is checked once more after all timings. The default is always measured first.
+//! as such and never wins, and the winner is checked once more after all trials. The default is always measured first.
 //! After the search, the configuration that launches currently find is measured too; it stays unless it lost. The
 //! winner is stored in the device's launch store, where launches find it. Sizes that share an entry there have the
 //! winner of the largest. An interrupted run shows what it measured; a timing that was cut short is shown only if there
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::document::{ProbeResult, Record};
 use crate::error::{Error, Result};
-use crate::rig::Rig;
+use crate::harness::Harness;
 use crate::run::{Plan, PlannedCase};
-use crate::search::{Points, USUAL_TIMINGS, search};
+use crate::search::{Points, USUAL_TRIALS, search};
 use crate::value::Configuration;
 
 use keep::Code;
@@ -26,8 +26,8 @@ use objective::Measuring;
 /// Options of the search.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
-    /// Maximum timings per kernel, type and size; [`USUAL_TIMINGS`] if absent.
-    pub timings: Option<usize>,
+    /// Maximum trials per kernel, type and size; [`USUAL_TRIALS`] if absent.
+    pub trials: Option<usize>,
     /// True if the suite's probes are timed along with the cases.
     pub probes: bool,
 }
@@ -42,7 +42,7 @@ pub enum Event<'a> {
         /// Record of the configuration so far.
         record: &'a Record,
         /// Timings of the case so far.
-        timings: usize,
+        trials: usize,
     },
     /// A kernel, type and size is finished, or was ended early.
     Done {
@@ -146,9 +146,9 @@ pub fn tune(
     stop: &Arc<AtomicBool>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
-    let mut rig = Rig::new(plan, tuning.probes, stop);
-    let totals = all(plan, tuning, stop, &mut rig, each);
-    each(Event::Probed(&rig.reached()));
+    let mut harness = Harness::new(plan, tuning.probes, stop);
+    let totals = all(plan, tuning, stop, &mut harness, each);
+    each(Event::Probed(&harness.reached()));
     totals
 }
 
@@ -157,7 +157,7 @@ fn all<'p>(
     plan: &'p Plan<'p>,
     tuning: &Tuning,
     stop: &AtomicBool,
-    rig: &mut Rig<'p>,
+    harness: &mut Harness<'p>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
     let mut totals = Totals::default();
@@ -171,12 +171,12 @@ fn all<'p>(
         let points = Points::of(&planned.configurations);
         let hint = nearest(&winners, planned);
         let kept = keep::kept(plan, planned, &code);
-        let mut measuring = Measuring::new(plan, planned, rig, stop, each);
-        let found = search(&points, &hint, tuning.timings.unwrap_or(USUAL_TIMINGS), &mut measuring);
+        let mut measuring = Measuring::new(plan, planned, harness, stop, each);
+        let found = search(&points, &hint, tuning.trials.unwrap_or(USUAL_TRIALS), &mut measuring);
         let winner = measuring.confirm(found.winner, kept);
         let (tuned, error) = measuring.finish(winner);
-        rig.close(planned, error.is_none() && tuned.made > 0);
-        if let Some(problem) = rig.problem() {
+        harness.close(planned, error.is_none() && tuned.made > 0);
+        if let Some(problem) = harness.problem() {
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }
         totals.made += tuned.made;

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Event, Tuned, lost};
 use crate::document::{Measured, Outcome, Record};
 use crate::error::{Error, Result};
+use crate::harness::Harness;
 use crate::measure::{Mode, StopReason};
-use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
-use crate::search::{CandidateResult, LEAST_GAIN, Objective, median};
+use crate::search::{CandidateResult, MIN_GAIN, Objective, median};
 
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
     planned: &'a PlannedCase<'p>,
     mode: Mode,
-    rig: &'a mut Rig<'p>,
+    harness: &'a mut Harness<'p>,
     stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
@@ -32,14 +32,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
     pub fn new(
         plan: &Plan<'_>,
         planned: &'a PlannedCase<'p>,
-        rig: &'a mut Rig<'p>,
+        harness: &'a mut Harness<'p>,
         stop: &'a AtomicBool,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         Self {
             planned,
             mode: plan.mode(),
-            rig,
+            harness,
             stop,
             each,
             records: Vec::new(),
@@ -65,11 +65,11 @@ impl<'a, 'p> Measuring<'a, 'p> {
 
     /// Confirms the winner. It is compared with the configuration that launches currently find (`kept`), which is timed
     /// if the search did not do so. It is timed once more with the default if the device was throttled before. It is
-    /// checked once more after all timings. A configuration that is then wrong is recorded as such, and the next one is
+    /// checked once more after all trials. A configuration that is then wrong is recorded as such, and the next one is
     /// the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
-        while !self.is_ended() && !self.is_right_again(winner) {
+        while !self.is_ended() && !self.is_correct_again(winner) {
             winner = self.fastest()?;
         }
         Some(winner)
@@ -92,7 +92,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         let timed =
             [kept.filter(|_| is_new), winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
         match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
-            (Some(default), Some((_, us))) if us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (Some(default), Some((_, us))) if us > default * (1.0 - MIN_GAIN) => Some(0),
             (default, fastest) => fastest.map(|(candidate, _)| candidate).or(default.map(|_| 0)),
         }
     }
@@ -104,24 +104,24 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
-    /// The fastest candidate by the medians of all its timings; the default unless it is faster by [`LEAST_GAIN`].
+    /// The fastest candidate by the medians of all its timings; the default unless it is faster by [`MIN_GAIN`].
     fn fastest(&self) -> Option<usize> {
         let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
         let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
         Some(match self.us(0) {
-            Some(default) if fastest > default * (1.0 - LEAST_GAIN) => 0,
+            Some(default) if fastest > default * (1.0 - MIN_GAIN) => 0,
             _ => candidate,
         })
     }
 
     /// Returns true if a configuration that was correct before still is.
-    fn is_right_again(&mut self, candidate: usize) -> bool {
+    fn is_correct_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
         else {
             return true;
         };
-        let found = match self.rig.check_again(self.planned, configuration) {
+        let found = match self.harness.check_again(self.planned, configuration) {
             Ok(measured) if measured.outcome == Outcome::Correct => return true,
             Ok(measured) => measured,
             Err(error) => {
@@ -129,7 +129,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 return true;
             }
         };
-        let problem = format!("after all timings: {}", found.problem);
+        let problem = format!("after all trials: {}", found.problem);
         if found.outcome == Outcome::Crashed {
             self.error = Some(lost(self.planned, configuration, &problem));
         }
@@ -164,13 +164,13 @@ impl<'a, 'p> Measuring<'a, 'p> {
         let record = &mut self.records[place];
         (record.outcome, record.problem) = (measured.outcome, measured.problem);
         (record.max_error, record.timing) = (measured.max_error, measured.timing);
-        record.probe_us = self.rig.limit_us(self.planned);
+        record.probe_us = self.harness.limit_us(self.planned);
     }
 
     /// Times a candidate once. `None` if it can no longer be used.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
-        let measured = match self.rig.measure(self.planned, configuration) {
+        let measured = match self.harness.measure(self.planned, configuration) {
             // The case could not be prepared because the run was ended.
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
             measured => measured?,
@@ -181,7 +181,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
             return Ok(None);
         }
         self.made += 1;
-        let probe_us = self.rig.limit_us(self.planned);
+        let probe_us = self.harness.limit_us(self.planned);
         let median_us = measured.median_us();
         let Measured { outcome, problem, max_error, timing } = measured;
         let place = self.place(candidate);
@@ -203,7 +203,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
             }
             (_, None) => {}
         }
-        (self.each)(Event::Measured { case: self.planned, record, timings: self.made });
+        (self.each)(Event::Measured { case: self.planned, record, trials: self.made });
         if outcome == Outcome::Crashed {
             return Err(lost(self.planned, configuration, &record.problem));
         }

@@ -64,8 +64,8 @@ fn compare(watch: &mut Stopwatch, case: &mut Copies, percent: [u32; 2], rounds: 
     watch.interleave(case, configurations.each_ref(), Mode::Cold, rounds).unwrap()
 }
 
-fn verdict(timings: &[Timing]) -> Change {
-    let ratio = paired_ratio(&timings[0].samples_us, &timings[1].samples_us).unwrap();
+fn verdict(trials: &[Timing]) -> Change {
+    let ratio = paired_ratio(&trials[0].samples_us, &trials[1].samples_us).unwrap();
     Change::of(ratio.interval, 0.01)
 }
 
@@ -76,8 +76,8 @@ fn copies_equal_themselves_and_longer_ones_are_slower() {
     let stream = Stream::new(&device).unwrap();
     let (mut watch, mut case) = (Stopwatch::new(&stream).unwrap(), Copies::new(&stream));
     if device.is_emulated() {
-        let timings = compare(&mut watch, &mut case, [100, 50], 8);
-        assert!(timings.iter().all(|timing| timing.samples_us.len() == 8 && timing.samples_us[0] > 0.0));
+        let trials = compare(&mut watch, &mut case, [100, 50], 8);
+        assert!(trials.iter().all(|timing| timing.samples_us.len() == 8 && timing.samples_us[0] > 0.0));
         return;
     }
     let (mut alarms, mut slower) = (0, 0);

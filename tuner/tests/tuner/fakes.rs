@@ -148,7 +148,7 @@ impl Case for FakeCase {
     fn check(&mut self) -> Result<Check> {
         self.launch(0)?;
         self.stream.synchronize()?;
-        let wrong = self.chosen.as_ref().is_some_and(|(_, does)| match does.as_str() {
+        let incorrect = self.chosen.as_ref().is_some_and(|(_, does)| match does.as_str() {
             "errs" => true,
             "wears" => self.launches > 1,
             "races" => {
@@ -159,9 +159,9 @@ impl Case for FakeCase {
             }
             _ => false,
         });
-        Ok(match wrong {
-            true => Check { wrong: 3, max_error: 1.0, first: Some((2, 1.0, 0.0)) },
-            false => Check { wrong: 0, max_error: 0.0, first: None },
+        Ok(match incorrect {
+            true => Check { incorrect: 3, max_error: 1.0, first: Some((2, 1.0, 0.0)) },
+            false => Check { incorrect: 0, max_error: 0.0, first: None },
         })
     }
 }
@@ -188,7 +188,7 @@ pub fn request(sizes: &[u64]) -> Request {
         sizes: sizes.to_vec(),
         axes: Vec::new(),
         mode: Mode::Cold,
-        effort: Effort { least: 6, most: 6, ..Effort::QUICK },
+        effort: Effort { minimum: 6, most: 6, ..Effort::QUICK },
     }
 }
 
@@ -222,8 +222,8 @@ pub fn run(suite: &Suite, device: &Device, sizes: &[u64], tuning: &Tuning, most:
     let stop = Arc::new(AtomicBool::new(false));
     let (mut cases, mut notes) = (Vec::new(), Vec::new());
     let totals = tune(&plan, tuning, &stop, &mut |event| match event {
-        Event::Measured { timings, .. } => {
-            if timings >= most {
+        Event::Measured { trials, .. } => {
+            if trials >= most {
                 stop.store(true, Ordering::Relaxed);
             }
         }

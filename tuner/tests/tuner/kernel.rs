@@ -167,7 +167,7 @@ fn benchmarks_of_one_name_are_an_error() {
     suite.benchmarks.push(Box::new(own_saxpy()));
     for error in [suite.check().err(), suite.find("saxpy").err(), suite.find("other").err()] {
         let error = error.unwrap();
-        assert!(error.is_wrong_use());
+        assert!(error.is_usage_error());
         let message = error.to_string();
         assert!(message.contains("\"saxpy\"") && message.contains("name of its own"), "{message}");
     }

@@ -129,14 +129,14 @@ pub struct Noisy {
     pub points: Points,
     random: Rng,
     /// Number of timings requested.
-    pub timings: usize,
+    pub trials: usize,
 }
 
 impl Noisy {
     pub fn of(problem: &Problem, seed: u64) -> Self {
         let configurations = problem.configurations();
         let truth = configurations.iter().map(|c| problem.time(c)).collect();
-        Self { truth, points: Points::of(&configurations), random: Rng::with_seed(seed), timings: 0 }
+        Self { truth, points: Points::of(&configurations), random: Rng::with_seed(seed), trials: 0 }
     }
 
     pub fn best(&self) -> f64 {
@@ -146,7 +146,7 @@ impl Noisy {
 
 impl Objective for Noisy {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
-        self.timings += candidates.len() * rounds;
+        self.trials += candidates.len() * rounds;
         let mut time = |candidate: usize| self.truth[candidate] * (1.0 + 0.005 * normal(&mut self.random));
         candidates.iter().map(|&c| CandidateResult::Times((0..rounds).map(|_| time(c)).collect())).collect()
     }

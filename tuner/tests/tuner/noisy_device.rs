@@ -126,7 +126,7 @@ fn two_percent_slower_is_found() {
 fn two_runs_agree_within_their_uncertainty() {
     // Waves that are shorter than a run. Interleaved samples handle slower waves, see below.
     let (mut case, mut watch) = bench(3, 3000.0);
-    let effort = Effort { least: 10, most: 1000, budget_us: 1e9, precision: 0.003, launches: None };
+    let effort = Effort { minimum: 10, most: 1000, budget_us: 1e9, precision: 0.003, launches: None };
     let (mut agree, mut widest) = (0, 0.0f64);
     for _ in 0..200 {
         let mut run = || {

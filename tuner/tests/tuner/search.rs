@@ -1,7 +1,7 @@
 //! Results of the search on known times.
 
 use super::modelled_times::{Noisy, Problem, problems};
-use warpsmith_tuner::search::{CandidateResult, Objective, Points, USUAL_TIMINGS, search};
+use warpsmith_tuner::search::{CandidateResult, Objective, Points, USUAL_TRIALS, search};
 use warpsmith_tuner::space::Space;
 
 /// Loss of each problem relative to the best time, and its time relative to the default's.
@@ -11,8 +11,8 @@ fn losses(seeds: std::ops::Range<u64>) -> Vec<(Problem, f64, f64)> {
         for problem in problems(seed) {
             let mut noisy = Noisy::of(&problem, seed);
             let points = noisy.points.clone();
-            let found = search(&points, &[], USUAL_TIMINGS, &mut noisy);
-            assert!(noisy.timings <= USUAL_TIMINGS && found.timings == noisy.timings, "{problem:?}");
+            let found = search(&points, &[], USUAL_TRIALS, &mut noisy);
+            assert!(noisy.trials <= USUAL_TRIALS && found.trials == noisy.trials, "{problem:?}");
             let us = noisy.truth[found.winner.unwrap()];
             all.push((problem, us / noisy.best() - 1.0, us / noisy.truth[0]));
         }
@@ -51,7 +51,7 @@ fn searches_are_deterministic() {
     let run = || {
         let mut noisy = Noisy::of(&problem, 1);
         let points = noisy.points.clone();
-        search(&points, &[3, 9], USUAL_TIMINGS, &mut noisy)
+        search(&points, &[3, 9], USUAL_TRIALS, &mut noisy)
     };
     let found = run();
     assert_eq!(found, run());
@@ -107,12 +107,12 @@ fn unusable_candidates_are_asked_once_and_never_win() {
     }
     let mut objective = troubled(usize::MAX);
     objective.times.fill(None);
-    let found = search(&grid(), &[], USUAL_TIMINGS, &mut objective);
-    assert_eq!((found.winner, found.timings), (None, 16));
+    let found = search(&grid(), &[], USUAL_TRIALS, &mut objective);
+    assert_eq!((found.winner, found.trials), (None, 16));
     let mut objective = troubled(usize::MAX);
     objective.times.fill(None);
     objective.times[9] = Some(5.0);
-    assert_eq!(search(&grid(), &[], USUAL_TIMINGS, &mut objective).winner, Some(9));
+    assert_eq!(search(&grid(), &[], USUAL_TRIALS, &mut objective).winner, Some(9));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn the_default_stays_below_half_a_percent() {
         let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
         let mut objective =
             Troubled { times: vec![Some(100.0), Some(other)], asked: Vec::new(), most: usize::MAX };
-        let found = search(&points, &[], USUAL_TIMINGS, &mut objective);
+        let found = search(&points, &[], USUAL_TRIALS, &mut objective);
         assert_eq!(found.winner, Some(winner), "{other}");
     }
 }
@@ -153,7 +153,7 @@ fn a_disturbed_default_still_beats_slower_candidates() {
     let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
     for (other, winner) in [(101.0, 0), (99.8, 0), (99.0, 1)] {
         let mut objective = Disturbed(other, 0);
-        let found = search(&points, &[], USUAL_TIMINGS, &mut objective);
+        let found = search(&points, &[], USUAL_TRIALS, &mut objective);
         assert_eq!((found.winner, objective.1), (Some(winner), 3), "{other}: it raced");
     }
 }
@@ -162,8 +162,8 @@ fn a_disturbed_default_still_beats_slower_candidates() {
 fn small_spaces_are_searched() {
     let mut objective = Troubled { times: vec![Some(1.0)], asked: Vec::new(), most: usize::MAX };
     let one = Points::of(&[Default::default()]);
-    let found = search(&one, &[], USUAL_TIMINGS, &mut objective);
+    let found = search(&one, &[], USUAL_TRIALS, &mut objective);
     assert_eq!((found.winner, found.measured), (Some(0), vec![0]));
-    let found = search(&Points::of(&[]), &[], USUAL_TIMINGS, &mut objective);
-    assert_eq!((found.winner, found.timings), (None, 0));
+    let found = search(&Points::of(&[]), &[], USUAL_TRIALS, &mut objective);
+    assert_eq!((found.winner, found.trials), (None, 0));
 }

@@ -26,7 +26,7 @@ fn subject(device: &Device, n: u64) -> TuningKey<'_> {
 
 /// Times each of the four well-behaved configurations once, without a race.
 fn once() -> Tuning {
-    Tuning { timings: Some(4), ..Tuning::default() }
+    Tuning { trials: Some(4), ..Tuning::default() }
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn unusable_configurations_are_recorded_and_never_timed() {
     let seen = fake.seen.clone();
     let outcomes = run(&suite(fake), &device, &[4096], &Tuning::default(), ALL);
     let wrong = outcomes.record("block=256 does=errs");
-    assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Wrong, &None, Some(1.0)));
+    assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Incorrect, &None, Some(1.0)));
     assert!(wrong.problem.contains("element 2"), "{}", wrong.problem);
     let failed = outcomes.record("block=256 does=fails");
     assert_eq!((failed.outcome, &failed.timing), (Outcome::Failed, &None));
@@ -63,7 +63,7 @@ fn unusable_configurations_are_recorded_and_never_timed() {
 }
 
 #[test]
-fn a_wrong_default_does_not_win() {
+fn an_incorrect_default_does_not_win() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
     let request = warpsmith_tuner::run::Request {
@@ -103,7 +103,7 @@ fn found(device: &Device) -> Option<String> {
 #[test]
 fn kept_winners_are_timed_and_stay_unless_slower() {
     let (_, device) = simulated();
-    let few = Tuning { timings: Some(1), ..Tuning::default() };
+    let few = Tuning { trials: Some(1), ..Tuning::default() };
     let tune = |tuning: &Tuning| {
         let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, ALL);
         assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
@@ -192,11 +192,11 @@ fn an_ended_run_keeps_no_winner_of_an_unfinished_case() {
 
 #[test]
 fn a_limit_ends_a_search_after_the_default() {
-    for (timings, made) in [(0, 1), (2, 2)] {
+    for (trials, made) in [(0, 1), (2, 2)] {
         let (_, device) = simulated();
-        let tuning = Tuning { timings: Some(timings), ..Tuning::default() };
+        let tuning = Tuning { trials: Some(trials), ..Tuning::default() };
         let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &tuning, ALL);
-        assert_eq!(outcomes.totals.unwrap().made, made, "{timings}");
+        assert_eq!(outcomes.totals.unwrap().made, made, "{trials}");
         assert!(outcomes.cases[0].is_complete && outcomes.cases[0].winner.is_some());
     }
 }
@@ -254,12 +254,12 @@ fn only_cold_winners_of_whole_spaces_are_kept() {
 }
 
 #[test]
-fn right_only_at_first_does_not_win() {
+fn correct_only_at_first_does_not_win() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&["wears"]));
     let outcomes = run(&suite, &device, &[64], &Tuning::default(), ALL);
     let worn = outcomes.record("block=256 does=wears");
-    assert_eq!((worn.outcome, &worn.timing), (Outcome::Wrong, &None));
+    assert_eq!((worn.outcome, &worn.timing), (Outcome::Incorrect, &None));
     assert!(worn.problem.contains("after it was timed"), "{}", worn.problem);
     assert_eq!(outcomes.winner(), "block=256 does=well");
     let plan = warpsmith_tuner::run::Plan::new(&suite, &device, &super::fakes::request(&[64])).unwrap();
@@ -270,7 +270,7 @@ fn right_only_at_first_does_not_win() {
         }
     })
     .unwrap();
-    assert_eq!(outcome, Some(Outcome::Wrong));
+    assert_eq!(outcome, Some(Outcome::Incorrect));
 }
 
 #[test]
@@ -278,15 +278,15 @@ fn wrong_after_all_timings_does_not_win() {
     let (_, device) = simulated();
     let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &Tuning::default(), ALL);
     let racy = outcomes.record("block=256 does=races");
-    assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
-    assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
+    assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Incorrect, &None, false));
+    assert!(racy.problem.contains("after all trials"), "{}", racy.problem);
     assert_eq!(outcomes.winner(), "block=256 does=well");
     assert_eq!((outcomes.cases[0].gain(), LaunchStore::of(&device).tuned_len()), (Some(1.5), 1));
 }
 
 /// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are timed. Blocks of 256 take a
 /// microsecond per byte, and `later_us` once the clock is no longer low.
-fn slowed_at_first(later_us: f64) -> Device {
+fn throttled_at_first(later_us: f64) -> Device {
     let seen_512 = Arc::new(AtomicBool::new(false));
     let mhz = Arc::new(AtomicU32::new(1980));
     let now = mhz.clone();
@@ -308,7 +308,7 @@ fn slowed_at_first(later_us: f64) -> Device {
 fn a_throttled_winner_is_timed_again() {
     for (later_us, winner, gain) in [(200.0, "block=256 does=well", 1.5), (310.0, "block=128 does=well", 1.0)]
     {
-        let device = slowed_at_first(later_us);
+        let device = throttled_at_first(later_us);
         let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &once(), ALL);
         assert_eq!(outcomes.totals.as_ref().unwrap().made, 5, "four configurations, and one again");
         let timing = outcomes.record("block=256 does=well").timing.clone().unwrap();

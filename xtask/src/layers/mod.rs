@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// Maximum number of files that may import each other in a cycle.
 const LARGEST_CIRCLE: usize = 10;
 /// Maximum number of re-exports followed for a name.
-const MOST_EXPORTS: usize = 8;
+const MAX_EXPORTS: usize = 8;
 
 /// Checks every crate that has an order.
 pub fn check(root: &Path) -> Result<()> {
@@ -261,7 +261,7 @@ impl Crate {
     /// Resolves a path through re-exports. A module is never confused with another item of its name.
     fn resolved(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
-        for _ in 0..MOST_EXPORTS {
+        for _ in 0..MAX_EXPORTS {
             let other = |len: usize| {
                 let known =
                     self.names.get(&path[..len]).filter(|_| !self.modules.contains_key(&path[..len]))?;

@@ -19,14 +19,14 @@ pub type Client = usize;
 /// Maximum size of a request, in bytes, from a client that may not use the store yet.
 const LONGEST_GREETING: usize = 64;
 /// Maximum memory of the store, in bytes: values, and the keys that clients wait for or leave as wills.
-const MOST_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Overhead per awaited key, in bytes, in addition to twice its length.
 const AWAITED_KEY: usize = 64;
 /// Maximum number of keys, and of values in queues.
-const MOST_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 20;
 /// Maximum bytes of unsent replies, per client and in total.
-const MOST_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
-const MOST_REPLIES_OF_ALL: usize = 16 * MOST_REPLIES;
+const MAX_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
+const MAX_REPLIES_OF_ALL: usize = 16 * MAX_REPLIES;
 
 /// Buffer capacity that a client's replies keep after all were sent, in bytes.
 const KEPT: usize = 64 << 10;
@@ -270,7 +270,7 @@ impl Hub {
 
     fn check_room(&self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let bytes = self.bytes() + key.len() + value.len();
-        match bytes <= MOST_BYTES && self.values.count() + self.queues.count < MOST_VALUES {
+        match bytes <= MAX_BYTES && self.values.count() + self.queues.count < MAX_VALUES {
             true => Ok(()),
             false => Err(Malformed("the store is full")),
         }
@@ -315,7 +315,7 @@ impl Hub {
             return self.reply(client, &[ALL_SET]);
         }
         let bytes = awaited_bytes(&awaited);
-        if self.bytes() + bytes > MOST_BYTES {
+        if self.bytes() + bytes > MAX_BYTES {
             return Err(Malformed("the store is full"));
         }
         self.promised += bytes;
@@ -387,10 +387,10 @@ impl Hub {
 
     fn reply(&mut self, client: Client, bytes: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
-        if state.replies.len() + bytes.len() > MOST_REPLIES {
+        if state.replies.len() + bytes.len() > MAX_REPLIES {
             return Err(Malformed("more replies than the client reads"));
         }
-        if self.replies + bytes.len() > MOST_REPLIES_OF_ALL {
+        if self.replies + bytes.len() > MAX_REPLIES_OF_ALL {
             return Err(Malformed("more replies than all clients read"));
         }
         self.replies += bytes.len();
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn replies_of_all_clients_are_limited() {
         let mut hub = hub(40);
-        let value = vec![7; MOST_REPLIES / 2];
+        let value = vec![7; MAX_REPLIES / 2];
         send(&mut hub, 0, &Request::Set { key: b"key", value: &value }).expect("set");
         let (clients, why) = taken(&mut hub, 40, &Request::Get { key: b"key" });
         assert_eq!((clients, why), (31, "more replies than all clients read"));
@@ -488,7 +488,7 @@ mod tests {
         let key = vec![b'k'; 4000];
         let keys: Vec<&[u8]> = vec![&key; 10];
         let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
-        assert_eq!((clients, why), (MOST_BYTES / (10 * 8064), "the store is full"));
+        assert_eq!((clients, why), (MAX_BYTES / (10 * 8064), "the store is full"));
         // A client that stops waiting makes room, as does a key that is set.
         send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
         send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
@@ -503,7 +503,7 @@ mod tests {
         let value = vec![0; 50_000];
         let will = Request::Will { key: b"key", value: &value };
         let (clients, why) = taken(&mut hub, 40, &will);
-        assert_eq!((clients, why), (MOST_BYTES / 50_003, "the store is full"));
+        assert_eq!((clients, why), (MAX_BYTES / 50_003, "the store is full"));
         send(&mut hub, 0, &Request::Will { key: b"", value: b"" }).expect("revoked");
         send(&mut hub, 0, &will).expect("room");
         send(&mut hub, 0, &will).expect("one will replaces the other");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::connection::is_end;
 use self::connection::{Connection, Failure, left};
-use self::protocol::{KEY_PREFIX, MOST_KEYS};
+use self::protocol::{KEY_PREFIX, MAX_KEYS};
 pub use self::server::{ServerOptions, StoreServer};
 use super::values::number;
 use super::{Store, Token, check};
@@ -200,7 +200,7 @@ impl Store for TcpStore {
     }
 
     fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
-        for keys in keys.chunks(MOST_KEYS) {
+        for keys in keys.chunks(MAX_KEYS) {
             keys.iter().try_for_each(|key| check(key, &[]))?;
             self.run(keys, "wait", deadline, |connection, keys| {
                 connection.wait(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), deadline)
@@ -210,7 +210,7 @@ impl Store for TcpStore {
     }
 
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool> {
-        for keys in keys.chunks(MOST_KEYS) {
+        for keys in keys.chunks(MAX_KEYS) {
             keys.iter().try_for_each(|key| check(key, &[]))?;
             let is_set = self.run(keys, "check", deadline, |connection, keys| {
                 connection.check(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), deadline)
@@ -291,7 +291,7 @@ pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<Socket
             Err(io::Error::new(error.kind(), format!("the name `{host}` has no address: {error}")))
         }
         Err(_) => {
-            let why = format!("the name `{host}` could not be looked up in time");
+            let why = format!("the name `{host}` was not resolved in time");
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
         }
     }

@@ -28,7 +28,7 @@ pub const MAGIC: u32 = 0x3C85_F7CE;
 /// Prefix that PyTorch's clients add to every user key.
 pub const KEY_PREFIX: u8 = b'/';
 /// Maximum number of keys per request.
-pub const MOST_KEYS: usize = 16 << 10;
+pub const MAX_KEYS: usize = 16 << 10;
 /// Maximum size of a request, in bytes.
 pub const LONGEST_REQUEST: usize = 4 << 20;
 /// Reply to a wait: the keys are set.
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 
     fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
-        let count = self.length(MOST_KEYS, "too many keys")?;
+        let count = self.length(MAX_KEYS, "too many keys")?;
         // Each item has at least a length field.
         let end = self.at + count * size_of::<u64>();
         if self.bytes.len() < end {

@@ -24,7 +24,7 @@ const GREETING: Duration = Duration::from_secs(2);
 /// Time limit for the rest of a request, and for reading replies.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of connections in their handshake.
-const MOST_STRANGERS: usize = 128;
+const MAX_STRANGERS: usize = 128;
 /// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
 /// Pause in accepting after the system had no socket for a connection.
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const CHUNK: usize = 64 << 10;
 const TURN: usize = 16 * CHUNK;
 /// Maximum size of the incomplete requests of all connections, in bytes.
-const MOST_UNFINISHED: usize = 256 << 20;
+const MAX_UNFINISHED: usize = 256 << 20;
 
 /// Token of the stop event. Those of listeners and clients follow it.
 const STOP: mio::Token = mio::Token(0);
@@ -46,13 +46,13 @@ pub struct ServerOptions {
     pub token: Option<Token>,
     /// Maximum number of connections; further ones are closed. In any case the limit is three quarters of the process's
     /// file descriptors (`ulimit -n`).
-    pub most_connections: usize,
+    pub max_connections: usize,
 }
 
 impl Default for ServerOptions {
     /// Returns the defaults: no token, 16384 connections.
     fn default() -> Self {
-        Self { token: None, most_connections: 16 << 10 }
+        Self { token: None, max_connections: 16 << 10 }
     }
 }
 
@@ -94,14 +94,14 @@ impl StoreServer {
         let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let address = listeners.first().ok_or_else(none).and_then(TcpListener::local_addr).map_err(failed)?;
         let stop = Waker::new(poll.registry(), STOP).map_err(failed)?;
-        let quarter = machine::most_descriptors() / 4;
+        let quarter = machine::max_descriptors() / 4;
         let serving = Serving {
             poll,
             next: STOP.0 + 1 + listeners.len(),
             listeners,
             hub: Hub::new(options.token),
-            most_connections: options.most_connections.min(quarter.saturating_mul(3)),
-            most_strangers: MOST_STRANGERS.min(quarter).max(1),
+            max_connections: options.max_connections.min(quarter.saturating_mul(3)),
+            max_strangers: MAX_STRANGERS.min(quarter).max(1),
             connections: HashMap::new(),
             strangers: VecDeque::new(),
             again: Vec::new(),
@@ -134,8 +134,8 @@ struct Serving {
     poll: Poll,
     listeners: Vec<TcpListener>,
     hub: Hub,
-    most_connections: usize,
-    most_strangers: usize,
+    max_connections: usize,
+    max_strangers: usize,
     connections: HashMap<Client, Connection>,
     /// Clients that may not use the store yet, oldest first.
     strangers: VecDeque<Client>,
@@ -225,9 +225,9 @@ impl Serving {
                     }
                 },
             };
-            let is_full = self.connections.len() >= self.most_connections;
-            if (is_full || self.strangers.len() >= self.most_strangers) && !self.turn_one_away() {
-                tracing::warn!("the server of the store has {} connections already", self.most_connections);
+            let is_full = self.connections.len() >= self.max_connections;
+            if (is_full || self.strangers.len() >= self.max_strangers) && !self.turn_one_away() {
+                tracing::warn!("the server of the store has {} connections already", self.max_connections);
                 say_turned_away(&mut stream);
                 continue;
             }
@@ -278,7 +278,7 @@ impl Serving {
         self.unfinished = self.unfinished - before + connection.unfinished.len();
         match turn {
             Turn::Closed(why) => return self.close(client, connection, &why),
-            Turn::Over if self.unfinished > MOST_UNFINISHED => {
+            Turn::Over if self.unfinished > MAX_UNFINISHED => {
                 return self.close(client, connection, "unfinished requests take too much memory");
             }
             Turn::Over => {}

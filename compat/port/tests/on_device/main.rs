@@ -17,7 +17,7 @@ use kernels as _;
 use rust_cuda_port::{Motion, PTX, Scene, smooth};
 
 /// Context, module and stream on the device under test.
-fn rig() -> (Context, Module, Stream) {
+fn fixture() -> (Context, Module, Stream) {
     let context = Context::from_runtime(&under_test::shared_device());
     let module = Module::from_ptx(PTX, &[]).unwrap();
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None).unwrap();
@@ -54,7 +54,7 @@ fn ptx_has_all_kernels_and_address_spaces() {
 
 #[test]
 fn slices_are_smoothed() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let x: Vec<f32> = (0..1000).map(|i| ((i * 31) % 101) as f32).collect();
     let y = smooth(&module, &stream, &x).unwrap();
     for (i, found) in y.iter().enumerate() {
@@ -72,7 +72,7 @@ fn slices_are_smoothed() {
 
 #[test]
 fn sums_are_added_atomically() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let x: Vec<f32> = (0..5000).map(|i| (i % 7) as f32).collect();
     let (x_gpu, total) = (x.as_slice().as_dbuf().unwrap(), DeviceBox::new(&1.0f32).unwrap());
     let sum = module.get_function("sum").unwrap();
@@ -90,7 +90,7 @@ fn sums_are_added_atomically() {
 
 #[test]
 fn lanes_exchange_values() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let out = UnifiedBuffer::new(&[0u32; 8], 32).unwrap();
     // SAFETY: the kernel takes a pointer to 32 rows.
     unsafe { launch!(module.lanes<<<1, 32, 0, stream>>>(out.as_unified_ptr())).unwrap() };
@@ -112,7 +112,7 @@ fn lanes_exchange_values() {
 
 #[test]
 fn enums_and_vectors_are_arguments() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let turn = Mat3::from_rotation_z(0.5);
     let by = Vec3::new(1.0, 2.0, 3.0);
     let scene = Scene { motions: [Motion::Rest, Motion::Turn(turn), Motion::Step { by }], scale: 2.0 };
@@ -138,7 +138,7 @@ fn enums_and_vectors_are_arguments() {
 
 #[test]
 fn functions_are_libdevices() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let x = [0.125f64, 0.75, 1.5, 3.0];
     let out = DeviceBuffer::from_slice(&[[0.0f64; 10]; 4]).unwrap();
     let x_gpu = x.as_dbuf().unwrap();
@@ -178,7 +178,7 @@ fn functions_are_libdevices() {
 
 #[test]
 fn kernels_allocate_on_a_heap() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     // SAFETY: the kernel writes every element.
     let digits = unsafe { DeviceBuffer::<u32>::uninitialized(200).unwrap() };
     // SAFETY: the kernel takes a pointer to 200 numbers.
@@ -192,7 +192,7 @@ fn kernels_allocate_on_a_heap() {
 
 #[test]
 fn statics_have_their_initial_values() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let weights = DeviceBuffer::<f32>::zeroed(64).unwrap();
     let calls = DeviceBuffer::<u32>::zeroed(64).unwrap();
     // SAFETY: the kernel takes two pointers to a value for each thread.
@@ -211,7 +211,7 @@ fn statics_have_their_initial_values() {
 
 #[test]
 fn constants_scale_by_their_values() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
     // SAFETY: the kernel takes a pointer to a value for each thread.
     unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
@@ -221,7 +221,7 @@ fn constants_scale_by_their_values() {
 
 #[test]
 fn wrong_launches_are_errors() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     assert_eq!(module.get_function("smoth").unwrap_err(), CudaError::NotFound);
     assert!(explanation().unwrap().contains("smoth"));
     let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
@@ -239,7 +239,7 @@ fn wrong_launches_are_errors() {
 #[test]
 fn a_kernel_prints_to_standard_output() {
     let Some(text) = alone!() else {
-        let (_context, module, stream) = rig();
+        let (_context, module, stream) = fixture();
         // SAFETY: the kernel takes a number.
         unsafe { launch!(module.checks<<<2, 4, 0, stream>>>(100u32)).unwrap() };
         return stream.synchronize().unwrap();
@@ -251,7 +251,7 @@ fn a_kernel_prints_to_standard_output() {
 fn a_panic_in_a_kernel_is_explained() {
     // The failure ends the device for the process.
     only_alone!();
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     // SAFETY: the kernel takes a number.
     unsafe { launch!(module.checks<<<1, 4, 0, stream>>>(3u32)).unwrap() };
     let error = stream.synchronize().unwrap_err();

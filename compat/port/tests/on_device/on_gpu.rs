@@ -9,7 +9,7 @@ use rust_cuda_port::PTX;
 
 use crate::under_test;
 
-fn rig() -> (Context, Module, Stream) {
+fn fixture() -> (Context, Module, Stream) {
     let context = Context::from_runtime(&under_test::gpu());
     let module = Module::from_ptx(PTX, &[]).unwrap();
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None).unwrap();
@@ -19,7 +19,7 @@ fn rig() -> (Context, Module, Stream) {
 #[test]
 #[ignore = "needs a GPU"]
 fn pointers_have_address_spaces() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let places = DeviceBuffer::<u32>::zeroed(6).unwrap();
     // SAFETY: the kernel takes a pointer to 6 numbers.
     unsafe { launch!(module.places<<<1, 1, 0, stream>>>(places.as_device_ptr())).unwrap() };
@@ -32,7 +32,7 @@ fn pointers_have_address_spaces() {
 #[test]
 #[ignore = "needs a GPU"]
 fn code_is_known_by_its_bytes() {
-    let _rig = rig();
+    let _fixture = fixture();
     let error = Module::from_ptx(".version 7.0\n.target sm_80\n.nonsense\n", &[]).unwrap_err();
     assert_eq!(error, CudaError::InvalidPtx, "{error}");
     assert!(Module::from_cubin(PTX, &[]).is_ok());
@@ -41,7 +41,7 @@ fn code_is_known_by_its_bytes() {
 #[test]
 #[ignore = "needs a GPU"]
 fn globals_are_read_and_written() {
-    let (_context, module, stream) = rig();
+    let (_context, module, stream) = fixture();
     let mut scale = module.get_global::<[f32; 2]>(c"SCALE").unwrap();
     let mut found = [0.0; 2];
     scale.copy_to(&mut found).unwrap();
@@ -79,7 +79,7 @@ fn files_of_code_are_linked() {
         ld.param.u64 %p, [out];\nst.global.u32 [%p], %r;\nret;\n}\n";
     const CALLED: &str = ".version 7.0\n.target sm_80\n.address_size 64\n\
         .visible .func (.reg .b32 r) answer()\n{\nmov.b32 r, 42;\nret;\n}\n";
-    let (_context, _, stream) = rig();
+    let (_context, _, stream) = fixture();
     let mut linker = Linker::new().unwrap();
     linker.add_ptx(CALLER).unwrap();
     linker.add_ptx(CALLED).unwrap();

@@ -42,17 +42,17 @@ pub fn structs(w: &mut Writer) {
     let attribute = w.pick(&["", "#[repr(C)] ", "#[repr(C, packed)] "]);
     let n = w.within(1, 4);
     w.need(format!("{attribute}#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)] struct Pair {{ a: {t}, b: ({u}, bool), d: [{v}; {n}] }}"));
-    w.need(format!("impl Pair {{ fn twist(self, by: u32) -> Self {{ Pair {{ a: self.a.rotate_left(by), b: (!self.b.0, !self.b.1), ..self }} }} fn turn(&mut self) {{ let mut d = self.d; d.reverse(); self.d = d; self.a = self.a.wrapping_add(self.b.0 as {t}); }} }}"));
+    w.need(format!("impl Pair {{ fn shuffle(self, by: u32) -> Self {{ Pair {{ a: self.a.rotate_left(by), b: (!self.b.0, !self.b.1), ..self }} }} fn turn(&mut self) {{ let mut d = self.d; d.reverse(); self.d = d; self.a = self.a.wrapping_add(self.b.0 as {t}); }} }}"));
     let (x, y, z) = (w.scope.input(types[0]), w.scope.input(types[1]), w.array(types[2], n));
     w.need(format!("let mut p = Pair {{ a: {x}, b: ({y}, true), d: {z} }};"));
     {
         let n = w.within(1, 5);
-        w.need(format!("let mut list = [Pair::default(), p, Pair {{ a: 1, ..p }}, p.twist({})];", n))
+        w.need(format!("let mut list = [Pair::default(), p, Pair {{ a: 1, ..p }}, p.shuffle({})];", n))
     }
     for _ in 0..w.within(3, 5) {
         let (word, at) = (w.word(), w.below(4));
         match w.below(8) {
-            0 => w.may(format!("p = p.twist(c.w({word}) as u32);")),
+            0 => w.may(format!("p = p.shuffle(c.w({word}) as u32);")),
             1 => w.may(format!("list[{at}].turn();")),
             2 => w.may(format!("p = list[c.w({word}) as usize % 4];")),
             3 => w.may(format!("list[{at}] = Pair {{ b: (c.w({word}) as {u}, false), ..p }};")),

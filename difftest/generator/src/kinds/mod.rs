@@ -83,7 +83,7 @@ impl Writer<'_> {
 /// Kind of a step: name, relative frequency, and writer function.
 type Kind = (&'static str, usize, fn(&mut Writer));
 
-/// All kinds except team operations.
+/// All kinds except collective operations.
 const KINDS: &[Kind] = &[
     ("integers", 6, numbers::integers),
     ("integers of several widths", 4, numbers::mixed),
@@ -123,7 +123,7 @@ const KINDS: &[Kind] = &[
     ("bytes of numbers", 2, memory::bytes),
 ];
 
-/// Team operations for any block size; the list below needs whole warps.
+/// Collective operations for any block size; the list below needs whole warps.
 const ANY_BLOCK: &[&str] = &[
     "shuffle",
     "gather",
@@ -156,14 +156,14 @@ const WHOLE_WARPS: &[&str] = &["shuffle_types", "reduce_first", "tiles"];
 /// Random step of any kind, for blocks of this many threads.
 pub fn step(random: &mut Random, threads: u32) -> Step {
     let total: usize = KINDS.iter().map(|kind| kind.1).sum();
-    // One in six is a team operation.
+    // One in six is a collective operation.
     if random.once_in(6) {
         let operations =
             if threads.is_multiple_of(32) { [ANY_BLOCK, WHOLE_WARPS].concat() } else { ANY_BLOCK.to_vec() };
         let operation = random.pick(&operations);
         let number = random.below(64) as u32;
         let lines = write(random, numbers::integers);
-        return Step { kind: operation, team: Some((operation, number)), is_apart: false, lines };
+        return Step { kind: operation, collective: Some((operation, number)), is_apart: false, lines };
     }
     let mut chosen = random.below(total);
     let kind = KINDS.iter().find(|kind| match chosen.checked_sub(kind.1) {
@@ -175,7 +175,7 @@ pub fn step(random: &mut Random, threads: u32) -> Step {
     });
     let (name, _, writes) = kind.expect("the choice is below the sum");
     let lines = write(random, *writes);
-    Step { kind: name, team: None, is_apart: random.once_in(4), lines }
+    Step { kind: name, collective: None, is_apart: random.once_in(4), lines }
 }
 
 fn write(random: &mut Random, writes: fn(&mut Writer)) -> Vec<Line> {

@@ -21,12 +21,12 @@ fn barriers_model(order: u32) -> Vec<u64> {
         let mut values: Vec<u64> = data[block * 70..(block + 1) * 70].to_vec();
         for k in 0..4 {
             let results = match ((order >> (2 * k)) & 3) % 3 {
-                0 => team::model::exchange(&values, 5),
+                0 => collective::model::exchange(&values, 5),
                 1 => {
                     let odd = values.iter().filter(|value| **value & 1 == 1).count() as u64;
-                    team::model::block_reduce(&values, 3).into_iter().map(|x| x ^ odd).collect()
+                    collective::model::block_reduce(&values, 3).into_iter().map(|x| x ^ odd).collect()
                 }
-                _ => team::model::exchange(&values, order),
+                _ => collective::model::exchange(&values, order),
             };
             values.iter_mut().zip(results).for_each(|(value, result)| *value = mix(*value, result));
         }

@@ -109,13 +109,13 @@ struct Sum;
 
 impl Phase for Exchange {
     fn run(&self, value: u64) -> u64 {
-        team::exchange(value, self.0)
+        collective::exchange(value, self.0)
     }
 }
 
 impl Phase for Sum {
     fn run(&self, value: u64) -> u64 {
-        team::block_reduce(value, 3) ^ u64::from(block::sync_threads_count(value & 1 == 1))
+        collective::block_reduce(value, 3) ^ u64::from(block::sync_threads_count(value & 1 == 1))
     }
 }
 

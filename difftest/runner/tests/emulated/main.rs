@@ -8,7 +8,7 @@ mod kernels {
 mod processes;
 
 use difftest_runner::{Case, Device, GpuImage, Images, Session, Step, compare};
-use difftest_support::team::model;
+use difftest_support::collective::model;
 
 static KERNELS: GpuImage =
     GpuImage::without_code("difftest-runner", "0.1.0", "of these kernels there is none");

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 fn run(jobs: &str, arguments: &[&str]) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_difftest-planted"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_difftest-seeded"));
     program.args(arguments).env("DIFFTEST_JOBS", jobs).env("DIFFTEST_SECONDS", "3");
     program.output().unwrap()
 }

@@ -58,9 +58,9 @@ fn ancestors(plan: &Plan) -> Vec<Nodes> {
 
 /// First two uses of a common byte of which at least one is a write.
 fn conflict<'a>(first: &'a Touched, second: &'a Touched) -> Option<(&'a Access, &'a Access)> {
-    let meet = |a: &Access, b: &Access| a.range.start < b.range.end && b.range.start < a.range.end;
+    let overlap = |a: &Access, b: &Access| a.range.start < b.range.end && b.range.start < a.range.end;
     let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
-    pairs.find(|(a, b)| (a.write || b.write) && meet(a, b))
+    pairs.find(|(a, b)| (a.write || b.write) && overlap(a, b))
 }
 
 /// A node's use of memory, in words.

@@ -19,7 +19,7 @@ use super::races;
 use warpsmith_driver::{ConditionalKind, FaultKind};
 
 /// Number of loop iterations after which a loop counts as endless.
-const MOST_ROUNDS: u32 = 1 << 24;
+const MAX_ROUNDS: u32 = 1 << 24;
 
 /// A plan, with the data that every launch of it needs.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ fn choose(
                     // No kernel runs that could end the loop.
                     break;
                 }
-                if rounds == MOST_ROUNDS {
+                if rounds == MAX_ROUNDS {
                     let text = format!(
                         "the body of a while node ran {rounds} times, and its condition is not 0 yet"
                     );

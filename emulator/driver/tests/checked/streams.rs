@@ -25,13 +25,13 @@ unsafe fn counts(counter: *mut u32) {
     unsafe { Atomic::<u32>::from_ptr(counter).fetch_add(1, Ordering::Relaxed) };
 }
 
-struct Rig {
+struct Fixture {
     streams: [Stream; 2],
     data: DeviceBuffer<u32>,
     out: DeviceBuffer<u32>,
 }
 
-impl Rig {
+impl Fixture {
     /// Creates both buffers on the first stream, whose work has finished.
     fn new() -> Self {
         let device = device();
@@ -65,10 +65,10 @@ impl Rig {
 
 #[test]
 fn two_streams_that_write_race() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        rig.write(0, 0)?;
-        rig.write(1, 63)
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        fixture.write(0, 0)?;
+        fixture.write(1, 63)
     });
     assert_eq!(kinds(&findings), [FindingKind::StreamRace]);
     let text = findings[0].to_string();
@@ -85,10 +85,10 @@ fn two_streams_that_write_race() {
 
 #[test]
 fn a_read_races_with_a_write() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        rig.read(0, 0)?;
-        rig.write(1, 0)
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        fixture.read(0, 0)?;
+        fixture.write(1, 0)
     });
     assert_eq!(kinds(&findings), [FindingKind::StreamRace]);
     let kernels = [&findings[0].access, &findings[0].other].map(|side| side.clone().unwrap().operation);
@@ -98,13 +98,13 @@ fn a_read_races_with_a_write() {
 
 #[test]
 fn a_fill_races_with_a_launch() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        rig.write(0, 0)?;
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        fixture.write(0, 0)?;
         // SAFETY: the driver is used for one fill.
-        let (driver, context) = unsafe { rig.data.device().driver() };
+        let (driver, context) = unsafe { fixture.data.device().driver() };
         // SAFETY: the memory is valid until the test ends.
-        unsafe { driver.memset(context, rig.data.as_device_ptr(), 0, 64, rig.streams[1].handle())? };
+        unsafe { driver.memset(context, fixture.data.as_device_ptr(), 0, 64, fixture.streams[1].handle())? };
         Ok(())
     });
     assert_eq!(kinds(&findings), [FindingKind::StreamRace]);
@@ -113,33 +113,33 @@ fn a_fill_races_with_a_launch() {
 
 #[test]
 fn ordered_streams_do_not_race() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        rig.write(0, 0)?;
-        rig.streams[1].wait_stream(&rig.streams[0])?;
-        rig.read(1, 0)?;
-        rig.streams[1].synchronize()?;
-        rig.write(0, 0)
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        fixture.write(0, 0)?;
+        fixture.streams[1].wait_stream(&fixture.streams[0])?;
+        fixture.read(1, 0)?;
+        fixture.streams[1].synchronize()?;
+        fixture.write(0, 0)
     });
     assert!(findings.is_empty(), "{findings:?}");
 }
 
 #[test]
 fn halves_of_a_buffer_do_not_race() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        rig.write(0, 0)?;
-        rig.write(1, 64)
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        fixture.write(0, 0)?;
+        fixture.write(1, 64)
     });
     assert!(findings.is_empty(), "{findings:?}");
 }
 
 #[test]
 fn reads_and_atomics_do_not_race() {
-    let rig = Rig::new();
-    let findings = rig.found(|rig| {
-        for stream in &rig.streams {
-            let args = (rig.data.as_device_ptr(),);
+    let fixture = Fixture::new();
+    let findings = fixture.found(|fixture| {
+        for stream in &fixture.streams {
+            let args = (fixture.data.as_device_ptr(),);
             // SAFETY: the buffer has an element.
             unsafe {
                 kernel::<counts>(stream.device()).launch_unsafe(stream, Launch::grid_block(2, 32), args)
@@ -148,15 +148,15 @@ fn reads_and_atomics_do_not_race() {
         Ok(())
     });
     assert!(findings.is_empty(), "{findings:?}");
-    let findings = rig.found(|rig| {
-        rig.write(0, 0)?;
-        let stream = &rig.streams[1];
+    let findings = fixture.found(|fixture| {
+        fixture.write(0, 0)?;
+        let stream = &fixture.streams[1];
         // SAFETY: the buffer has an element.
         unsafe {
             kernel::<counts>(stream.device()).launch_unsafe(
                 stream,
                 Launch::grid_block(1, 1),
-                (rig.data.as_device_ptr(),),
+                (fixture.data.as_device_ptr(),),
             )
         }
     });
@@ -165,7 +165,7 @@ fn reads_and_atomics_do_not_race() {
 
 #[test]
 fn buffers_order_their_streams() {
-    let Rig { streams, mut data, mut out } = Rig::new();
+    let Fixture { streams, mut data, mut out } = Fixture::new();
     let checked = data.device().checked().unwrap();
     for stream in streams.iter().chain(&streams) {
         // SAFETY: the buffers have the elements.

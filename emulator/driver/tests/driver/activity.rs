@@ -61,7 +61,7 @@ impl Records {
 
 #[test]
 fn work_is_recorded_after_its_call() {
-    let (driver, _device, stream, kernel) = kernel_rig::<Mix>();
+    let (driver, _device, stream, kernel) = kernel_fixture::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let before = driver.activity_now();
@@ -80,7 +80,7 @@ fn work_is_recorded_after_its_call() {
 
 #[test]
 fn nothing_is_recorded_outside_of_a_recording() {
-    let (driver, _device, stream) = rig();
+    let (driver, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let hold = driver.hold();
     stream.memset(&mut x, 1).unwrap();
@@ -126,7 +126,7 @@ fn a_refused_recording_changes_nothing() {
 
 #[test]
 fn calls_are_inside_the_innermost_part() {
-    let (driver, _device, stream) = rig();
+    let (driver, _device, stream) = fixture();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let records = Records::start(&driver);
     driver.activity_push(7);

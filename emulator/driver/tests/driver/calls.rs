@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 
-use crate::rig::*;
+use crate::fixture::*;
 use warpsmith_runtime::driver::{Driver, HostFunction, StreamDriver};
 
 const INVALID_HANDLE: u32 = 400;
@@ -17,23 +17,23 @@ const ASSERT: u32 = 710;
 
 #[test]
 fn handles_that_stand_for_nothing_are_invalid_handles() {
-    let rig = Rig::new();
-    let (driver, context) = (&rig.driver, rig.context);
-    let event = rig.event();
+    let fixture = Fixture::new();
+    let (driver, context) = (&fixture.driver, fixture.context);
+    let event = fixture.event();
     unsafe { driver.event_destroy(context, event) };
     let stream = driver.stream_create(context, 0).unwrap();
     unsafe { driver.stream_destroy(context, stream) };
-    let block = rig.block(&[0; 16]);
+    let block = fixture.block(&[0; 16]);
     let name = "CUDA_ERROR_INVALID_HANDLE";
 
     refused(driver.event_query(context, event), INVALID_HANDLE, name);
     refused(driver.event_synchronize(context, event), INVALID_HANDLE, name);
-    refused(driver.event_record(context, event, rig.stream), INVALID_HANDLE, name);
-    refused(driver.stream_wait_event(context, rig.stream, event), INVALID_HANDLE, name);
+    refused(driver.event_record(context, event, fixture.stream), INVALID_HANDLE, name);
+    refused(driver.stream_wait_event(context, fixture.stream, event), INVALID_HANDLE, name);
     refused(driver.stream_query(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_synchronize(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_priority(context, stream), INVALID_HANDLE, name);
-    refused(driver.event_record(context, rig.event(), stream), INVALID_HANDLE, name);
+    refused(driver.event_record(context, fixture.event(), stream), INVALID_HANDLE, name);
     refused(unsafe { driver.memset(context, block, 0, 16, stream) }, INVALID_HANDLE, name);
     let (dst, src) = ((context, block), (context, block.offset(8)));
     refused(unsafe { driver.copy_peer(context, dst, src, 8, stream) }, INVALID_HANDLE, name);
@@ -46,24 +46,24 @@ fn handles_that_stand_for_nothing_are_invalid_handles() {
 
 #[test]
 fn a_stopped_context_drops_host_functions_uncalled() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let owned = Arc::new(AtomicU32::new(0));
     let counting = || {
         let owned = Arc::clone(&owned);
         move || _ = owned.fetch_add(1, Ordering::Relaxed)
     };
-    let hold = rig.driver.hold();
-    rig.call(counting()).unwrap();
-    rig.call(counting()).unwrap();
-    rig.poison();
-    refused(rig.call(counting()), ASSERT, "stopped the context");
+    let hold = fixture.driver.hold();
+    fixture.call(counting()).unwrap();
+    fixture.call(counting()).unwrap();
+    fixture.poison();
+    refused(fixture.call(counting()), ASSERT, "stopped the context");
     assert_eq!(Arc::strong_count(&owned), 3, "the refused one is gone, the others wait");
     drop(hold);
-    refused(rig.wait(), ASSERT, "stopped the context");
+    refused(fixture.wait(), ASSERT, "stopped the context");
     assert_eq!((owned.load(Ordering::Relaxed), Arc::strong_count(&owned)), (0, 1));
 
-    rig.driver.context_release(0);
-    let fresh = Rig::of(&rig.driver, 0);
+    fixture.driver.context_release(0);
+    let fresh = Fixture::of(&fixture.driver, 0);
     fresh.call(counting()).unwrap();
     fresh.wait().unwrap();
     assert_eq!((owned.load(Ordering::Relaxed), Arc::strong_count(&owned)), (1, 1));
@@ -78,24 +78,24 @@ fn captures_that_panic_on_drop_stop_nothing() {
         }
     }
 
-    let rig = Rig::new();
-    let hold = rig.driver.hold();
+    let fixture = Fixture::new();
+    let hold = fixture.driver.hold();
     for _ in 0..2 {
         let bomb = Bomb;
-        rig.call(move || drop(bomb)).unwrap();
+        fixture.call(move || drop(bomb)).unwrap();
     }
-    let event = rig.event();
-    rig.driver.event_record(rig.context, event, rig.stream).unwrap();
-    rig.poison();
+    let event = fixture.event();
+    fixture.driver.event_record(fixture.context, event, fixture.stream).unwrap();
+    fixture.poison();
     drop(hold);
-    refused(rig.wait(), ASSERT, "stopped the context");
-    refused(rig.driver.event_synchronize(rig.context, event), ASSERT, "stopped the context");
-    rig.driver.context_release(0);
+    refused(fixture.wait(), ASSERT, "stopped the context");
+    refused(fixture.driver.event_synchronize(fixture.context, event), ASSERT, "stopped the context");
+    fixture.driver.context_release(0);
 }
 
 #[test]
 fn a_host_function_may_own_the_driver() {
-    let Rig { driver, context, stream, .. } = Rig::new();
+    let Fixture { driver, context, stream, .. } = Fixture::new();
     let (dropped, was_dropped) = channel();
     let hold = driver.hold();
     let inner = Arc::clone(&driver);

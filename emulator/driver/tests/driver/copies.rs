@@ -7,7 +7,7 @@
 use std::sync::mpsc::channel;
 
 use crate::common::driver;
-use crate::rig::*;
+use crate::fixture::*;
 use warpsmith_runtime::driver::{Context, DevicePtr, Driver, MemoryDriver, Place, RowsCopy, StreamDriver};
 use warpsmith_runtime::emulated::EmulatedDriver;
 
@@ -19,7 +19,7 @@ const ASSERT: u32 = 710;
 #[test]
 fn a_peer_copy_names_memory_of_both() {
     let driver = driver(3);
-    let [first, second, third] = [0, 1, 2].map(|ordinal| Rig::of(&driver, ordinal));
+    let [first, second, third] = [0, 1, 2].map(|ordinal| Fixture::of(&driver, ordinal));
     let (here, there) = (first.block(&[1; 6]), second.block(&[2; 6]));
     let not_within = "not within a live block";
     refused(first.copy_peer((&second, there), (&first, here), 7), INVALID_VALUE, not_within);
@@ -50,7 +50,7 @@ fn a_peer_copy_names_memory_of_both() {
 
 #[test]
 fn a_free_during_a_peer_copy_stops_it() {
-    let [first, second] = Rig::pair();
+    let [first, second] = Fixture::pair();
     let here = first.block(&[1; 6]);
     let pooled = second.driver.stream_allocate(second.context, 6, second.stream).unwrap();
     let (proceed, may_proceed) = channel();
@@ -68,7 +68,7 @@ fn a_free_during_a_peer_copy_stops_it() {
 #[test]
 fn mapped_memory_is_copied_without_peer_access() {
     const PAGE: usize = 2 << 20;
-    let [first, second] = Rig::pair();
+    let [first, second] = Fixture::pair();
     let (driver, context) = (&first.driver, first.context);
     let base = driver.virtual_reserve(context, PAGE).unwrap();
     let handle = driver.physical_create(context, PAGE).unwrap();
@@ -89,10 +89,10 @@ fn three_rows(dst: Place, dst_pitch: usize, src: Place, src_pitch: usize) -> Row
 
 #[test]
 fn what_is_no_copy_of_rows_is_refused() {
-    let rig = Rig::new();
-    let (dst, src) = (rig.block(&[0; 13]), rig.block(&[0; 11]));
+    let fixture = Fixture::new();
+    let (dst, src) = (fixture.block(&[0; 13]), fixture.block(&[0; 11]));
     let good = three_rows(Place::Device(dst), 5, Place::Device(src), 4);
-    let bad = |rows: RowsCopy, text| refused(rig.copy_rows(rows), INVALID_VALUE, text);
+    let bad = |rows: RowsCopy, text| refused(fixture.copy_rows(rows), INVALID_VALUE, text);
     bad(RowsCopy { rows: 0, ..good }, "nothing to copy");
     bad(RowsCopy { row_bytes: 0, ..good }, "nothing to copy");
     bad(RowsCopy { dst_pitch: 2, ..good }, "a pitch of 2 bytes is less than a row of 3");
@@ -105,31 +105,31 @@ fn what_is_no_copy_of_rows_is_refused() {
     bad(RowsCopy { dst_pitch: usize::MAX / 4, ..good }, "not within a live block");
     bad(RowsCopy { dst_pitch: usize::MAX / 2, ..good }, "beyond all addresses");
     bad(RowsCopy { src_pitch: usize::MAX, ..good }, "beyond all addresses");
-    assert!(rig.driver.stream_query(rig.context, rig.stream).unwrap(), "nothing was enqueued");
-    rig.copy_rows(good).unwrap();
-    rig.wait().unwrap();
+    assert!(fixture.driver.stream_query(fixture.context, fixture.stream).unwrap(), "nothing was enqueued");
+    fixture.copy_rows(good).unwrap();
+    fixture.wait().unwrap();
 
-    let hold = rig.driver.hold();
-    rig.copy_rows(good).unwrap();
-    refused(rig.free(dst), INVALID_VALUE, "still used");
-    refused(rig.free(src), INVALID_VALUE, "still used");
+    let hold = fixture.driver.hold();
+    fixture.copy_rows(good).unwrap();
+    refused(fixture.free(dst), INVALID_VALUE, "still used");
+    refused(fixture.free(src), INVALID_VALUE, "still used");
     drop(hold);
-    rig.wait().unwrap();
-    rig.free(dst).unwrap();
-    rig.free(src).unwrap();
+    fixture.wait().unwrap();
+    fixture.free(dst).unwrap();
+    fixture.free(src).unwrap();
 }
 
 #[test]
 fn a_stopped_context_copies_no_rows() {
-    let rig = Rig::new();
-    let block = rig.block(&[8; 13]);
+    let fixture = Fixture::new();
+    let block = fixture.block(&[8; 13]);
     let mut host = vec![1u8; 11];
-    let hold = rig.driver.hold();
+    let hold = fixture.driver.hold();
     let to_host = Place::Host(host.as_mut_ptr().cast());
-    rig.copy_rows(three_rows(to_host, 4, Place::Device(block), 5)).unwrap();
-    rig.poison();
+    fixture.copy_rows(three_rows(to_host, 4, Place::Device(block), 5)).unwrap();
+    fixture.poison();
     drop(hold);
-    refused(rig.wait(), ASSERT, "stopped the context");
+    refused(fixture.wait(), ASSERT, "stopped the context");
     assert_eq!(host, [1; 11]);
 }
 
@@ -137,7 +137,7 @@ fn a_stopped_context_copies_no_rows() {
 fn devices_without_access_to_each_other_say_so() {
     const PAGE: usize = 2 << 20;
     let driver = EmulatedDriver::builder().devices(2).without_peer_access().build();
-    let [first, second] = [0, 1].map(|ordinal| Rig::of(&driver, ordinal));
+    let [first, second] = [0, 1].map(|ordinal| Fixture::of(&driver, ordinal));
     assert!(!driver.peer_can_access(0, 1).unwrap() && !driver.peer_can_access(1, 0).unwrap());
     let name = "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED";
     refused(driver.peer_enable(first.context, second.context), PEER_ACCESS_UNSUPPORTED, name);
@@ -152,7 +152,7 @@ fn devices_without_access_to_each_other_say_so() {
 
 #[test]
 fn kernels_use_peer_memory_with_access_only() {
-    let [first, second] = Rig::pair();
+    let [first, second] = Fixture::pair();
     let there = second.block(&[0; 16]);
     refused(first.launch(there, 4), INVALID_VALUE, "not let into");
     first.driver.peer_enable(second.context, first.context).unwrap();

@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::rig::{Rig, refused};
+use crate::fixture::{Fixture, refused};
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::{
@@ -75,7 +75,7 @@ unsafe fn add_one(args: *const *const c_void) {
 }
 
 /// Graph calls that the tests make.
-impl Rig {
+impl Fixture {
     fn numbers(&self, numbers: &[u32]) -> DevicePtr {
         self.block(&numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<_>>())
     }
@@ -159,136 +159,136 @@ fn plain() -> LaunchConfig {
 
 #[test]
 fn a_loop_runs_until_a_kernel_ends_it() {
-    let rig = Rig::new();
-    let counters = rig.numbers(&[0, 5]);
-    let graph = rig.graph();
-    let condition = rig.condition(graph, Some(1));
-    let (_, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
-    rig.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
-    let exec = rig.instantiate(graph);
+    let fixture = Fixture::new();
+    let counters = fixture.numbers(&[0, 5]);
+    let graph = fixture.graph();
+    let condition = fixture.condition(graph, Some(1));
+    let (_, bodies) = fixture.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+    fixture.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
+    let exec = fixture.instantiate(graph);
     // The executable also owns the condition and the bodies.
-    unsafe { rig.driver.graph_destroy(rig.context, graph) };
-    rig.run(exec).unwrap();
-    assert_eq!((rig.number(counters), rig.number(counters.offset(4))), (5, 0));
+    unsafe { fixture.driver.graph_destroy(fixture.context, graph) };
+    fixture.run(exec).unwrap();
+    assert_eq!((fixture.number(counters), fixture.number(counters.offset(4))), (5, 0));
     let src = 2u32.to_ne_bytes();
     let (dst, src) = (counters.offset(4), src.as_ptr().cast());
-    unsafe { rig.driver.copy_to_device(rig.context, dst, src, 4, rig.stream) }.unwrap();
-    rig.run(exec).unwrap();
-    assert_eq!(rig.number(counters), 7);
+    unsafe { fixture.driver.copy_to_device(fixture.context, dst, src, 4, fixture.stream) }.unwrap();
+    fixture.run(exec).unwrap();
+    assert_eq!(fixture.number(counters), 7);
 }
 
 #[test]
 fn an_uninitialised_condition_keeps_its_value() {
-    let rig = Rig::new();
-    let [wanted, seen] = [3, 0].map(|number| rig.numbers(&[number]));
-    let graph = rig.graph();
-    let condition = rig.condition(graph, None);
-    let (check, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::If).unwrap();
-    rig.add_adder(bodies[0], &[], seen, plain()).unwrap();
-    let set = rig.add_setter(graph, &SET_FROM, condition, wanted);
-    let edges = rig.driver.graph_edges(rig.context, graph).unwrap();
+    let fixture = Fixture::new();
+    let [wanted, seen] = [3, 0].map(|number| fixture.numbers(&[number]));
+    let graph = fixture.graph();
+    let condition = fixture.condition(graph, None);
+    let (check, bodies) = fixture.conditional(graph, &[], condition, ConditionalKind::If).unwrap();
+    fixture.add_adder(bodies[0], &[], seen, plain()).unwrap();
+    let set = fixture.add_setter(graph, &SET_FROM, condition, wanted);
+    let edges = fixture.driver.graph_edges(fixture.context, graph).unwrap();
     assert!(edges.is_empty() && check < set, "the nodes run in the order in which they were added");
-    let exec = rig.instantiate(graph);
+    let exec = fixture.instantiate(graph);
     for expected in [0, 1, 2] {
-        rig.run(exec).unwrap();
-        assert_eq!(rig.number(seen), expected);
+        fixture.run(exec).unwrap();
+        assert_eq!(fixture.number(seen), expected);
     }
 }
 
 #[test]
 fn conditional_nodes_are_nested() {
-    let rig = Rig::new();
-    let (counters, odd) = (rig.numbers(&[0, 6]), rig.numbers(&[0]));
-    let graph = rig.graph();
-    let (outer, inner) = (rig.condition(graph, Some(1)), rig.condition(graph, Some(1)));
-    let (_, bodies) = rig.conditional(graph, &[], outer, ConditionalKind::While).unwrap();
-    let count = rig.add_setter(bodies[0], &COUNT_DOWN, outer, counters);
-    let (_, chosen) = rig.conditional(bodies[0], &[count], inner, ConditionalKind::IfElse).unwrap();
-    rig.add_adder(chosen[1], &[], odd, plain()).unwrap();
-    let adder = rig.add_adder(chosen[0], &[], odd, plain()).unwrap();
-    rig.add_adder(chosen[0], &[adder], odd, plain()).unwrap();
-    rig.run(rig.instantiate(graph)).unwrap();
-    assert_eq!((rig.number(counters), rig.number(odd)), (6, 12));
+    let fixture = Fixture::new();
+    let (counters, odd) = (fixture.numbers(&[0, 6]), fixture.numbers(&[0]));
+    let graph = fixture.graph();
+    let (outer, inner) = (fixture.condition(graph, Some(1)), fixture.condition(graph, Some(1)));
+    let (_, bodies) = fixture.conditional(graph, &[], outer, ConditionalKind::While).unwrap();
+    let count = fixture.add_setter(bodies[0], &COUNT_DOWN, outer, counters);
+    let (_, chosen) = fixture.conditional(bodies[0], &[count], inner, ConditionalKind::IfElse).unwrap();
+    fixture.add_adder(chosen[1], &[], odd, plain()).unwrap();
+    let adder = fixture.add_adder(chosen[0], &[], odd, plain()).unwrap();
+    fixture.add_adder(chosen[0], &[adder], odd, plain()).unwrap();
+    fixture.run(fixture.instantiate(graph)).unwrap();
+    assert_eq!((fixture.number(counters), fixture.number(odd)), (6, 12));
 }
 
 #[test]
 fn conditional_nodes_are_where_they_can_be_only() {
-    let rig = Rig::new();
-    let (driver, context) = (&rig.driver, rig.context);
-    let (graph, other) = (rig.graph(), rig.graph());
-    let condition = rig.condition(graph, None);
+    let fixture = Fixture::new();
+    let (driver, context) = (&fixture.driver, fixture.context);
+    let (graph, other) = (fixture.graph(), fixture.graph());
+    let condition = fixture.condition(graph, None);
     let kind = ConditionalKind::If;
-    refused(rig.conditional(other, &[], condition, kind), INVALID_VALUE, "not of this graph");
-    refused(rig.conditional(graph, &[], condition, ConditionalKind::Switch(0)), INVALID_VALUE, "a body");
-    refused(rig.conditional(graph, &[], ConditionHandle(7), kind), INVALID_VALUE, "not of this graph");
-    let (node, bodies) = rig.conditional(graph, &[], condition, kind).unwrap();
-    refused(rig.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one for each");
-    refused(rig.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one for each");
+    refused(fixture.conditional(other, &[], condition, kind), INVALID_VALUE, "not of this graph");
+    refused(fixture.conditional(graph, &[], condition, ConditionalKind::Switch(0)), INVALID_VALUE, "a body");
+    refused(fixture.conditional(graph, &[], ConditionHandle(7), kind), INVALID_VALUE, "not of this graph");
+    let (node, bodies) = fixture.conditional(graph, &[], condition, kind).unwrap();
+    refused(fixture.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one for each");
+    refused(fixture.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one for each");
     refused(driver.graph_clone(context, graph), NOT_SUPPORTED, "cannot be copied");
-    refused(rig.add(other, &[], NodeWork::Child(graph)), NOT_SUPPORTED, "cannot be a child");
+    refused(fixture.add(other, &[], NodeWork::Child(graph)), NOT_SUPPORTED, "cannot be a child");
 
-    let exec = rig.instantiate(graph);
+    let exec = fixture.instantiate(graph);
     let set = unsafe { driver.graph_exec_set(context, exec, node, NodeWork::Child(other)) };
     refused(set, INVALID_VALUE, "a conditional node in the executable");
 
     let function = GraphFunction::new(|| ());
-    rig.add(bodies[0], &[], NodeWork::Host(&function)).unwrap();
+    fixture.add(bodies[0], &[], NodeWork::Host(&function)).unwrap();
     refused(driver.graph_instantiate(context, graph), NOT_SUPPORTED, "cannot call functions on the host");
 }
 
 #[test]
 fn a_loop_without_end_is_a_fault() {
-    let rig = Rig::new();
-    let graph = rig.graph();
-    let condition = rig.condition(graph, Some(1));
-    rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
-    rig.run(rig.instantiate(graph)).unwrap_err();
-    let fault = rig.driver.take_fault(rig.context).unwrap();
+    let fixture = Fixture::new();
+    let graph = fixture.graph();
+    let condition = fixture.condition(graph, Some(1));
+    fixture.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+    fixture.run(fixture.instantiate(graph)).unwrap_err();
+    let fault = fixture.driver.take_fault(fixture.context).unwrap();
     assert!(fault.kind == FaultKind::Deadlock && fault.message.contains("while node"), "{fault:?}");
 }
 
 #[test]
 fn an_update_brings_its_own_conditions() {
-    let rig = Rig::new();
+    let fixture = Fixture::new();
     let build = |rounds: u32| {
-        let counters = rig.numbers(&[0, rounds]);
-        let graph = rig.graph();
-        let condition = rig.condition(graph, Some(1));
-        let (outer, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
-        let node = rig.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
+        let counters = fixture.numbers(&[0, rounds]);
+        let graph = fixture.graph();
+        let condition = fixture.condition(graph, Some(1));
+        let (outer, bodies) = fixture.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+        let node = fixture.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
         (graph, outer, bodies[0], node, counters)
     };
     let (graph, _, _, node, counters) = build(3);
-    let exec = rig.instantiate(graph);
+    let exec = fixture.instantiate(graph);
     let (other, outer, body, added, other_counters) = build(4);
-    let update = || unsafe { rig.driver.graph_exec_update(rig.context, exec, other) }.unwrap();
+    let update = || unsafe { fixture.driver.graph_exec_update(fixture.context, exec, other) }.unwrap();
     assert_eq!(update(), ExecUpdate::Done);
-    unsafe { rig.driver.graph_destroy(rig.context, graph) };
-    rig.run(exec).unwrap();
-    assert_eq!((rig.number(counters), rig.number(other_counters)), (0, 4));
+    unsafe { fixture.driver.graph_destroy(fixture.context, graph) };
+    fixture.run(exec).unwrap();
+    assert_eq!((fixture.number(counters), fixture.number(other_counters)), (0, 4));
 
-    rig.add(body, &[added], NodeWork::Empty).unwrap();
+    fixture.add(body, &[added], NodeWork::Empty).unwrap();
     let ExecUpdate::Refused { node: found, reason } = update() else { panic!("updated") };
     assert!(found == Some(outer) && reason.contains("1 nodes here, the graph has 2"), "{reason}");
     // A node of a body is named by its node in the original graph.
-    let (function, config, null) = (rig.function(&ADD_ONE), plain(), 1u64);
+    let (function, config, null) = (fixture.function(&ADD_ONE), plain(), 1u64);
     let args = [(&raw const counters.0).cast(), (&raw const null).cast()];
     let work = NodeWork::Kernel { function, config, args: &args };
-    unsafe { rig.driver.graph_exec_set(rig.context, exec, node, work) }.unwrap();
-    let unknown = unsafe { rig.driver.graph_exec_set(rig.context, exec, added, work) };
+    unsafe { fixture.driver.graph_exec_set(fixture.context, exec, node, work) }.unwrap();
+    let unknown = unsafe { fixture.driver.graph_exec_set(fixture.context, exec, added, work) };
     refused(unknown, INVALID_VALUE, "was not made with node");
 }
 
 #[test]
 fn a_panicking_kernel_stops_its_graph() {
-    let rig = Rig::new();
-    let numbers = rig.numbers(&[0]);
-    let graph = rig.graph();
-    let first = rig.add_adder(graph, &[], numbers, plain()).unwrap();
-    let second = rig.add_adder(graph, &[first], DevicePtr::NULL, plain()).unwrap();
-    rig.add_adder(graph, &[second], numbers, plain()).unwrap();
-    rig.run(rig.instantiate(graph)).unwrap_err();
-    let fault = rig.driver.take_fault(rig.context).unwrap();
+    let fixture = Fixture::new();
+    let numbers = fixture.numbers(&[0]);
+    let graph = fixture.graph();
+    let first = fixture.add_adder(graph, &[], numbers, plain()).unwrap();
+    let second = fixture.add_adder(graph, &[first], DevicePtr::NULL, plain()).unwrap();
+    fixture.add_adder(graph, &[second], numbers, plain()).unwrap();
+    fixture.run(fixture.instantiate(graph)).unwrap_err();
+    let fault = fixture.driver.take_fault(fixture.context).unwrap();
     assert_eq!((fault.kind, fault.kernel.as_deref()), (FaultKind::Panic, Some("add_one")));
     let data: *const u32 = std::ptr::with_exposed_provenance(numbers.0 as usize);
     assert_eq!(unsafe { *data }, 1, "the last has not run");
@@ -296,36 +296,36 @@ fn a_panicking_kernel_stops_its_graph() {
 
 #[test]
 fn captured_launches_keep_their_arguments() {
-    let rig = Rig::new();
-    let (driver, context) = (&rig.driver, rig.context);
-    let numbers = rig.numbers(&[0, 0]);
-    driver.capture_begin(context, rig.stream, CaptureMode::ThreadLocal).unwrap();
-    rig.enqueue(numbers, plain()).unwrap();
+    let fixture = Fixture::new();
+    let (driver, context) = (&fixture.driver, fixture.context);
+    let numbers = fixture.numbers(&[0, 0]);
+    driver.capture_begin(context, fixture.stream, CaptureMode::ThreadLocal).unwrap();
+    fixture.enqueue(numbers, plain()).unwrap();
     let dependent = LaunchConfig { dependent: true, ..plain() };
-    rig.enqueue(numbers.offset(4), dependent).unwrap();
-    rig.enqueue(numbers.offset(4), plain()).unwrap();
-    let graph = driver.capture_end(context, rig.stream).unwrap();
+    fixture.enqueue(numbers.offset(4), dependent).unwrap();
+    fixture.enqueue(numbers.offset(4), plain()).unwrap();
+    let graph = driver.capture_end(context, fixture.stream).unwrap();
     let nodes = driver.graph_nodes(context, graph).unwrap();
-    let function = rig.function(&ADD_ONE);
+    let function = fixture.function(&ADD_ONE);
     let expected = [plain(), dependent, plain()].map(|config| NodeInfo::Kernel { function, config });
     assert!(nodes.iter().map(|node| driver.graph_node(context, *node).unwrap()).eq(expected));
     let edges = driver.graph_edges(context, graph).unwrap();
     assert_eq!(edges.iter().map(|edge| edge.early).collect::<Vec<_>>(), [true, false]);
-    let exec = rig.instantiate(graph);
-    rig.run(exec).unwrap();
-    rig.run(exec).unwrap();
-    assert_eq!((rig.number(numbers), rig.number(numbers.offset(4))), (2, 4));
+    let exec = fixture.instantiate(graph);
+    fixture.run(exec).unwrap();
+    fixture.run(exec).unwrap();
+    assert_eq!((fixture.number(numbers), fixture.number(numbers.offset(4))), (2, 4));
 }
 
 #[test]
 fn impossible_cluster_sizes_are_refused() {
-    let rig = Rig::new();
-    let (driver, context) = (&rig.driver, rig.context);
-    let (numbers, function) = (rig.numbers(&[0]), rig.function(&ADD_ONE));
+    let fixture = Fixture::new();
+    let (driver, context) = (&fixture.driver, fixture.context);
+    let (numbers, function) = (fixture.numbers(&[0]), fixture.function(&ADD_ONE));
     let config =
         |grid: [u32; 3], cluster: [u32; 3]| LaunchConfig { cluster, ..LaunchConfig::new(grid, [1; 3], 0) };
     assert_eq!(driver.function_max_cluster(context, function, plain()).unwrap(), 8);
-    let graph = rig.graph();
+    let graph = fixture.graph();
     let code = INVALID_CLUSTER_SIZE;
     for (config, text) in [
         (config([16, 1, 1], [16, 1, 1]), "there can be 1 to 8"),
@@ -334,14 +334,14 @@ fn impossible_cluster_sizes_are_refused() {
         (config([9, 2, 1], [2, 2, 1]), "whole clusters"),
         (config([8, 1, 1], [1, 2, 1]), "whole clusters"),
     ] {
-        refused(rig.enqueue(numbers, config), code, text);
-        refused(rig.add_adder(graph, &[], numbers, config), code, text);
+        refused(fixture.enqueue(numbers, config), code, text);
+        refused(fixture.add_adder(graph, &[], numbers, config), code, text);
         refused(driver.function_resident_clusters(context, function, config), code, text);
     }
     let large = config([16, 1, 1], [4, 4, 1]);
     driver.function_allow_large_clusters(context, function).unwrap();
     assert_eq!(driver.function_max_cluster(context, function, plain()).unwrap(), 16);
-    refused(rig.enqueue(numbers, large), code, "whole clusters");
+    refused(fixture.enqueue(numbers, large), code, "whole clusters");
     let resident =
         |cluster| driver.function_resident_clusters(context, function, config([16, 1, 1], cluster)).unwrap();
     let single = resident([1; 3]);
@@ -351,14 +351,14 @@ fn impossible_cluster_sizes_are_refused() {
     for call in [Call::FunctionMaxCluster, Call::FunctionResidentClusters, Call::FunctionAllowLargeClusters] {
         assert!(driver.calls(call) > 0, "{}", call.name());
     }
-    assert_eq!(rig.number(numbers), 0, "nothing of it ran");
+    assert_eq!(fixture.number(numbers), 0, "nothing of it ran");
 }
 
 #[test]
 fn a_cooperative_grid_fits_or_is_refused() {
-    let rig = Rig::new();
-    let numbers = rig.numbers(&[0]);
-    let properties = rig.driver.device_properties(0).unwrap();
+    let fixture = Fixture::new();
+    let numbers = fixture.numbers(&[0]);
+    let properties = fixture.driver.device_properties(0).unwrap();
     let threads = 512;
     let most = properties.multiprocessors * (properties.max_threads_per_multiprocessor / threads);
     let config = |blocks, cooperative| LaunchConfig {
@@ -366,12 +366,12 @@ fn a_cooperative_grid_fits_or_is_refused() {
         ..LaunchConfig::new([blocks, 1, 1], [threads, 1, 1], 0)
     };
     let text = format!("{most} of them fit");
-    refused(rig.enqueue(numbers, config(most + 1, true)), COOPERATIVE_LAUNCH_TOO_LARGE, &text);
-    let graph = rig.graph();
-    let added = rig.add_adder(graph, &[], numbers, config(most + 1, true));
+    refused(fixture.enqueue(numbers, config(most + 1, true)), COOPERATIVE_LAUNCH_TOO_LARGE, &text);
+    let graph = fixture.graph();
+    let added = fixture.add_adder(graph, &[], numbers, config(most + 1, true));
     refused(added, COOPERATIVE_LAUNCH_TOO_LARGE, &text);
-    rig.add_adder(graph, &[], numbers, config(most, true)).unwrap();
-    rig.add_adder(graph, &[], numbers, config(most + 1, false)).unwrap();
-    rig.enqueue(numbers, plain()).unwrap();
-    assert_eq!(rig.number(numbers), 1, "the stream is usable");
+    fixture.add_adder(graph, &[], numbers, config(most, true)).unwrap();
+    fixture.add_adder(graph, &[], numbers, config(most + 1, false)).unwrap();
+    fixture.enqueue(numbers, plain()).unwrap();
+    assert_eq!(fixture.number(numbers), 1, "the stream is usable");
 }

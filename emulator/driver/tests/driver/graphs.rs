@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::fixture::{Fixture, refused};
 use crate::machine::*;
-use crate::rig::{Rig, refused};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, DevicePtr, Driver, Fault, FaultKind, GraphDriver, GraphExecHandle,
@@ -187,14 +187,14 @@ fn destroying_a_stream_ends_or_invalidates_its_capture() {
 
 #[test]
 fn a_context_takes_its_captures_along() {
-    let rig = Rig::new();
-    let driver = &rig.driver;
-    driver.capture_begin(rig.context, rig.stream, CaptureMode::ThreadLocal).unwrap();
+    let fixture = Fixture::new();
+    let driver = &fixture.driver;
+    driver.capture_begin(fixture.context, fixture.stream, CaptureMode::ThreadLocal).unwrap();
     driver.context_release(0);
-    let fresh = Rig::of(driver, 0);
+    let fresh = Fixture::of(driver, 0);
     driver.context_synchronize(fresh.context).unwrap();
     assert_eq!(driver.capture_status(fresh.context, fresh.stream).unwrap(), CaptureStatus::None);
-    assert_eq!(driver.capture_status(fresh.context, rig.stream).unwrap(), CaptureStatus::None);
+    assert_eq!(driver.capture_status(fresh.context, fixture.stream).unwrap(), CaptureStatus::None);
 }
 
 #[test]
@@ -368,9 +368,9 @@ fn nested_graphs_race_outside_and_within() {
 
 #[test]
 fn a_stopped_context_runs_no_more_nodes() {
-    let rig = Rig::new();
-    let (driver, context, stream) = (&rig.driver, rig.context, rig.stream);
-    let block = rig.block(&[0; 4]);
+    let fixture = Fixture::new();
+    let (driver, context, stream) = (&fixture.driver, fixture.context, fixture.stream);
+    let block = fixture.block(&[0; 4]);
     let called = Arc::new(AtomicU32::new(0));
     let inner = Arc::clone(&called);
     let function = GraphFunction::new(move || _ = inner.fetch_add(1, Ordering::Relaxed));
@@ -382,11 +382,11 @@ fn a_stopped_context_runs_no_more_nodes() {
     let exec = driver.graph_instantiate(context, graph).unwrap();
     let hold = driver.hold();
     unsafe { driver.graph_launch(context, exec, stream) }.unwrap();
-    rig.poison();
+    fixture.poison();
     refused(unsafe { driver.graph_launch(context, exec, stream) }, ASSERT, "stopped the context");
     refused(driver.graph_instantiate(context, graph), ASSERT, "stopped the context");
     drop(hold);
-    refused(rig.wait(), ASSERT, "stopped the context");
+    refused(fixture.wait(), ASSERT, "stopped the context");
     assert_eq!(called.load(Ordering::Relaxed), 0);
     unsafe {
         driver.graph_exec_destroy(context, exec);
@@ -397,11 +397,11 @@ fn a_stopped_context_runs_no_more_nodes() {
 
 #[test]
 fn a_stopped_contexts_capture_can_be_ended() {
-    let rig = Rig::new();
-    rig.driver.capture_begin(rig.context, rig.stream, CaptureMode::ThreadLocal).unwrap();
-    rig.poison();
-    refused(rig.driver.capture_end(rig.context, rig.stream), ASSERT, "stopped the context");
-    refused(rig.driver.capture_end(rig.context, rig.stream), ILLEGAL_STATE, "not being captured");
+    let fixture = Fixture::new();
+    fixture.driver.capture_begin(fixture.context, fixture.stream, CaptureMode::ThreadLocal).unwrap();
+    fixture.poison();
+    refused(fixture.driver.capture_end(fixture.context, fixture.stream), ASSERT, "stopped the context");
+    refused(fixture.driver.capture_end(fixture.context, fixture.stream), ILLEGAL_STATE, "not being captured");
 }
 
 #[test]

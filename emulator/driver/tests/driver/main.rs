@@ -5,12 +5,12 @@ mod calls;
 #[path = "../../../../runtime/tests/common/mod.rs"]
 mod common;
 mod copies;
+mod fixture;
 mod graph_kernels;
 mod graphs;
 #[path = "../../../../runtime/tests/common/machine.rs"]
 mod machine;
 mod races;
 mod red_zones;
-mod rig;
 mod schedules;
 mod virtual_memory;

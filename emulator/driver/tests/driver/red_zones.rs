@@ -3,80 +3,80 @@
 //! Safety, everywhere in this file: written bytes lie in memory, or in the red zones around it.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
-use crate::rig::*;
+use crate::fixture::*;
 use warpsmith_runtime::driver::{DevicePtr, Driver, MemoryDriver, StreamDriver};
 
 const LAUNCH_FAILED: u32 = 719;
 
 /// Waits without checking memory.
-fn finish(rig: &Rig) {
-    while !rig.driver.stream_query(rig.context, rig.stream).unwrap() {
+fn finish(fixture: &Fixture) {
+    while !fixture.driver.stream_query(fixture.context, fixture.stream).unwrap() {
         std::thread::yield_now();
     }
 }
 
 /// Report of the fault that stopped the device.
-fn report(rig: &Rig) -> String {
-    rig.driver.take_fault(rig.context).expect("the context was stopped").message
+fn report(fixture: &Fixture) -> String {
+    fixture.driver.take_fault(fixture.context).expect("the context was stopped").message
 }
 
 #[test]
 fn a_wait_reports_writes_beyond_a_block() {
-    let rig = Rig::new();
-    let block = rig.block(&[0; 16]);
-    rig.launch(block, 4).unwrap();
-    rig.wait().unwrap();
-    rig.launch(block, 6).unwrap();
-    refused(rig.wait(), LAUNCH_FAILED, "stopped the context");
+    let fixture = Fixture::new();
+    let block = fixture.block(&[0; 16]);
+    fixture.launch(block, 4).unwrap();
+    fixture.wait().unwrap();
+    fixture.launch(block, 6).unwrap();
+    refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
     let expected = format!(
         "8 bytes beyond the end of device memory of 16 bytes at {:#x} were overwritten, from byte 16 on, after it was last \
          checked; kernels since: `iota__u32`; `warpsmith check` names the line",
         block.0
     );
-    assert_eq!(report(&rig), expected);
+    assert_eq!(report(&fixture), expected);
 }
 
 #[test]
 fn a_free_reports_writes_before_a_block() {
-    let rig = Rig::new();
-    let block = rig.block(&[0; 16]);
-    rig.launch(DevicePtr(block.0 - 8), 2).unwrap();
-    finish(&rig);
-    refused(rig.free(block), LAUNCH_FAILED, "stopped the context");
-    let report = report(&rig);
+    let fixture = Fixture::new();
+    let block = fixture.block(&[0; 16]);
+    fixture.launch(DevicePtr(block.0 - 8), 2).unwrap();
+    finish(&fixture);
+    refused(fixture.free(block), LAUNCH_FAILED, "stopped the context");
+    let report = report(&fixture);
     assert!(report.starts_with("8 bytes before the start of device memory of 16 bytes"), "{report}");
     assert!(report.contains("from byte -8 on"), "{report}");
-    assert_eq!(rig.driver.live_allocations(0), 0, "the memory is free all the same");
+    assert_eq!(fixture.driver.live_allocations(0), 0, "the memory is free all the same");
 }
 
 #[test]
 fn a_free_in_stream_order_reports_writes() {
-    let rig = Rig::new();
-    let block = rig.driver.stream_allocate(rig.context, 16, rig.stream).unwrap();
-    rig.launch(block, 5).unwrap();
-    unsafe { rig.driver.stream_free(rig.context, block, rig.stream) }.unwrap();
-    refused(rig.wait(), LAUNCH_FAILED, "stopped the context");
-    assert!(report(&rig).contains("from byte 16 on"));
+    let fixture = Fixture::new();
+    let block = fixture.driver.stream_allocate(fixture.context, 16, fixture.stream).unwrap();
+    fixture.launch(block, 5).unwrap();
+    unsafe { fixture.driver.stream_free(fixture.context, block, fixture.stream) }.unwrap();
+    refused(fixture.wait(), LAUNCH_FAILED, "stopped the context");
+    assert!(report(&fixture).contains("from byte 16 on"));
 }
 
 #[test]
 fn waits_look_at_many_blocks_in_turn() {
-    let rig = Rig::new();
-    let blocks: Vec<_> = (0..100).map(|_| rig.block(&[0; 16])).collect();
-    rig.launch(blocks[57], 5).unwrap();
-    let reported = (0..100).find_map(|_| rig.wait().err());
+    let fixture = Fixture::new();
+    let blocks: Vec<_> = (0..100).map(|_| fixture.block(&[0; 16])).collect();
+    fixture.launch(blocks[57], 5).unwrap();
+    let reported = (0..100).find_map(|_| fixture.wait().err());
     assert!(reported.is_some());
-    assert!(report(&rig).contains(&format!("{:#x}", blocks[57].0)));
+    assert!(report(&fixture).contains(&format!("{:#x}", blocks[57].0)));
 }
 
 #[test]
 fn a_free_of_page_locked_memory_reports_writes() {
-    let rig = Rig::new();
-    let memory = rig.driver.pinned_allocate(rig.context, 10).unwrap();
+    let fixture = Fixture::new();
+    let memory = fixture.driver.pinned_allocate(fixture.context, 10).unwrap();
     unsafe {
         memory.cast::<u8>().add(10).write(0);
-        refused(rig.driver.pinned_free(rig.context, memory), LAUNCH_FAILED, "stopped the context");
+        refused(fixture.driver.pinned_free(fixture.context, memory), LAUNCH_FAILED, "stopped the context");
     }
-    let report = report(&rig);
+    let report = report(&fixture);
     assert!(report.starts_with("1 byte beyond the end of page-locked memory of 10 bytes"), "{report}");
 }

@@ -169,7 +169,7 @@ fn random_program(m: &Machine, memory: DevicePtr, random: &mut fastrand::Rng) ->
 }
 
 #[test]
-fn correct_programs_are_right_under_every_schedule() {
+fn correct_programs_are_correct_under_every_schedule() {
     for program in 0..300 {
         let m = Machine::new(stepped(Schedule::Oldest), 4);
         let schedule = match program % 10 {
@@ -217,6 +217,6 @@ fn a_wait_left_out_is_found() {
             wait += 1;
         }
     }
-    println!("{skipped} waits left out: {racy} programs raced, {wrong} gave wrong bytes");
+    println!("{skipped} waits left out: {racy} programs raced, {wrong} gave incorrect bytes");
     assert!(skipped > 400 && racy > 100 && wrong > 50, "{skipped}, {racy}, {wrong}");
 }

@@ -5,7 +5,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use crate::common::random;
-use crate::rig::{Rig, refused};
+use crate::fixture::{Fixture, refused};
 use warpsmith_runtime::driver::{
     DevicePtr, Driver, MemoryDriver, PhysicalHandle, StreamDriver, StreamHandle,
 };
@@ -19,11 +19,11 @@ const OUT_OF_MEMORY: u32 = 2;
 const INVALID_HANDLE: u32 = 400;
 const NOT_SUPPORTED: u32 = 801;
 
-fn rig() -> Rig {
-    Rig::of(&EmulatedDriver::builder().memory(TOTAL).build(), 0)
+fn fixture() -> Fixture {
+    Fixture::of(&EmulatedDriver::builder().memory(TOTAL).build(), 0)
 }
 
-impl Rig {
+impl Fixture {
     fn reserve(&self, pages: usize) -> DevicePtr {
         self.driver.virtual_reserve(self.context, pages * PAGE).unwrap()
     }
@@ -81,289 +81,301 @@ impl Rig {
 
 #[test]
 fn a_reservation_grows_and_keeps_its_data() {
-    let rig = rig();
-    assert_eq!(rig.driver.virtual_granularity(rig.context).unwrap(), Some(PAGE));
-    let base = rig.reserve(1 << 20);
+    let fixture = fixture();
+    assert_eq!(fixture.driver.virtual_granularity(fixture.context).unwrap(), Some(PAGE));
+    let base = fixture.reserve(1 << 20);
     assert_eq!(base.0 % PAGE as u64, 0);
-    assert_eq!(rig.free_bytes(), TOTAL, "addresses cost nothing");
+    assert_eq!(fixture.free_bytes(), TOTAL, "addresses cost nothing");
 
     let mut random = random();
     let data: Vec<u8> = (0..8 * PAGE).map(|_| random.u64(..) as u8).collect();
     for page in 0..8 {
         let at = base.offset(page * PAGE);
-        rig.grow(at, 1);
-        assert_eq!(rig.try_read(at.offset(PAGE - 5), 5).unwrap(), [0xFF; 5], "memory starts poisoned");
-        rig.write(at, &data[page * PAGE..][..PAGE]).unwrap();
-        assert_eq!(rig.free_bytes(), TOTAL - ((page + 1) * PAGE) as u64);
+        fixture.grow(at, 1);
+        assert_eq!(fixture.try_read(at.offset(PAGE - 5), 5).unwrap(), [0xFF; 5], "memory starts poisoned");
+        fixture.write(at, &data[page * PAGE..][..PAGE]).unwrap();
+        assert_eq!(fixture.free_bytes(), TOTAL - ((page + 1) * PAGE) as u64);
     }
-    assert!(rig.try_read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
+    assert!(fixture.try_read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
 
     // A hole in the middle, and new memory in it, do not affect the neighbors.
-    rig.unmap(base.offset(3 * PAGE), 2).unwrap();
-    assert!(rig.try_read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
-    rig.grow(base.offset(3 * PAGE), 2);
+    fixture.unmap(base.offset(3 * PAGE), 2).unwrap();
+    assert!(fixture.try_read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
+    fixture.grow(base.offset(3 * PAGE), 2);
     let mut expected = data;
     expected[3 * PAGE..5 * PAGE].fill(0xFF);
-    assert!(rig.try_read(base, 8 * PAGE).unwrap() == expected);
+    assert!(fixture.try_read(base, 8 * PAGE).unwrap() == expected);
 
-    rig.launch(base.offset(5 * PAGE - 8), 4).unwrap();
+    fixture.launch(base.offset(5 * PAGE - 8), 4).unwrap();
     let written = [0u32, 1, 2, 3].map(u32::to_ne_bytes).concat();
-    assert_eq!(rig.try_read(base.offset(5 * PAGE - 8), 16).unwrap(), written, "a kernel over two mappings");
+    assert_eq!(
+        fixture.try_read(base.offset(5 * PAGE - 8), 16).unwrap(),
+        written,
+        "a kernel over two mappings"
+    );
 }
 
 #[test]
 fn addresses_without_memory_or_access_are_refused() {
-    let rig = rig();
-    let base = rig.reserve(4);
+    let fixture = fixture();
+    let base = fixture.reserve(4);
     let second = base.offset(PAGE);
     for ptr in [base, second] {
-        refused(rig.write(ptr, &[1]), INVALID_VALUE, "no memory is mapped");
-        refused(rig.try_read(ptr, 1), INVALID_VALUE, "no memory is mapped");
-        refused(rig.fill(ptr, 1), INVALID_VALUE, "no memory is mapped");
-        refused(rig.launch(ptr, 1), INVALID_VALUE, "no memory is mapped");
+        refused(fixture.write(ptr, &[1]), INVALID_VALUE, "no memory is mapped");
+        refused(fixture.try_read(ptr, 1), INVALID_VALUE, "no memory is mapped");
+        refused(fixture.fill(ptr, 1), INVALID_VALUE, "no memory is mapped");
+        refused(fixture.launch(ptr, 1), INVALID_VALUE, "no memory is mapped");
     }
-    let handle = rig.create(1);
-    rig.map(second, 1, handle).unwrap();
-    refused(rig.write(second, &[1]), INVALID_VALUE, "not made accessible");
-    refused(rig.launch(second, 1), INVALID_VALUE, "not made accessible");
-    assert!(rig.driver.accessible_from(second).is_empty());
-    rig.access(second, 1).unwrap();
-    assert_eq!(rig.driver.accessible_from(second.offset(PAGE - 1)), [0]);
-    rig.write(second, &[1]).unwrap();
-    rig.launch(second, 1).unwrap();
-    rig.wait().unwrap();
+    let handle = fixture.create(1);
+    fixture.map(second, 1, handle).unwrap();
+    refused(fixture.write(second, &[1]), INVALID_VALUE, "not made accessible");
+    refused(fixture.launch(second, 1), INVALID_VALUE, "not made accessible");
+    assert!(fixture.driver.accessible_from(second).is_empty());
+    fixture.access(second, 1).unwrap();
+    assert_eq!(fixture.driver.accessible_from(second.offset(PAGE - 1)), [0]);
+    fixture.write(second, &[1]).unwrap();
+    fixture.launch(second, 1).unwrap();
+    fixture.wait().unwrap();
 
     // Accesses beyond the mapping's ends, and beyond the reservation.
-    refused(rig.try_read(second.offset(PAGE - 1), 2), INVALID_VALUE, "no memory is mapped");
-    refused(rig.try_read(DevicePtr(second.0 - 1), 2), INVALID_VALUE, "no memory is mapped");
-    refused(rig.fill(second, usize::MAX), INVALID_VALUE, "beyond their reservation");
-    refused(rig.try_read(second, 4 * PAGE), INVALID_VALUE, "beyond their reservation");
+    refused(fixture.try_read(second.offset(PAGE - 1), 2), INVALID_VALUE, "no memory is mapped");
+    refused(fixture.try_read(DevicePtr(second.0 - 1), 2), INVALID_VALUE, "no memory is mapped");
+    refused(fixture.fill(second, usize::MAX), INVALID_VALUE, "beyond their reservation");
+    refused(fixture.try_read(second, 4 * PAGE), INVALID_VALUE, "beyond their reservation");
 
-    rig.unmap(second, 1).unwrap();
-    refused(rig.try_read(second, 1), INVALID_VALUE, "no memory is mapped");
-    rig.release(base, 4).unwrap();
-    refused(rig.try_read(second, 1), INVALID_VALUE, "not within a live block");
+    fixture.unmap(second, 1).unwrap();
+    refused(fixture.try_read(second, 1), INVALID_VALUE, "no memory is mapped");
+    fixture.release(base, 4).unwrap();
+    refused(fixture.try_read(second, 1), INVALID_VALUE, "not within a live block");
 }
 
 #[test]
 fn wrong_maps_are_refused_and_change_nothing() {
-    let rig = rig();
-    let base = rig.reserve(4);
-    let [one, two] = [1, 2].map(|pages| rig.create(pages));
+    let fixture = fixture();
+    let base = fixture.reserve(4);
+    let [one, two] = [1, 2].map(|pages| fixture.create(pages));
     for bytes in [0, 1, PAGE - 1, PAGE + 1] {
-        refused(rig.driver.virtual_reserve(rig.context, bytes), INVALID_VALUE, "granularity");
-        refused(rig.driver.physical_create(rig.context, bytes), INVALID_VALUE, "granularity");
+        refused(fixture.driver.virtual_reserve(fixture.context, bytes), INVALID_VALUE, "granularity");
+        refused(fixture.driver.physical_create(fixture.context, bytes), INVALID_VALUE, "granularity");
     }
-    refused(rig.map(base, 1, two), INVALID_VALUE, "bytes, not");
-    refused(rig.map(base.offset(PAGE / 2), 1, one), INVALID_VALUE, "multiple of the granularity");
-    refused(rig.map(base.offset(3 * PAGE), 2, two), INVALID_VALUE, "not within a reservation");
-    refused(rig.map(DevicePtr(base.0 - PAGE as u64), 1, one), INVALID_VALUE, "not within a reservation");
-    refused(rig.map(base, 1, PhysicalHandle(u64::MAX)), INVALID_VALUE, "unknown");
-    assert!((0..4).all(|page| rig.try_read(base.offset(page * PAGE), 1).is_err()));
+    refused(fixture.map(base, 1, two), INVALID_VALUE, "bytes, not");
+    refused(fixture.map(base.offset(PAGE / 2), 1, one), INVALID_VALUE, "multiple of the granularity");
+    refused(fixture.map(base.offset(3 * PAGE), 2, two), INVALID_VALUE, "not within a reservation");
+    refused(fixture.map(DevicePtr(base.0 - PAGE as u64), 1, one), INVALID_VALUE, "not within a reservation");
+    refused(fixture.map(base, 1, PhysicalHandle(u64::MAX)), INVALID_VALUE, "unknown");
+    assert!((0..4).all(|page| fixture.try_read(base.offset(page * PAGE), 1).is_err()));
 
-    rig.map(base.offset(PAGE), 2, two).unwrap();
-    refused(rig.map(base, 2, two), INVALID_VALUE, "mapped already");
+    fixture.map(base.offset(PAGE), 2, two).unwrap();
+    refused(fixture.map(base, 2, two), INVALID_VALUE, "mapped already");
     for page in [1, 2] {
-        refused(rig.map(base.offset(page * PAGE), 1, one), INVALID_VALUE, "have memory mapped already");
+        refused(fixture.map(base.offset(page * PAGE), 1, one), INVALID_VALUE, "have memory mapped already");
     }
-    let other = rig.create(2);
-    refused(rig.map(base, 2, other), INVALID_VALUE, "have memory mapped already");
-    rig.map(base, 1, one).unwrap();
+    let other = fixture.create(2);
+    refused(fixture.map(base, 2, other), INVALID_VALUE, "have memory mapped already");
+    fixture.map(base, 1, one).unwrap();
 
     // Only whole mappings, but several at once.
     for (page, pages) in [(1, 1), (2, 1), (0, 2), (2, 2), (0, 4), (3, 1)] {
         let ptr = base.offset(page * PAGE);
-        refused(rig.unmap(ptr, pages), INVALID_VALUE, "are not whole mappings");
-        refused(rig.access(ptr, pages), INVALID_VALUE, "are not whole mappings");
+        refused(fixture.unmap(ptr, pages), INVALID_VALUE, "are not whole mappings");
+        refused(fixture.access(ptr, pages), INVALID_VALUE, "are not whole mappings");
     }
     refused(
-        unsafe { rig.driver.virtual_set_access(rig.context, base, PAGE, &[0, 1]) },
+        unsafe { fixture.driver.virtual_set_access(fixture.context, base, PAGE, &[0, 1]) },
         INVALID_VALUE,
         "no device 1",
     );
-    assert!(rig.driver.accessible_from(base).is_empty());
-    rig.access(base, 3).unwrap();
-    rig.unmap(base, 3).unwrap();
-    refused(rig.unmap(base, 3), INVALID_VALUE, "are not whole mappings");
+    assert!(fixture.driver.accessible_from(base).is_empty());
+    fixture.access(base, 3).unwrap();
+    fixture.unmap(base, 3).unwrap();
+    refused(fixture.unmap(base, 3), INVALID_VALUE, "are not whole mappings");
 }
 
 #[test]
 fn memory_counts_while_held_or_mapped() {
-    let rig = rig();
-    let base = rig.reserve(8);
+    let fixture = fixture();
+    let base = fixture.reserve(8);
     let free = |pages: usize| TOTAL - (pages * PAGE) as u64;
-    let [first, second, third] = [1, 2, 3].map(|pages| rig.create(pages));
-    assert_eq!((rig.free_bytes(), rig.driver.live_allocations(0)), (free(6), 3), "counted when made");
+    let [first, second, third] = [1, 2, 3].map(|pages| fixture.create(pages));
+    assert_eq!((fixture.free_bytes(), fixture.driver.live_allocations(0)), (free(6), 3), "counted when made");
 
-    rig.release_handle(first).unwrap();
-    assert_eq!(rig.free_bytes(), free(5), "never mapped");
-    refused(rig.release_handle(first), INVALID_VALUE, "released");
-    refused(rig.map(base, 1, first), INVALID_VALUE, "released");
+    fixture.release_handle(first).unwrap();
+    assert_eq!(fixture.free_bytes(), free(5), "never mapped");
+    refused(fixture.release_handle(first), INVALID_VALUE, "released");
+    refused(fixture.map(base, 1, first), INVALID_VALUE, "released");
 
     // A handle released while mapped keeps the memory alive.
-    rig.map(base, 2, second).unwrap();
-    rig.access(base, 2).unwrap();
-    rig.release_handle(second).unwrap();
-    refused(rig.release_handle(second), INVALID_VALUE, "released");
-    assert_eq!(rig.free_bytes(), free(5));
-    rig.write(base, &[5; 100]).unwrap();
-    assert_eq!(rig.try_read(base, 100).unwrap(), [5; 100]);
-    rig.unmap(base, 2).unwrap();
-    assert_eq!(rig.free_bytes(), free(3));
+    fixture.map(base, 2, second).unwrap();
+    fixture.access(base, 2).unwrap();
+    fixture.release_handle(second).unwrap();
+    refused(fixture.release_handle(second), INVALID_VALUE, "released");
+    assert_eq!(fixture.free_bytes(), free(5));
+    fixture.write(base, &[5; 100]).unwrap();
+    assert_eq!(fixture.try_read(base, 100).unwrap(), [5; 100]);
+    fixture.unmap(base, 2).unwrap();
+    assert_eq!(fixture.free_bytes(), free(3));
 
     // Memory unmapped while its handle is held can be mapped again elsewhere; access rights are not kept.
-    rig.map(base, 3, third).unwrap();
-    rig.access(base, 3).unwrap();
-    refused(rig.release(base, 8), INVALID_VALUE, "memory is mapped");
-    rig.unmap(base, 3).unwrap();
-    assert_eq!(rig.free_bytes(), free(3));
+    fixture.map(base, 3, third).unwrap();
+    fixture.access(base, 3).unwrap();
+    refused(fixture.release(base, 8), INVALID_VALUE, "memory is mapped");
+    fixture.unmap(base, 3).unwrap();
+    assert_eq!(fixture.free_bytes(), free(3));
     let elsewhere = base.offset(5 * PAGE);
-    rig.map(elsewhere, 3, third).unwrap();
-    refused(rig.try_read(elsewhere, 1), INVALID_VALUE, "not made accessible");
-    rig.unmap(elsewhere, 3).unwrap();
-    rig.release_handle(third).unwrap();
-    assert_eq!((rig.free_bytes(), rig.driver.live_allocations(0)), (TOTAL, 0));
+    fixture.map(elsewhere, 3, third).unwrap();
+    refused(fixture.try_read(elsewhere, 1), INVALID_VALUE, "not made accessible");
+    fixture.unmap(elsewhere, 3).unwrap();
+    fixture.release_handle(third).unwrap();
+    assert_eq!((fixture.free_bytes(), fixture.driver.live_allocations(0)), (TOTAL, 0));
 
     for (offset, pages) in [(0, 7), (0, 9), (1, 7)] {
-        refused(rig.release(base.offset(offset * PAGE), pages), INVALID_VALUE, "not a reservation");
+        refused(fixture.release(base.offset(offset * PAGE), pages), INVALID_VALUE, "not a reservation");
     }
-    assert_eq!(rig.driver.live_reservations(0), 1);
-    rig.release(base, 8).unwrap();
-    refused(rig.release(base, 8), INVALID_VALUE, "not a reservation");
-    assert_eq!(rig.driver.live_reservations(0), 0);
+    assert_eq!(fixture.driver.live_reservations(0), 1);
+    fixture.release(base, 8).unwrap();
+    refused(fixture.release(base, 8), INVALID_VALUE, "not a reservation");
+    assert_eq!(fixture.driver.live_reservations(0), 0);
 }
 
 #[test]
 fn blocks_pools_and_mapped_memory_share_the_capacity() {
-    let rig = rig();
+    let fixture = fixture();
     let too_much = TOTAL as usize + PAGE;
-    refused(rig.driver.physical_create(rig.context, too_much), OUT_OF_MEMORY, "physical_create");
-    let handle = rig.create(16);
-    let block = rig.driver.memory_allocate(rig.context, 20 << 20).unwrap();
-    refused(rig.driver.stream_allocate(rig.context, 20 << 20, rig.stream), OUT_OF_MEMORY, "stream_allocate");
-    let pooled = rig.driver.stream_allocate(rig.context, 10 << 20, rig.stream).unwrap();
-    refused(rig.driver.physical_create(rig.context, PAGE * 2), OUT_OF_MEMORY, "out of memory");
-    rig.create(1);
-    assert_eq!(rig.free_bytes(), 0);
-    refused(rig.driver.memory_allocate(rig.context, 1), OUT_OF_MEMORY, "out of memory");
-    rig.release_handle(handle).unwrap();
-    unsafe { rig.driver.memory_free(rig.context, block) }.unwrap();
-    unsafe { rig.driver.memory_free(rig.context, pooled) }.unwrap();
-    assert_eq!(rig.free_bytes(), TOTAL - PAGE as u64);
+    refused(fixture.driver.physical_create(fixture.context, too_much), OUT_OF_MEMORY, "physical_create");
+    let handle = fixture.create(16);
+    let block = fixture.driver.memory_allocate(fixture.context, 20 << 20).unwrap();
+    refused(
+        fixture.driver.stream_allocate(fixture.context, 20 << 20, fixture.stream),
+        OUT_OF_MEMORY,
+        "stream_allocate",
+    );
+    let pooled = fixture.driver.stream_allocate(fixture.context, 10 << 20, fixture.stream).unwrap();
+    refused(fixture.driver.physical_create(fixture.context, PAGE * 2), OUT_OF_MEMORY, "out of memory");
+    fixture.create(1);
+    assert_eq!(fixture.free_bytes(), 0);
+    refused(fixture.driver.memory_allocate(fixture.context, 1), OUT_OF_MEMORY, "out of memory");
+    fixture.release_handle(handle).unwrap();
+    unsafe { fixture.driver.memory_free(fixture.context, block) }.unwrap();
+    unsafe { fixture.driver.memory_free(fixture.context, pooled) }.unwrap();
+    assert_eq!(fixture.free_bytes(), TOTAL - PAGE as u64);
 }
 
 #[test]
 fn memory_that_enqueued_work_names_is_not_unmapped() {
-    let rig = rig();
-    let base = rig.reserve(3);
+    let fixture = fixture();
+    let base = fixture.reserve(3);
     for page in 0..3 {
-        rig.grow(base.offset(page * PAGE), 1);
+        fixture.grow(base.offset(page * PAGE), 1);
     }
-    let hold = rig.driver.hold();
-    rig.fill(base.offset(PAGE + 10), 1).unwrap();
-    rig.launch(base.offset(2 * PAGE), 3).unwrap();
-    refused(rig.unmap(base, 3), INVALID_VALUE, "still used");
-    refused(rig.unmap(base.offset(PAGE), 1), INVALID_VALUE, "still used");
-    refused(rig.unmap(base.offset(2 * PAGE), 1), INVALID_VALUE, "still used");
-    rig.unmap(base, 1).unwrap();
+    let hold = fixture.driver.hold();
+    fixture.fill(base.offset(PAGE + 10), 1).unwrap();
+    fixture.launch(base.offset(2 * PAGE), 3).unwrap();
+    refused(fixture.unmap(base, 3), INVALID_VALUE, "still used");
+    refused(fixture.unmap(base.offset(PAGE), 1), INVALID_VALUE, "still used");
+    refused(fixture.unmap(base.offset(2 * PAGE), 1), INVALID_VALUE, "still used");
+    fixture.unmap(base, 1).unwrap();
     drop(hold);
-    rig.wait().unwrap();
-    assert_eq!(rig.try_read(base.offset(PAGE + 10), 1).unwrap(), [7]);
-    rig.unmap(base.offset(PAGE), 2).unwrap();
+    fixture.wait().unwrap();
+    assert_eq!(fixture.try_read(base.offset(PAGE + 10), 1).unwrap(), [7]);
+    fixture.unmap(base.offset(PAGE), 2).unwrap();
 }
 
 #[test]
 fn stream_ordered_memory_is_freed_in_order() {
-    let rig = rig();
-    let (driver, context) = (&rig.driver, rig.context);
+    let fixture = fixture();
+    let (driver, context) = (&fixture.driver, fixture.context);
     let [first, second] =
-        [1000, 3000].map(|bytes| driver.stream_allocate(context, bytes, rig.stream).unwrap());
+        [1000, 3000].map(|bytes| driver.stream_allocate(context, bytes, fixture.stream).unwrap());
     assert_eq!(first.0 % 512, 0);
     assert_eq!(driver.stream_pool_info(context).unwrap(), (4000, 4000));
-    rig.write(second, &[3; 3000]).unwrap();
+    fixture.write(second, &[3; 3000]).unwrap();
 
     let hold = driver.hold();
-    rig.fill(first, 1000).unwrap();
-    rig.stream_free(first, rig.stream).unwrap();
-    rig.fill(second, 10).unwrap();
-    assert_eq!((rig.free_bytes(), driver.live_allocations(0)), (TOTAL - 4000, 2), "the stream stands still");
-    refused(rig.fill(first, 1), INVALID_VALUE, "not within a live block");
-    refused(rig.stream_free(first, rig.stream), INVALID_VALUE, "freed twice");
+    fixture.fill(first, 1000).unwrap();
+    fixture.stream_free(first, fixture.stream).unwrap();
+    fixture.fill(second, 10).unwrap();
+    assert_eq!(
+        (fixture.free_bytes(), driver.live_allocations(0)),
+        (TOTAL - 4000, 2),
+        "the stream stands still"
+    );
+    refused(fixture.fill(first, 1), INVALID_VALUE, "not within a live block");
+    refused(fixture.stream_free(first, fixture.stream), INVALID_VALUE, "freed twice");
     refused(unsafe { driver.memory_free(context, first) }, INVALID_VALUE, "freed twice");
     drop(hold);
-    rig.wait().unwrap();
-    assert_eq!((rig.free_bytes(), driver.live_allocations(0)), (TOTAL - 3000, 1));
+    fixture.wait().unwrap();
+    assert_eq!((fixture.free_bytes(), driver.live_allocations(0)), (TOTAL - 3000, 1));
     assert_eq!(driver.stream_pool_info(context).unwrap(), (3000, 3000));
-    assert_eq!(rig.try_read(second, 11).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 3]);
+    assert_eq!(fixture.try_read(second, 11).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 3]);
     driver.stream_pool_trim(context, 0).unwrap();
 
     // Another stream may free it after a wait.
     let other = driver.stream_create(context, 0).unwrap();
     let event = driver.event_create(context, false).unwrap();
     let hold = driver.hold();
-    rig.fill(second, 3000).unwrap();
-    driver.event_record(context, event, rig.stream).unwrap();
+    fixture.fill(second, 3000).unwrap();
+    driver.event_record(context, event, fixture.stream).unwrap();
     driver.stream_wait_event(context, other, event).unwrap();
-    rig.stream_free(second, other).unwrap();
+    fixture.stream_free(second, other).unwrap();
     drop(hold);
     driver.stream_synchronize(context, other).unwrap();
-    assert_eq!((rig.free_bytes(), driver.stream_pool_info(context).unwrap()), (TOTAL, (0, 0)));
+    assert_eq!((fixture.free_bytes(), driver.stream_pool_info(context).unwrap()), (TOTAL, (0, 0)));
 
     let plain = driver.memory_allocate(context, 1).unwrap();
-    refused(rig.stream_free(plain, rig.stream), INVALID_VALUE, "not allocated in stream order");
-    refused(driver.stream_allocate(context, 0, rig.stream), INVALID_VALUE, "zero bytes");
+    refused(fixture.stream_free(plain, fixture.stream), INVALID_VALUE, "not allocated in stream order");
+    refused(driver.stream_allocate(context, 0, fixture.stream), INVALID_VALUE, "zero bytes");
     refused(driver.stream_allocate(context, 1, StreamHandle(u64::MAX)), INVALID_HANDLE, "unknown");
-    let pooled = driver.stream_allocate(context, 1, rig.stream).unwrap();
-    refused(rig.stream_free(pooled, StreamHandle(u64::MAX)), INVALID_HANDLE, "unknown");
-    rig.fill(pooled, 1).unwrap();
-    rig.stream_free(pooled, rig.stream).unwrap();
-    rig.wait().unwrap();
+    let pooled = driver.stream_allocate(context, 1, fixture.stream).unwrap();
+    refused(fixture.stream_free(pooled, StreamHandle(u64::MAX)), INVALID_HANDLE, "unknown");
+    fixture.fill(pooled, 1).unwrap();
+    fixture.stream_free(pooled, fixture.stream).unwrap();
+    fixture.wait().unwrap();
 }
 
 #[test]
 fn an_unordered_free_stops_the_context() {
-    let rig = rig();
-    let other = rig.driver.stream_create(rig.context, 0).unwrap();
-    let event = rig.driver.event_create(rig.context, false).unwrap();
-    let ptr = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
+    let fixture = fixture();
+    let other = fixture.driver.stream_create(fixture.context, 0).unwrap();
+    let event = fixture.driver.event_create(fixture.context, false).unwrap();
+    let ptr = fixture.driver.stream_allocate(fixture.context, 100, fixture.stream).unwrap();
     // The kernel waits for an event recorded after the free, so it cannot have run when the free is reached.
-    let hold = rig.driver.hold();
-    rig.stream_free(ptr, other).unwrap();
-    rig.driver.event_record(rig.context, event, other).unwrap();
-    rig.driver.stream_wait_event(rig.context, rig.stream, event).unwrap();
-    rig.launch(ptr, 25).unwrap();
+    let hold = fixture.driver.hold();
+    fixture.stream_free(ptr, other).unwrap();
+    fixture.driver.event_record(fixture.context, event, other).unwrap();
+    fixture.driver.stream_wait_event(fixture.context, fixture.stream, event).unwrap();
+    fixture.launch(ptr, 25).unwrap();
     drop(hold);
-    let error = rig.driver.context_synchronize(rig.context).unwrap_err();
+    let error = fixture.driver.context_synchronize(fixture.context).unwrap_err();
     assert!(error.stops_context(), "{error}");
-    let fault = rig.driver.take_fault(rig.context).unwrap();
+    let fault = fixture.driver.take_fault(fixture.context).unwrap();
     assert!(fault.message.contains("still used") && fault.message.contains("did not wait"), "{fault:?}");
-    assert_eq!(rig.driver.live_allocations(0), 1, "the memory was not pulled away");
+    assert_eq!(fixture.driver.live_allocations(0), 1, "the memory was not pulled away");
 }
 
 #[test]
 fn a_stopped_context_takes_memory_back() {
-    let rig = rig();
-    let base = rig.reserve(1);
-    let handle = rig.grow(base, 1);
-    let pooled = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
-    let other = rig.driver.stream_create(rig.context, 0).unwrap();
-    rig.poison();
-    assert!(rig.driver.virtual_reserve(rig.context, PAGE).unwrap_err().stops_context());
+    let fixture = fixture();
+    let base = fixture.reserve(1);
+    let handle = fixture.grow(base, 1);
+    let pooled = fixture.driver.stream_allocate(fixture.context, 100, fixture.stream).unwrap();
+    let other = fixture.driver.stream_create(fixture.context, 0).unwrap();
+    fixture.poison();
+    assert!(fixture.driver.virtual_reserve(fixture.context, PAGE).unwrap_err().stops_context());
     let results = [
-        rig.stream_free(pooled, other),
-        rig.unmap(base, 1),
-        rig.release_handle(handle),
-        rig.release(base, 1),
-        rig.driver.stream_synchronize(rig.context, other),
+        fixture.stream_free(pooled, other),
+        fixture.unmap(base, 1),
+        fixture.release_handle(handle),
+        fixture.release(base, 1),
+        fixture.driver.stream_synchronize(fixture.context, other),
     ];
     assert!(results.iter().all(|result| result.as_ref().is_err_and(Error::stops_context)), "{results:?}");
-    assert_eq!((rig.driver.live_allocations(0), rig.driver.live_reservations(0)), (0, 0));
+    assert_eq!((fixture.driver.live_allocations(0), fixture.driver.live_reservations(0)), (0, 0));
 }
 
 #[test]
 fn peers_reach_what_they_were_let_into() {
     let driver = EmulatedDriver::builder().devices(3).memory(TOTAL).build();
-    let [first, second] = [0, 1].map(|ordinal| Rig::of(&driver, ordinal));
+    let [first, second] = [0, 1].map(|ordinal| Fixture::of(&driver, ordinal));
     assert!(driver.peer_can_access(0, 1).unwrap() && driver.peer_can_access(2, 0).unwrap());
     assert!(!driver.peer_can_access(1, 1).unwrap());
     refused(driver.peer_can_access(0, 3), INVALID_VALUE, "no device 3");
@@ -404,19 +416,19 @@ fn peers_reach_what_they_were_let_into() {
 fn without_backing_terabytes_are_handed_out_unusable() {
     const TIB: usize = 1 << 40;
     let driver = EmulatedDriver::builder().memory(64 * TIB as u64).unbacked().build();
-    let rig = Rig::of(&driver, 0);
-    let block = driver.memory_allocate(rig.context, 20 * TIB).unwrap();
-    let base = driver.virtual_reserve(rig.context, 30 * TIB).unwrap();
-    let handle = driver.physical_create(rig.context, 30 * TIB).unwrap();
-    rig.map(base, 30 * TIB / PAGE, handle).unwrap();
-    rig.access(base, 30 * TIB / PAGE).unwrap();
-    assert_eq!(rig.free_bytes(), 14 * TIB as u64);
-    refused(driver.memory_allocate(rig.context, 15 * TIB), OUT_OF_MEMORY, "out of memory");
+    let fixture = Fixture::of(&driver, 0);
+    let block = driver.memory_allocate(fixture.context, 20 * TIB).unwrap();
+    let base = driver.virtual_reserve(fixture.context, 30 * TIB).unwrap();
+    let handle = driver.physical_create(fixture.context, 30 * TIB).unwrap();
+    fixture.map(base, 30 * TIB / PAGE, handle).unwrap();
+    fixture.access(base, 30 * TIB / PAGE).unwrap();
+    assert_eq!(fixture.free_bytes(), 14 * TIB as u64);
+    refused(driver.memory_allocate(fixture.context, 15 * TIB), OUT_OF_MEMORY, "out of memory");
     for ptr in [block, base] {
-        refused(rig.write(ptr, &[1]), NOT_SUPPORTED, "unbacked");
-        refused(rig.try_read(ptr, 1), NOT_SUPPORTED, "unbacked");
-        refused(rig.fill(ptr, 1), NOT_SUPPORTED, "unbacked");
-        refused(rig.launch(ptr, 1), NOT_SUPPORTED, "unbacked");
+        refused(fixture.write(ptr, &[1]), NOT_SUPPORTED, "unbacked");
+        refused(fixture.try_read(ptr, 1), NOT_SUPPORTED, "unbacked");
+        refused(fixture.fill(ptr, 1), NOT_SUPPORTED, "unbacked");
+        refused(fixture.launch(ptr, 1), NOT_SUPPORTED, "unbacked");
     }
 }
 
@@ -425,7 +437,7 @@ mod shared {
     use super::*;
     use warpsmith_runtime::driver::ExportedMemory;
 
-    impl Rig {
+    impl Fixture {
         fn import(&self, memory: &ExportedMemory, pages: usize) -> Result<PhysicalHandle> {
             // SAFETY: the memory has this many pages.
             unsafe { self.driver.physical_import(self.context, memory, pages * PAGE) }
@@ -434,7 +446,7 @@ mod shared {
 
     #[test]
     fn imported_memory_is_the_same_memory() {
-        let (one, other) = (rig(), rig());
+        let (one, other) = (fixture(), fixture());
         let (own, theirs) = (one.reserve(2), other.reserve(2));
         let handle = one.driver.physical_create_shareable(one.context, 2 * PAGE).unwrap();
         one.map(own, 2, handle).unwrap();
@@ -467,18 +479,22 @@ mod shared {
 
     #[test]
     fn what_is_not_exported_memory_is_refused() {
-        let rig = rig();
-        let plain = rig.create(1);
-        refused(rig.driver.physical_export(rig.context, plain), INVALID_VALUE, "not created as shareable");
-        let handle = rig.driver.physical_create_shareable(rig.context, PAGE).unwrap();
-        let exported = rig.driver.physical_export(rig.context, handle).unwrap();
-        refused(rig.import(&exported, 2), INVALID_VALUE, "2097152 bytes, not 4194304");
+        let fixture = fixture();
+        let plain = fixture.create(1);
+        refused(
+            fixture.driver.physical_export(fixture.context, plain),
+            INVALID_VALUE,
+            "not created as shareable",
+        );
+        let handle = fixture.driver.physical_create_shareable(fixture.context, PAGE).unwrap();
+        let exported = fixture.driver.physical_export(fixture.context, handle).unwrap();
+        refused(fixture.import(&exported, 2), INVALID_VALUE, "2097152 bytes, not 4194304");
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        refused(rig.import(&ExportedMemory(file.into()), 1), INVALID_VALUE, "not of an emulated device");
+        refused(fixture.import(&ExportedMemory(file.into()), 1), INVALID_VALUE, "not of an emulated device");
         let too_much = TOTAL as usize;
-        let created = rig.driver.physical_create_shareable(rig.context, too_much);
+        let created = fixture.driver.physical_create_shareable(fixture.context, too_much);
         refused(created, OUT_OF_MEMORY, "out of memory");
-        let unbacked = Rig::of(&EmulatedDriver::builder().unbacked().build(), 0);
+        let unbacked = Fixture::of(&EmulatedDriver::builder().unbacked().build(), 0);
         let created = unbacked.driver.physical_create_shareable(unbacked.context, PAGE);
         refused(created, NOT_SUPPORTED, "unbacked");
     }

@@ -21,14 +21,14 @@ struct Operands {
 type Multiply<S> = fn(&mut [S], &[u32], Operands);
 
 /// Maximum number of in-flight products per accumulator.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// In-flight products, oldest first.
 ///
 /// They are not on the heap: `warpsmith check` treats heap memory that one thread frees and the next allocates as
 /// shared.
 pub(super) struct Groups<S> {
-    products: [Option<(Multiply<S>, Operands)>; MOST],
+    products: [Option<(Multiply<S>, Operands)>; MAX],
     count: usize,
     /// Number of products before the last batch.
     earlier: usize,
@@ -38,7 +38,7 @@ pub(super) struct Groups<S> {
 
 impl<S> Default for Groups<S> {
     fn default() -> Self {
-        Self { products: [None; MOST], count: 0, earlier: 0, issued: 0 }
+        Self { products: [None; MAX], count: 0, earlier: 0, issued: 0 }
     }
 }
 
@@ -69,8 +69,8 @@ impl<S: Sum> Groups<S> {
             self.issued = self.issued.rotate_left(7).wrapping_mul(0x9e37_79b9) ^ number as u64;
         }
         assert!(
-            self.count < MOST,
-            "the emulated device has no more than {MOST} products of an accumulator under way"
+            self.count < MAX,
+            "the emulated device has at most {MAX} `wgmma` of an accumulator in flight"
         );
         self.products[self.count] = Some((multiply, operands));
         self.count += 1;

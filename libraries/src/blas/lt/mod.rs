@@ -26,10 +26,10 @@ use crate::lru::PlanCache;
 use crate::vendor::Vendor;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::extension::Access;
+use warpsmith_runtime::extension::BufferUse;
+use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
-use warpsmith_runtime::seam::Access;
-use warpsmith_runtime::seam::BufferUse;
-use warpsmith_runtime::seam::site;
 use warpsmith_runtime::stream::Stream;
 
 /// Activation function, applied last to every output element.

@@ -313,10 +313,10 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
     const PLENTY: usize = 8 << 30;
     let with_more = descriptors.heuristics(handle, key, PLENTY, 256).unwrap_or_default();
     match with_more.iter().map(|result| result.workspaceSize).min() {
-        Some(least) if least > key.limit => LibraryError::WorkspaceTooSmall {
+        Some(minimum) if minimum > key.limit => LibraryError::WorkspaceTooSmall {
             operation: OPERATION,
             limit: key.limit as u64,
-            least: least as u64,
+            minimum: minimum as u64,
         }
         .into(),
         _ => {

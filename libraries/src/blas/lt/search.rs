@@ -3,8 +3,8 @@
 use super::super::handle;
 use super::plan::{self, Key, Plan, Pointers};
 use warpsmith_runtime::error::Result;
+use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
-use warpsmith_runtime::seam::BufferUse;
 use warpsmith_runtime::stream::Stream;
 
 /// Returns the plan with the fastest of the first `candidates` algorithms. Each is run once and then `repeats` times
@@ -42,7 +42,7 @@ pub(super) fn fastest<S, C: DeviceCopy>(
     let mut best: Option<(usize, f64)> = None;
     for (index, start, end) in times {
         let time = end.elapsed_us(&start)?;
-        if best.is_none_or(|(_, least)| time < least) {
+        if best.is_none_or(|(_, minimum)| time < minimum) {
             best = Some((index, time));
         }
     }

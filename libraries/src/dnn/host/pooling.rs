@@ -11,7 +11,7 @@ pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_window(windows, |at_y, inside| {
         y[at_y] = match windows.mode {
-            PoolingMode::Max => x[greatest(x, inside)],
+            PoolingMode::Max => x[largest(x, inside)],
             _ => {
                 let sum: f64 = inside.iter().map(|at| x[*at].to_f64()).sum();
                 T::from_f64(sum / divisor(windows, inside.len()))
@@ -27,7 +27,7 @@ pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     let mut sums = vec![0f64; dx.len()];
     each_window(windows, |at_y, inside| match windows.mode {
-        PoolingMode::Max => sums[greatest(x, inside)] += dy[at_y].to_f64(),
+        PoolingMode::Max => sums[largest(x, inside)] += dy[at_y].to_f64(),
         _ => {
             let share = dy[at_y].to_f64() / divisor(windows, inside.len());
             inside.iter().for_each(|at| sums[*at] += share);
@@ -46,7 +46,7 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
 
 /// Returns the index of the first maximum; NaN is greater than any number. A window always has an element, because
 /// padding is at most half a window.
-fn greatest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
+fn largest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
     for &at in &inside[1..] {
         let (value, most) = (x[at].to_f64(), x[best].to_f64());

@@ -246,7 +246,7 @@ fn a_timed_search_writes_the_output_once() {
 }
 
 #[test]
-fn without_a_workspace_the_result_is_right_too() {
+fn without_a_workspace_the_result_is_correct_too() {
     let stream = stream();
     let mut square = Product::square(&stream, 1, 64);
     square.matmul(&Matmul { workspace_limit: Some(0), ..Matmul::default() });

@@ -35,7 +35,7 @@ const POOLINGS: [PoolingCase; 4] = [
     (&[1, 4, 5, 6, 7], [2, 3, 2], [1, 0, 1], [2, 1, 2]),
 ];
 
-fn pooling_is_right<T: TestNumber>(
+fn pooling_is_correct<T: TestNumber>(
     case: PoolingCase,
     mode: PoolingMode,
     layout: Layout,
@@ -100,25 +100,25 @@ fn pooling_is_right<T: TestNumber>(
 }
 
 #[test]
-fn pooling_and_its_gradient_are_right() {
+fn pooling_and_its_gradient_are_correct() {
     for case in POOLINGS {
         for mode in [PoolingMode::Max, PoolingMode::Average, PoolingMode::AverageWithPadding] {
             for layout in LAYOUTS {
-                each!(pooling_is_right(case, mode, layout, PLAIN): f32, f16);
+                each!(pooling_is_correct(case, mode, layout, PLAIN): f32, f16);
                 for first in 1..4 {
-                    each!(pooling_is_right(case, mode, layout, (false, first)): f32, f16);
+                    each!(pooling_is_correct(case, mode, layout, (false, first)): f32, f16);
                 }
             }
-            pooling_is_right::<f64>(case, mode, Layout::Nchw, PLAIN);
-            pooling_is_right::<f32>(case, mode, Layout::Nchw, CAPTURED);
+            pooling_is_correct::<f64>(case, mode, Layout::Nchw, PLAIN);
+            pooling_is_correct::<f32>(case, mode, Layout::Nchw, CAPTURED);
         }
         // With eight bits, the elements would not all differ, so only averages are checked.
-        pooling_is_right::<bf16>(case, PoolingMode::Average, Layout::Nchw, PLAIN);
+        pooling_is_correct::<bf16>(case, PoolingMode::Average, Layout::Nchw, PLAIN);
     }
 }
 
 #[test]
-fn a_window_with_nan_has_nan_as_its_greatest() {
+fn a_window_with_nan_has_nan_as_its_maximum() {
     let stream = stream();
     let x = buffer(&stream, &[1f32, f32::NAN, 3., 4., 5., 6., 7., 8.]);
     let mut y = uninit::<f32>(&stream, 2);
@@ -131,7 +131,7 @@ fn a_window_with_nan_has_nan_as_its_greatest() {
 }
 
 #[test]
-fn a_mean_counts_the_elements_of_the_greatest_window() {
+fn a_mean_counts_the_elements_of_the_largest_window() {
     // A product of 93 bits, from the largest window that is accepted. GPUs may reject it.
     let stream = Device::emulated(0).unwrap().default_stream();
     let extent = i32::MAX as usize;
@@ -168,7 +168,7 @@ fn poolings_that_do_not_fit_are_refused() {
     }
 }
 
-fn softmax_is_right<T: TestNumber>(
+fn softmax_is_correct<T: TestNumber>(
     shape: &[usize],
     function: Softmax,
     layout: Layout,
@@ -224,22 +224,22 @@ fn softmax_is_right<T: TestNumber>(
 }
 
 #[test]
-fn softmax_and_its_gradient_are_right() {
+fn softmax_and_its_gradient_are_correct() {
     for function in [Softmax::Plain, Softmax::Log] {
         for layout in LAYOUTS {
-            softmax_is_right::<f32>(&[5, 10], function, layout, PLAIN);
+            softmax_is_correct::<f32>(&[5, 10], function, layout, PLAIN);
             for first in 0..4 {
-                each!(softmax_is_right(&[2, 7, 3, 5], function, layout, (false, first)): f32, f16);
+                each!(softmax_is_correct(&[2, 7, 3, 5], function, layout, (false, first)): f32, f16);
             }
         }
-        softmax_is_right::<f64>(&[3, 1000], function, Layout::Nchw, PLAIN);
-        softmax_is_right::<f16>(&[4, 33], function, Layout::Nchw, PLAIN);
-        softmax_is_right::<bf16>(&[2, 9, 4], function, Layout::Nchw, PLAIN);
-        softmax_is_right::<f32>(&[2, 7, 3, 5], function, Layout::Nchw, CAPTURED);
+        softmax_is_correct::<f64>(&[3, 1000], function, Layout::Nchw, PLAIN);
+        softmax_is_correct::<f16>(&[4, 33], function, Layout::Nchw, PLAIN);
+        softmax_is_correct::<bf16>(&[2, 9, 4], function, Layout::Nchw, PLAIN);
+        softmax_is_correct::<f32>(&[2, 7, 3, 5], function, Layout::Nchw, CAPTURED);
     }
 }
 
-fn batch_norm_is_right<T: TestNumber>(shape: &[usize], layout: Layout, (captured, first): How)
+fn batch_norm_is_correct<T: TestNumber>(shape: &[usize], layout: Layout, (captured, first): How)
 where
     T::Real: TestNumber,
 {
@@ -330,17 +330,17 @@ where
 }
 
 #[test]
-fn batch_normalisation_and_its_gradient_are_right() {
+fn batch_normalisation_and_its_gradient_are_correct() {
     for layout in LAYOUTS {
         for first in 0..4 {
-            each!(batch_norm_is_right(&[4, 8, 5, 6], layout, (false, first)): f32, f16);
+            each!(batch_norm_is_correct(&[4, 8, 5, 6], layout, (false, first)): f32, f16);
         }
     }
-    batch_norm_is_right::<f32>(&[16, 5], Layout::Nchw, PLAIN);
-    batch_norm_is_right::<f32>(&[2, 3, 4, 5, 6], Layout::Nchw, PLAIN);
-    batch_norm_is_right::<f64>(&[3, 4, 7], Layout::Nchw, PLAIN);
-    batch_norm_is_right::<f32>(&[4, 8, 5, 6], Layout::Nchw, CAPTURED);
-    batch_norm_is_right::<bf16>(&[4, 8, 5, 6], Layout::Nchw, PLAIN);
+    batch_norm_is_correct::<f32>(&[16, 5], Layout::Nchw, PLAIN);
+    batch_norm_is_correct::<f32>(&[2, 3, 4, 5, 6], Layout::Nchw, PLAIN);
+    batch_norm_is_correct::<f64>(&[3, 4, 7], Layout::Nchw, PLAIN);
+    batch_norm_is_correct::<f32>(&[4, 8, 5, 6], Layout::Nchw, CAPTURED);
+    batch_norm_is_correct::<bf16>(&[4, 8, 5, 6], Layout::Nchw, PLAIN);
 }
 
 #[test]

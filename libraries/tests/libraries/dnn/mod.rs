@@ -112,7 +112,7 @@ impl<T: TestNumber> Tensors<T> {
 }
 
 /// Runs all cases with an element type, and fails with a list of the cases that the library does not support.
-fn convolutions_are_right<T: TestNumber>(layouts: &[Layout], options: Options, bound: Bound) {
+fn convolutions_are_correct<T: TestNumber>(layouts: &[Layout], options: Options, bound: Bound) {
     let stream = stream();
     let mut refused = Vec::new();
     for (seed, (case, layout)) in
@@ -131,14 +131,14 @@ fn convolutions_are_right<T: TestNumber>(layouts: &[Layout], options: Options, b
 }
 
 #[test]
-fn convolutions_of_every_type_are_right() {
+fn convolutions_of_every_type_are_correct() {
     let exact = Options { allow_tf32: false, ..Options::default() };
-    convolutions_are_right::<f32>(&LAYOUTS, exact, Bound::Exact);
-    convolutions_are_right::<f32>(&LAYOUTS, Options::default(), Bound::Tf32);
+    convolutions_are_correct::<f32>(&LAYOUTS, exact, Bound::Exact);
+    convolutions_are_correct::<f32>(&LAYOUTS, Options::default(), Bound::Tf32);
     let layouts = if device().is_emulated() { &LAYOUTS[..] } else { &LAYOUTS[..1] };
-    convolutions_are_right::<f64>(layouts, Options::default(), Bound::Exact);
-    convolutions_are_right::<f16>(&LAYOUTS, Options::default(), Bound::Exact);
-    convolutions_are_right::<bf16>(&LAYOUTS, Options::default(), Bound::Exact);
+    convolutions_are_correct::<f64>(layouts, Options::default(), Bound::Exact);
+    convolutions_are_correct::<f16>(&LAYOUTS, Options::default(), Bound::Exact);
+    convolutions_are_correct::<bf16>(&LAYOUTS, Options::default(), Bound::Exact);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn no_more_plans_are_kept_than_the_limit_allows() {
 }
 
 #[test]
-fn workspace_limits_hold_or_name_the_least() {
+fn workspace_limits_hold_or_name_the_minimum() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     for case in &CASES {
@@ -325,9 +325,9 @@ fn workspace_limits_hold_or_name_the_least() {
             match limited(limit) {
                 Ok(found) => break found,
                 Err(error) => match error.downcast_ref() {
-                    Some(&LibraryError::WorkspaceTooSmall { limit: named, least, .. }) => {
-                        assert!(named == limit && least > limit, "{error}");
-                        limit = least;
+                    Some(&LibraryError::WorkspaceTooSmall { limit: named, minimum, .. }) => {
+                        assert!(named == limit && minimum > limit, "{error}");
+                        limit = minimum;
                     }
                     _ => panic!("{case:?}: {error}"),
                 },

@@ -6,7 +6,7 @@ use super::event::{Event, Loose};
 use crate::record::Record;
 
 /// Maximum number of open slices: more than a program nests. A damaged file may have more.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// Key that a begin and its end share: process and thread, or category and ID for an asynchronous slice.
 type Track = (String, String);
@@ -30,7 +30,7 @@ struct Begun {
 impl Open {
     /// Adds a begin event, with the data of its slice.
     pub(super) fn begin(&mut self, event: &Event, record: Option<Record>) {
-        if self.open == MOST {
+        if self.open == MAX {
             self.begins += u64::from(record.is_some());
             return;
         }

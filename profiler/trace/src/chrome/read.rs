@@ -13,7 +13,7 @@ use crate::error::Stop;
 use crate::sink::Sink;
 
 /// Maximum memory of a value about the whole trace, in bytes.
-const MOST_ABOUT: usize = 16 << 20;
+const MAX_ABOUT: usize = 16 << 20;
 
 /// Reads a trace into `sink`. Returns its length in bytes.
 pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64, Stop> {
@@ -167,6 +167,6 @@ impl Reader<'_> {
 
 /// Reads a value about the whole trace.
 fn about<R: BufRead>(json: &mut Json<R>) -> Result<Value, Fault> {
-    let mut budget = MOST_ABOUT;
+    let mut budget = MAX_ABOUT;
     json.tree(&mut budget, 0)
 }

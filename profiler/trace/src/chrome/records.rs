@@ -13,9 +13,9 @@ use crate::sink::Sink;
 
 /// Maximum number of kinds of unread events that are counted separately: as many as a program has. A damaged file may
 /// have more.
-const MOST_KINDS: usize = 100;
+const MAX_KINDS: usize = 100;
 /// Maximum number of track names, of words for processes and threads, and of events at time 0.
-const MOST_HELD: usize = 1 << 16;
+const MAX_HELD: usize = 1 << 16;
 /// Upper bound of the IDs given to processes and threads that have a word in place of a number.
 const WORDS: i64 = -1_000_000;
 /// An event at time 0 counts as having no time if the next event is later than this: PyTorch's profiler writes 0 for
@@ -125,7 +125,7 @@ impl<'a> Records<'a> {
             return Ok(());
         };
         if record.start() == self.base && !self.is_ours {
-            if self.at_zero.len() < MOST_HELD {
+            if self.at_zero.len() < MAX_HELD {
                 self.at_zero.push((record, kind(event)));
             } else {
                 count(&mut self.timeless, &kind(event));
@@ -151,7 +151,7 @@ impl<'a> Records<'a> {
         let (process, thread) = self.place(event);
         let name = event.arguments.name.text();
         let is_name = event.name.text() == "thread_name" && !name.is_empty() && !name.ends_with(" overlap");
-        if is_name && (self.tracks.len() < MOST_HELD || self.tracks.contains_key(&(process, thread))) {
+        if is_name && (self.tracks.len() < MAX_HELD || self.tracks.contains_key(&(process, thread))) {
             let name = self.sink.definitions().names.kept(name);
             self.tracks.insert((process, thread), name);
         }
@@ -405,7 +405,7 @@ impl<'a> Records<'a> {
         let next = WORDS - self.words.len() as i64;
         match self.words.get(text) {
             Some(id) => *id,
-            None if self.words.len() == MOST_HELD => next,
+            None if self.words.len() == MAX_HELD => next,
             None => {
                 let text = self.sink.definitions().names.kept(text);
                 *self.words.entry(text).or_insert(next)
@@ -437,7 +437,7 @@ fn kind(event: &Event) -> String {
 }
 
 fn count(kinds: &mut BTreeMap<String, u64>, kind: &str) {
-    if kinds.len() < MOST_KINDS || kinds.contains_key(kind) {
+    if kinds.len() < MAX_KINDS || kinds.contains_key(kind) {
         *kinds.entry(kind.to_owned()).or_default() += 1;
     } else {
         *kinds.entry("others".to_owned()).or_default() += 1;

@@ -31,7 +31,7 @@ use crate::trace::not_written;
 /// Version of the document's schema.
 const SCHEMA: u32 = 1;
 /// Maximum size of a report, in bytes: a kernel takes a few hundred.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Hardware counter report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,9 +124,9 @@ pub struct MetricValues {
     /// Average over all kernels with a value.
     pub average: f64,
     /// Minimum.
-    pub least: f64,
+    pub minimum: f64,
     /// Maximum.
-    pub greatest: f64,
+    pub maximum: f64,
 }
 
 impl Default for CounterReport {
@@ -212,9 +212,9 @@ impl CounterReport {
         let path = path.as_ref();
         let failed = |reason| TraceError::of(Some(path), reason);
         let mut document = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut document));
+        let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut document));
         read.map_err(|error| failed(format!("cannot be read: {error}")))?;
-        if document.len() as u64 > MOST_BYTES {
+        if document.len() as u64 > MAX_BYTES {
             return Err(failed("is larger than any report; give another file".to_owned()));
         }
         Self::of_document(&document).map_err(failed)

@@ -1,6 +1,6 @@
 //! A trace as a single HTML page: a timeline and the tables.
 //!
-//! Guarantees: those of [`Page`]. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices. Further content of a
+//! Guarantees: those of [`Page`]. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. Further content of a
 //! larger trace is joined or left out, and a note on the page says so. The tables are those of [`Summary`], and cover
 //! all records.
 
@@ -82,7 +82,7 @@ impl Digest {
 }
 
 /// Maximum number of rows of a table.
-const MOST_ROWS: usize = 2000;
+const MAX_ROWS: usize = 2000;
 
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
     let timeline = Timeline::of(trace, &mut notes);
@@ -105,12 +105,12 @@ fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     shorten(allocations, &mut left_out);
     shorten(streams, &mut left_out);
     if left_out > 0 {
-        notes.push(format!("Tables have their first {MOST_ROWS} rows; {left_out} rows are left out."));
+        notes.push(format!("Tables have their first {MAX_ROWS} rows; {left_out} rows are left out."));
     }
     summary
 }
 
 fn shorten<T>(rows: &mut Vec<T>, left_out: &mut usize) {
-    *left_out += rows.len().saturating_sub(MOST_ROWS);
-    rows.truncate(MOST_ROWS);
+    *left_out += rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
 }

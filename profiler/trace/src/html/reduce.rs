@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 
 /// Maximum number of slices on a page.
-pub(super) const MOST_SLICES: usize = 200_000;
+pub(super) const MAX_SLICES: usize = 200_000;
 /// Maximum number of rows of a track; slices that would need more are placed in the last one.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 
 /// A slice, by the location of its record in the trace.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &m
             Some(row) if !is_flat && ends[row].saturating_add(ROUNDING) >= slice.end => row + 1,
             Some(_) => ends.iter().position(|end| !is_open(end)).unwrap_or(ends.len()),
         };
-        let row = row.min(MOST_ROWS - 1);
+        let row = row.min(MAX_ROWS - 1);
         if ends.len() <= row {
             ends.push(0);
         }
@@ -114,9 +114,9 @@ pub(super) fn thin(series: Vec<(u64, f64)>, most: usize) -> Vec<(u64, f64)> {
     let stretch = series.len().div_ceil((most / 2).max(1));
     let mut thin = Vec::new();
     for part in series.chunks(stretch) {
-        let least = part.iter().enumerate().min_by(|a, b| a.1.1.total_cmp(&b.1.1));
-        let greatest = part.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1));
-        let mut both: Vec<_> = [least, greatest].into_iter().flatten().collect();
+        let minimum = part.iter().enumerate().min_by(|a, b| a.1.1.total_cmp(&b.1.1));
+        let maximum = part.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1));
+        let mut both: Vec<_> = [minimum, maximum].into_iter().flatten().collect();
         both.sort_unstable_by_key(|(index, _)| *index);
         both.dedup_by_key(|(index, _)| *index);
         thin.extend(both.into_iter().map(|(_, value)| *value));

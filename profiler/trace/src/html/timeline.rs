@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::reduce::{self, List, MOST_SLICES, Piece, Place, Slice};
+use super::reduce::{self, List, MAX_SLICES, Piece, Place, Slice};
 use crate::event::{Event, Key, Track as Shown, Value, Values, category};
 use crate::names::Name;
 use crate::record::Record;
 use crate::trace::Trace;
 
 /// Maximum number of marks and waits, of counter values, and of tracks on a page.
-const MOST_POINTS: usize = 20_000;
-const MOST_VALUES: usize = 100_000;
-const MOST_TRACKS: usize = 500;
+const MAX_POINTS: usize = 20_000;
+const MAX_VALUES: usize = 100_000;
+const MAX_TRACKS: usize = 500;
 /// Maximum length of a text, in characters.
 const LONGEST: usize = 1000;
 
@@ -147,12 +147,12 @@ impl<'a> Builder<'a> {
     /// Returns the tracks of streams and threads.
     fn lanes(&mut self, notes: &mut Vec<String>) -> Vec<Track> {
         let mut lanes = lanes(self.trace);
-        if lanes.len() > MOST_TRACKS {
-            notes.push(format!("{} tracks are left out of the timeline.", lanes.len() - MOST_TRACKS));
-            lanes.truncate(MOST_TRACKS);
+        if lanes.len() > MAX_TRACKS {
+            notes.push(format!("{} tracks are left out of the timeline.", lanes.len() - MAX_TRACKS));
+            lanes.truncate(MAX_TRACKS);
         }
         let points: usize = lanes.iter().map(|(.., lane)| lane.points.len()).sum();
-        let every = points.div_ceil(MOST_POINTS).max(1);
+        let every = points.div_ceil(MAX_POINTS).max(1);
         if every > 1 {
             notes.push(format!("Of {points} marks and waits, the timeline shows one in {every}."));
         }
@@ -168,7 +168,7 @@ impl<'a> Builder<'a> {
                 (group, name, rows, points)
             })
             .collect();
-        let length = reduce::length_to_join(laid_out.iter().flat_map(|(_, _, rows, _)| rows), MOST_SLICES);
+        let length = reduce::length_to_join(laid_out.iter().flat_map(|(_, _, rows, _)| rows), MAX_SLICES);
         let mut joined = (0, 0);
         let mut tracks = Vec::new();
         for (group, name, rows, points) in laid_out {
@@ -385,13 +385,13 @@ fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
         let group = counter.device.map_or_else(|| "Host".to_owned(), |device| device_name(trace, device));
         all.entry((group, counter.name, counter.unit)).or_default().push((sample.at, sample.value));
     }
-    if all.len() > MOST_TRACKS {
-        notes.push(format!("{} counters are left out of the timeline.", all.len() - MOST_TRACKS));
+    if all.len() > MAX_TRACKS {
+        notes.push(format!("{} counters are left out of the timeline.", all.len() - MAX_TRACKS));
     }
-    let most = MOST_VALUES / all.len().clamp(1, MOST_TRACKS);
+    let most = MAX_VALUES / all.len().clamp(1, MAX_TRACKS);
     let mut is_thinned = false;
     let mut tracks = Vec::new();
-    for ((group, name, unit), mut values) in all.into_iter().take(MOST_TRACKS) {
+    for ((group, name, unit), mut values) in all.into_iter().take(MAX_TRACKS) {
         values.sort_by_key(|(at, _)| *at);
         is_thinned |= values.len() > most;
         let mut series = Series { unit, t: Vec::new(), v: Vec::new() };
@@ -406,7 +406,7 @@ fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
     }
     if is_thinned {
         notes.push(
-            "Of counters, the timeline shows the least and the greatest value of each stretch.".to_owned(),
+            "Of counters, the timeline shows the smallest and the largest value of each stretch.".to_owned(),
         );
     }
     tracks

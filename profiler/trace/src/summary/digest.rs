@@ -36,14 +36,14 @@ pub struct Digest {
 impl Digest {
     /// Number of records that [`Self::read`] keeps. They take 600 MiB to 1 GiB: 56 bytes per call, 104 per kernel, and
     /// up to one and a half times as much again while tables are computed.
-    pub const MOST: usize = 4_000_000;
+    pub const MAX: usize = 4_000_000;
 
     /// Creates a digest that keeps the first `most` records.
     pub fn new(most: usize) -> Self {
         Digest { most, ..Digest::default() }
     }
 
-    /// Reads a file, and keeps its first [`Self::MOST`] records. The readable part of a damaged file is kept.
+    /// Reads a file, and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
     /// The errors of [`Trace::read`].
@@ -53,7 +53,7 @@ impl Digest {
 
     /// Reads like [`Self::read`], with a function that reads into a sink.
     pub(crate) fn read_by(read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>) -> Result<Self> {
-        let mut digest = Digest::new(Self::MOST);
+        let mut digest = Digest::new(Self::MAX);
         digest.damage = read(&mut digest)?;
         Ok(digest)
     }

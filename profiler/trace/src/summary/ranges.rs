@@ -28,7 +28,7 @@ pub struct RangeRow {
     pub launches: u64,
     /// Launch-bound idle time: devices waited because the host had not enqueued the next of these kernels and copies
     /// yet.
-    pub host_late: u64,
+    pub launch_bound: u64,
 }
 
 /// Maximum nesting depth that is followed; a deeper nesting is a cycle in a damaged file.
@@ -114,7 +114,7 @@ pub(super) fn ranges(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<RangeRow
             let name = trace.ranges[index].name;
             if let Some(row) = rows.get_mut(&name).filter(|_| seen.insert(name)) {
                 row.device = row.device.saturating_add(work.duration());
-                row.host_late = row.host_late.saturating_add(*late);
+                row.launch_bound = row.launch_bound.saturating_add(*late);
                 row.launches += 1;
                 if index == innermost {
                     row.device_self = row.device_self.saturating_add(work.duration());

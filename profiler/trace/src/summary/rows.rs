@@ -69,7 +69,7 @@ impl Sum {
     }
 
     /// Returns the number of bytes that the memory could have moved in that time.
-    fn most_bytes(&self, definitions: &Definitions) -> f64 {
+    fn max_bytes(&self, definitions: &Definitions) -> f64 {
         let bandwidth =
             |device: &u32| definitions.devices.get(device).map_or(0.0, |device| device.bandwidth as f64);
         self.limited.iter().map(|(device, time)| bandwidth(device) * *time as f64 * 1e-9).sum()
@@ -93,7 +93,7 @@ pub(super) fn rows<'a, K: Eq + Hash>(
         share: ratio(sum.total as f64, all as f64),
         bytes: sum.bytes,
         bandwidth: ratio(sum.bytes as f64, sum.timed as f64 * 1e-9),
-        of_peak: ratio(sum.bytes as f64, sum.most_bytes(definitions)),
+        of_peak: ratio(sum.bytes as f64, sum.max_bytes(definitions)),
     };
     let mut rows: Vec<Row> = sums.iter().map(row).collect();
     rows.sort_by(|a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));

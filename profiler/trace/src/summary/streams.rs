@@ -1,9 +1,9 @@
 //! Devices and streams: busy time, and idle time by cause.
 //!
 //! A stream is idle between two of its kernels or copies. The time until the launch of the next one has reached the
-//! device is launch-bound (`host_late`). A launch reaches the device at the start of the call plus the launch latency,
-//! estimated by the minimum in the trace. If the stream then had to wait for another stream, the time in which that
-//! stream ran a copy or kernel is attributed to it. The rest is additional latency.
+//! device is launch-bound (`launch_bound`). A launch reaches the device at the start of the call plus the launch
+//! latency, estimated by the minimum in the trace. If the stream then had to wait for another stream, the time in which
+//! that stream ran a copy or kernel is attributed to it. The rest is additional latency.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,7 +29,7 @@ pub struct DeviceRow {
     /// Time in which nothing ran.
     pub idle: u64,
     /// Launch-bound part of the idle time: the next launch had not reached the device yet.
-    pub host_late: u64,
+    pub launch_bound: u64,
     /// Time in which kernels ran.
     pub compute: u64,
     /// Time in which copies or memsets ran.
@@ -52,7 +52,7 @@ pub struct StreamRow {
     /// Time in which anything ran.
     pub busy: u64,
     /// Launch-bound idle time: the launch of the next kernel or copy had not reached the device yet.
-    pub host_late: u64,
+    pub launch_bound: u64,
     /// Idle time in which another stream's kernel had to end.
     pub waiting: u64,
     /// Idle time in which another stream's copy had to end.
@@ -96,7 +96,7 @@ pub(super) fn devices(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<DeviceR
             span: all.span(),
             busy: all.total(),
             idle: all.span() - all.total(),
-            host_late: work
+            launch_bound: work
                 .iter()
                 .zip(late)
                 .filter(|(work, _)| work.device == device)
@@ -152,7 +152,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
         name: stream.name,
         span: all.span(),
         busy: all.total(),
-        host_late: 0,
+        launch_bound: 0,
         waiting: 0,
         copying: 0,
         other: 0,
@@ -170,7 +170,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
             _ => continue,
         };
         let late_until = work.arrived.map_or(from, |arrived| arrived.clamp(from, work.start));
-        row.host_late += late_until - from;
+        row.launch_bound += late_until - from;
         let first = lane.waits.partition_point(|wait| wait.0 < since);
         let wait = lane.waits[first..].iter().take_while(|wait| wait.0 <= work.start).last();
         let mut rest = work.start - late_until;

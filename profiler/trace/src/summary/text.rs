@@ -39,20 +39,28 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
             time(row.span as f64),
             part(row.busy),
             part(row.idle),
-            part(row.host_late),
+            part(row.launch_bound),
             part(row.compute),
             part(row.transfer),
             overlap,
         ]
     });
-    let head =
-        ["device", "span", "busy", "idle", "idle: host late", "kernels", "copies", "copies beside kernels"];
+    let head = [
+        "device",
+        "span",
+        "busy",
+        "idle",
+        "idle: launch-bound",
+        "kernels",
+        "copies",
+        "copies beside kernels",
+    ];
     out += &table("Devices", &head, devices.collect(), rows);
     // Without calls, the queues are unknown.
     let has_queue = summary.streams.iter().any(|row| row.max_queue > 0);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
-        let parts = [row.busy, row.host_late, row.waiting, row.copying, row.other];
+        let parts = [row.busy, row.launch_bound, row.waiting, row.copying, row.other];
         let parts = parts.map(|part| percent(ratio(part as f64, row.span as f64)));
         let mut cells = [vec![name, time(row.span as f64)], parts.to_vec()].concat();
         if has_queue {
@@ -61,7 +69,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
         cells
     });
     let mut head =
-        vec!["stream", "span", "busy", "idle: host late", "waiting for stream", "for copy", "other"];
+        vec!["stream", "span", "busy", "idle: launch-bound", "waiting for stream", "for copy", "other"];
     if has_queue {
         head.extend(["queue max", "average"]);
     }
@@ -106,12 +114,12 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
 
 fn ranges(summary: &Summary, rows: usize) -> String {
     let row = |row: &RangeRow| {
-        let times = [row.host, row.host_self, row.device, row.device_self, row.host_late];
+        let times = [row.host, row.host_self, row.device, row.device_self, row.launch_bound];
         let [host, host_self, device, device_self, late] = times.map(|part| time(part as f64));
         let (count, launches) = (row.count.to_string(), row.launches.to_string());
         vec![row.name.clone(), count, host, host_self, device, device_self, launches, late]
     };
-    let head = ["range", "count", "host", "self", "device", "self", "launches", "idle: host late"];
+    let head = ["range", "count", "host", "self", "device", "self", "launches", "idle: launch-bound"];
     table("Ranges", &head, summary.ranges.iter().map(row).collect(), rows)
 }
 
@@ -168,7 +176,7 @@ fn counters(summary: &Summary, rows: usize) -> String {
             [row.min, row.average, row.max].map(|value| format!("{value:.1} {}", shortened(&row.unit)));
         [vec![format!("{place} {}", row.name), row.samples.to_string()], values.to_vec()].concat()
     };
-    let head = ["counter", "samples", "least", "average", "greatest"];
+    let head = ["counter", "samples", "min", "average", "max"];
     table("Counters", &head, summary.counters.iter().map(row).collect(), rows)
 }
 

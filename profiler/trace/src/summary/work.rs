@@ -93,8 +93,8 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     let kind = |work: &Work| (work.device, work.is_kernel, work.is_in_graph);
     for work in &work {
         if let Some(taken) = work.launch.and_then(|call| work.start.checked_sub(call.start)) {
-            let least = latencies.entry(kind(work)).or_insert(taken);
-            *least = taken.min(*least);
+            let minimum = latencies.entry(kind(work)).or_insert(taken);
+            *minimum = taken.min(*minimum);
         }
     }
     for work in &mut work {

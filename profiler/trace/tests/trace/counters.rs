@@ -7,7 +7,7 @@ use crate::fixture::chrome;
 
 fn report() -> CounterReport {
     let stall = |reason: &str, cycles: f64| Stall { reason: reason.to_owned(), cycles, share: cycles / 20.0 };
-    let values = MetricValues { average: 2.5e6, least: 2e6, greatest: 3e6 };
+    let values = MetricValues { average: 2.5e6, minimum: 2e6, maximum: 3e6 };
     let kernel = KernelCounters {
         name: "axpy<f32, 4>".to_owned(),
         line: Some("src/main.rs:7".to_owned()),

@@ -120,5 +120,5 @@ fn pages_of_long_series_keep_extremes() {
     let page = data(&trace.html("load"));
     let values = page["timeline"]["tracks"][0]["series"]["v"].as_array().unwrap();
     assert!(values.len() <= 100_002 && values.contains(&99.0.into()), "{}", values.len());
-    assert!(page["notes"][0].as_str().unwrap().contains("least and the greatest"));
+    assert!(page["notes"][0].as_str().unwrap().contains("smallest and the largest"));
 }

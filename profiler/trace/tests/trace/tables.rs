@@ -112,7 +112,7 @@ fn idle_time_has_its_cause() {
     made.kernel(595, 0, 900, 1000, "after kernel");
     let stream = &made.summary().streams[0];
     assert_eq!((stream.span, stream.busy), (900, 290));
-    assert_eq!((stream.host_late, stream.copying, stream.waiting), (350 + 20, 130, 100));
+    assert_eq!((stream.launch_bound, stream.copying, stream.waiting), (350 + 20, 130, 100));
     assert_eq!(stream.other, 900 - 290 - 370 - 130 - 100);
     assert_eq!(stream.max_queue, 2);
 }
@@ -126,14 +126,14 @@ fn a_launch_bound_stream_waits_for_the_host() {
         made.kernel(call, 0, call + 5_000, call + 7_000, "short");
     }
     let summary = made.summary();
-    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (9_000, 9_000));
-    assert_eq!(summary.streams[0].host_late, 9_000);
+    assert_eq!((summary.devices[0].idle, summary.devices[0].launch_bound), (9_000, 9_000));
+    assert_eq!(summary.streams[0].launch_bound, 9_000);
     // The same kernels, launched faster than they run: the device is never launch-bound.
     let mut queued = Made::new();
     for index in 0..10 {
         queued.kernel(1_000 * index, 0, 5_000 + 2_500 * index, 7_000 + 2_500 * index, "short");
     }
-    assert_eq!((queued.summary().devices[0].idle, queued.summary().devices[0].host_late), (4_500, 0));
+    assert_eq!((queued.summary().devices[0].idle, queued.summary().devices[0].launch_bound), (4_500, 0));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn ranges_have_the_work_enqueued_inside() {
     assert_eq!((row("step").device_self, forward.device_self), (0, 150));
     // The launch latency is 395 ns, as for "a". The launch of "b" arrived in time, that of "c" at 705, 55 ns after "b"
     // had ended.
-    assert_eq!((forward.host_late, row("backward").host_late, row("step").host_late), (0, 55, 55));
+    assert_eq!((forward.launch_bound, row("backward").launch_bound, row("step").launch_bound), (0, 55, 55));
 }
 
 #[test]
@@ -221,12 +221,12 @@ fn late_work_has_range_and_line() {
         made.trace.kernels[kernel].line = line;
     }
     let summary = made.summary();
-    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (280 + 120, 260 + 110));
+    assert_eq!((summary.devices[0].idle, summary.devices[0].launch_bound), (280 + 120, 260 + 110));
     let late = &summary.late[0];
     assert_eq!((summary.late.len(), late.name.as_str(), late.count), (1, "src/main.rs:7", 2));
     assert_eq!((late.total, late.min, late.max), (370, 110, 260));
     let row = |name: &str| summary.ranges.iter().find(|row| row.name == name).unwrap();
-    assert_eq!((row("forward").host_late, row("optimizer").host_late), (0, 370));
+    assert_eq!((row("forward").launch_bound, row("optimizer").launch_bound), (0, 370));
 }
 
 #[test]

@@ -53,9 +53,9 @@ pub(super) struct SubscriberParams {
 }
 
 /// Minimum `CUPTI_API_VERSION` whose records can be read: the version of CUDA 12.0.
-const LEAST_VERSION: u32 = 18;
+const MIN_VERSION: u32 = 18;
 /// Oldest CUDA major version whose CUPTI is searched for.
-const LEAST_MAJOR: u32 = 12;
+const MIN_MAJOR: u32 = 12;
 
 /// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded; the signatures
 /// must match CUPTI's functions of these names.
@@ -266,9 +266,9 @@ fn names(cuda: i32) -> Vec<String> {
     if cfg!(windows) {
         return vec!["cupti64_*.dll".to_owned()];
     }
-    let newest = (cuda / 1000).max(LEAST_MAJOR as i32) as u32;
+    let newest = (cuda / 1000).max(MIN_MAJOR as i32) as u32;
     let mut names: Vec<String> =
-        (LEAST_MAJOR..=newest).rev().map(|major| format!("libcupti.so.{major}")).collect();
+        (MIN_MAJOR..=newest).rev().map(|major| format!("libcupti.so.{major}")).collect();
     names.push("libcupti.so".to_owned());
     names
 }
@@ -343,8 +343,8 @@ fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
 
 /// Refuses a version that is too old to be read, or that belongs to a later CUDA major version than the driver's.
 fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
-    if cupti.version < LEAST_VERSION {
-        let lacks = format!("the records of CUDA {LEAST_MAJOR}");
+    if cupti.version < MIN_VERSION {
+        let lacks = format!("the records of CUDA {MIN_MAJOR}");
         return Err(ActivityError::CuptiTooOld { version: cupti.name(), lacks, package: package(cuda) });
     }
     if cupti.version >= 100_000 && cupti.version / 10_000 > (cuda / 1000).max(0) as u32 {

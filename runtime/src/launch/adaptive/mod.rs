@@ -33,11 +33,11 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 /// Maximum number of trials at the same time, one per kernel and size.
-const MOST_TRIALS: usize = 256;
+const MAX_TRIALS: usize = 256;
 /// Maximum number of unread measurements per trial.
-const MOST_PENDING: usize = 4;
+const MAX_PENDING: usize = 4;
 /// Maximum number of candidates besides the heuristic's choice.
-const MOST_OTHERS: usize = 5;
+const MAX_OTHERS: usize = 5;
 
 /// A device's measurements of its launches.
 #[derive(Debug, Default)]
@@ -172,7 +172,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     // The other grids for the heuristic's block first, then the other blocks.
     let blocks = [heuristic.block, 128, 512, 256, 64, 1024];
     for winner in blocks.into_iter().flat_map(|block| grids.iter().map(move |&grid| Winner { block, grid })) {
-        if found.len() > MOST_OTHERS {
+        if found.len() > MAX_OTHERS {
             break;
         }
         if limits.clamp_block(winner.block) == winner.block
@@ -206,7 +206,7 @@ pub(super) fn choose(
     let is_full = policy.is_full();
     let mut running = launches.running();
     if !running.contains_key(&key) {
-        if running.len() >= MOST_TRIALS || is_full {
+        if running.len() >= MAX_TRIALS || is_full {
             return plain;
         }
         let heuristic = Winner { block: resolved.config.block[0], grid: grid_of(launch, &resolved.config) };
@@ -226,7 +226,7 @@ pub(super) fn choose(
         let settled = launch.configure(function, Some(winner)).ok().flatten();
         return (settled.unwrap_or(resolved.config), None);
     }
-    if trial.pending.len() >= MOST_PENDING {
+    if trial.pending.len() >= MAX_PENDING {
         return plain;
     }
     let Some((candidate, winner)) = trial.trial.next() else { return plain };

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Length of the longest line that is read, in bytes.
 pub const LONGEST: usize = 64 << 10;
 /// Maximum number of damaged lines that are described.
-const MOST_DESCRIBED: usize = 16;
+const MAX_DESCRIBED: usize = 16;
 /// Number of attempts to take a lock held by another process, a millisecond apart.
 const TRIES: usize = 100;
 
@@ -48,7 +48,7 @@ impl DamagedLines {
     /// Counts one more damaged line, and describes it if it is among the first.
     pub fn add(&mut self, line: usize, what: String) {
         self.number += 1;
-        if self.first.len() < MOST_DESCRIBED {
+        if self.first.len() < MAX_DESCRIBED {
             self.first.push(DamagedLine { line, what });
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     fn few_of_many_damaged_lines_are_described() {
         let mut damaged = DamagedLines::default();
         (1..=1000).for_each(|line| damaged.add(line, "EOF".to_owned()));
-        assert_eq!((damaged.number, damaged.first.len()), (1000, MOST_DESCRIBED));
+        assert_eq!((damaged.number, damaged.first.len()), (1000, MAX_DESCRIBED));
         assert_eq!(damaged.first[1].to_string(), "line 2: EOF");
     }
 

@@ -41,7 +41,7 @@ pub use self::tuned::TunedConfiguration;
 
 const FILE: &str = "launches.jsonl";
 /// Maximum number of bytes that are read, at the end of the file.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A store that was opened, and the state of its file.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub struct Opened {
 pub fn open(directory: impl AsRef<Path>) -> Opened {
     let path = directory.as_ref().join(FILE);
     let (mut damaged, mut passed_over, mut records) = (DamagedLines::default(), 0, Vec::new());
-    let outcome = lines::read(&path, MOST_BYTES, |number, line| match line.map(from_line) {
+    let outcome = lines::read(&path, MAX_BYTES, |number, line| match line.map(from_line) {
         Ok(Ok(record)) => records.push(record),
         Ok(Err(Unusable::OtherVersion)) => passed_over += 1,
         Ok(Err(Unusable::Damaged(what))) | Err(what) => damaged.add(number, what),

@@ -14,7 +14,7 @@ use super::{cannot, lines};
 /// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
 /// Maximum number of characters of an error that describes a damaged line.
-const MOST_SAID: usize = 160;
+const MAX_SAID: usize = 160;
 
 /// A record of a store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -143,7 +143,7 @@ fn grid_from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GridChoi
 }
 
 fn shorten(text: &str) -> String {
-    match text.char_indices().nth(MOST_SAID) {
+    match text.char_indices().nth(MAX_SAID) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -230,7 +230,7 @@ mod tests {
         ];
         for (line, what) in damaged {
             let Unusable::Damaged(said) = of(&line) else { panic!("{line} is of another version") };
-            assert!(said.contains(what) && said.chars().count() <= MOST_SAID + 1, "{line}: {said}");
+            assert!(said.contains(what) && said.chars().count() <= MAX_SAID + 1, "{line}: {said}");
         }
     }
 }

@@ -11,9 +11,9 @@ use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Maximum alignment in bytes that makes a difference: that of the largest access.
-const MOST_ALIGNMENT: u32 = 16;
+const MAX_ALIGNMENT: u32 = 16;
 /// The highest [`size_class`].
-const MOST_BUCKET: u32 = 127;
+const MAX_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.
 ///
@@ -124,7 +124,7 @@ impl<'a> LaunchSubject<'a> {
     }
 
     pub fn is_possible(&self) -> bool {
-        self.bucket <= MOST_BUCKET
+        self.bucket <= MAX_BUCKET
     }
 }
 
@@ -138,7 +138,7 @@ impl<'a> TunedSubject<'a> {
             kernel: kernel.into(),
             types: types.into(),
             bucket: size_class(n),
-            alignment: alignment.min(MOST_ALIGNMENT),
+            alignment: alignment.min(MAX_ALIGNMENT),
         })
     }
 
@@ -153,7 +153,7 @@ impl<'a> TunedSubject<'a> {
     }
 
     pub fn is_possible(&self) -> bool {
-        self.bucket <= MOST_BUCKET && self.alignment.is_power_of_two() && self.alignment <= MOST_ALIGNMENT
+        self.bucket <= MAX_BUCKET && self.alignment.is_power_of_two() && self.alignment <= MAX_ALIGNMENT
     }
 }
 

@@ -25,7 +25,7 @@ use super::subject::{LaunchSubject, TunedSubject, TuningKey};
 use super::tuned::TunedConfiguration;
 
 /// Maximum number of entries of each kind.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// The fastest known launches and configurations. Cheap to clone; clones share one store.
 ///
@@ -102,7 +102,7 @@ impl Known {
 
 /// Inserts an entry; returns false if there is no room.
 fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> bool {
-    let has_room = known.len() < MOST || known.contains_key(&key);
+    let has_room = known.len() < MAX || known.contains_key(&key);
     if has_room {
         known.insert(key, value);
     }
@@ -233,7 +233,7 @@ impl LaunchPolicy for Inner {
     }
 
     fn is_full(&self) -> bool {
-        self.known().launches.len() >= MOST
+        self.known().launches.len() >= MAX
     }
 
     fn watch(&self, changes: &Arc<AtomicU64>) {
@@ -277,7 +277,7 @@ impl Inner {
     fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.remember(record, source) {
-            return Err(StoreProblem::Full { most: MOST });
+            return Err(StoreProblem::Full { most: MAX });
         }
         if !is_kept {
             return Ok(());

@@ -141,12 +141,12 @@ impl ArenaState {
     fn find(&self, kind: Kind, size: u64) -> Option<BlockId> {
         let (index, blocks) = (&self.free[kind as usize], &self.blocks);
         let found = index.at_least(blocks, (size, 0))?;
-        let found = if blocks[found].expandable { self.least_growth(kind, found) } else { found };
+        let found = if blocks[found].expandable { self.min_growth(kind, found) } else { found };
         (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }
 
     /// Returns, among blocks of expandable segments, the one that could grow least, to preserve the larger runs.
-    fn least_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
+    fn min_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
         let grown = |id: BlockId| {
             let block = &self.blocks[id];
             let after = self.blocks.get(block.next).filter(|next| next.state == State::Unmapped);

@@ -90,7 +90,7 @@ mod tests {
 
     /// The call may return while nodes are read, and change the driver's list of them.
     #[test]
-    fn nothing_is_noted_beside_a_driver_call_that_was_under_way() {
+    fn nothing_is_noted_beside_a_pending_driver_call() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
         let stream = Stream::new(&device).unwrap();
         let (began, end) = (Barrier::new(2), Barrier::new(2));

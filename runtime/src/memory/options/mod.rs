@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 /// Bytes per mebibyte, the unit of the options whose names end in `_mb`.
 const MIB: u64 = 1 << 20;
 /// Minimum of `max_non_split_rounding_mb`, in bytes.
-const LEAST_ROUNDING: u64 = 20 * MIB;
+const MIN_ROUNDING: u64 = 20 * MIB;
 /// Maximum fraction of a device's memory for which one expandable segment reserves addresses.
-const MOST_RESERVE: f64 = 1.125;
+const MAX_RESERVE: f64 = 1.125;
 
 /// The environment variables that hold options; only the first that is set is read.
 const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
@@ -120,7 +120,7 @@ impl Default for AllocatorOptions {
             backend: Backend::Native,
             caching: true,
             max_split_size: None,
-            max_non_split_rounding: LEAST_ROUNDING,
+            max_non_split_rounding: MIN_ROUNDING,
             large_segment_size: 20 * MIB,
             roundup_power2_divisions: [0; 16],
             garbage_collection_threshold: 0.0,
@@ -200,11 +200,11 @@ impl AllocatorOptions {
             return fail("large_segment_size_mb", "must be more than 1".to_owned());
         }
         if self.max_split_size.is_some_and(|size| size < self.large_segment_size) {
-            let least = self.large_segment_size / MIB;
-            return fail("max_split_size_mb", format!("must be at least large_segment_size_mb ({least})"));
+            let minimum = self.large_segment_size / MIB;
+            return fail("max_split_size_mb", format!("must be at least large_segment_size_mb ({minimum})"));
         }
-        if self.max_non_split_rounding < LEAST_ROUNDING {
-            return fail("max_non_split_rounding_mb", format!("must be at least {}", LEAST_ROUNDING / MIB));
+        if self.max_non_split_rounding < MIN_ROUNDING {
+            return fail("max_non_split_rounding_mb", format!("must be at least {}", MIN_ROUNDING / MIB));
         }
         let divisions = self.roundup_power2_divisions;
         if let Some(number) = divisions.into_iter().find(|&number| number != 0 && !number.is_power_of_two()) {
@@ -218,11 +218,11 @@ impl AllocatorOptions {
             return fail("garbage_collection_threshold", value::THRESHOLD_RANGE.to_owned());
         }
         match self.expandable_segments_reserve {
-            Some(Reserve::Fraction(part)) if !(part > 0.0 && part <= MOST_RESERVE) => {
+            Some(Reserve::Fraction(part)) if !(part > 0.0 && part <= MAX_RESERVE) => {
                 return fail(
                     "expandable_segments_reserve",
                     format!(
-                        "a fraction of the device's memory must be above 0 and at most {MOST_RESERVE}; \
+                        "a fraction of the device's memory must be above 0 and at most {MAX_RESERVE}; \
                          write bytes with a unit, such as `40G`"
                     ),
                 );

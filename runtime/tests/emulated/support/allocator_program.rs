@@ -24,8 +24,8 @@ use self::checks::Model;
 
 const MIB: u64 = 1 << 20;
 /// Maximum number of blocks held, so that checking all of them after each step stays fast.
-const MOST_LIVE: usize = 60;
-const MOST_STREAMS: usize = 6;
+const MAX_LIVE: usize = 60;
+const MAX_STREAMS: usize = 6;
 /// Calls that the allocator makes, each of which can fail.
 const CALLS: [Call; 21] = [
     Call::MemoryAllocate,
@@ -214,7 +214,7 @@ impl World {
     fn allocate(&mut self, choices: &mut dyn Choices, fired: usize) {
         let stream = choices_of(choices, &self.streams).clone();
         let bytes = self.size(choices);
-        if self.live.len() >= MOST_LIVE {
+        if self.live.len() >= MAX_LIVE {
             return self.free(choices, fired);
         }
         let held = if choices.one_in(2) {
@@ -383,7 +383,7 @@ impl World {
     }
 
     fn change_streams(&mut self, choices: &mut dyn Choices, fired: usize) {
-        if self.streams.len() < MOST_STREAMS && choices.one_in(2) {
+        if self.streams.len() < MAX_STREAMS && choices.one_in(2) {
             match Stream::new(&self.device) {
                 Ok(stream) => self.streams.push(stream),
                 Err(error) => assert!(self.driver.failed_calls().len() > fired, "{error}"),

@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::activity::{
 };
 use warpsmith_runtime::driver::{FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, StreamHandle};
 
-use crate::rig::Rig;
+use crate::fixture::Fixture;
 use crate::under_test::gpu;
 
 /// Runs for the given number of nanoseconds.
@@ -134,7 +134,7 @@ impl Kept {
 
 /// The GPU with the kernel.
 pub struct Bench {
-    pub rig: Rig,
+    pub fixture: Fixture,
     module: ModuleHandle,
     pub spin: FunctionHandle,
 }
@@ -142,21 +142,24 @@ pub struct Bench {
 impl Bench {
     pub fn new() -> Self {
         drop(gpu());
-        let rig = Rig::new();
-        let module = rig.driver().module_load(rig.context(), ModuleSource::Ptx(PTX.as_bytes())).unwrap();
-        let spin = rig.driver().module_function(rig.context(), module, &SPIN).unwrap();
-        let bench = Self { rig, module, spin };
+        let fixture = Fixture::new();
+        let module =
+            fixture.driver().module_load(fixture.context(), ModuleSource::Ptx(PTX.as_bytes())).unwrap();
+        let spin = fixture.driver().module_function(fixture.context(), module, &SPIN).unwrap();
+        let bench = Self { fixture, module, spin };
         // Loads lazily loaded code.
-        bench.spin(bench.rig.stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), 0);
-        bench.rig.wait();
+        bench.spin(bench.fixture.stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), 0);
+        bench.fixture.wait();
         bench
     }
 
     pub fn spin(&self, stream: StreamHandle, config: LaunchConfig, nanoseconds: u64) {
         let arguments = [(&raw const nanoseconds).cast::<c_void>()];
         // SAFETY: the kernel takes one number; its module and the stream belong to the bench.
-        unsafe { self.rig.driver().launch(self.rig.context(), self.spin, &config, &arguments, stream) }
-            .unwrap();
+        unsafe {
+            self.fixture.driver().launch(self.fixture.context(), self.spin, &config, &arguments, stream)
+        }
+        .unwrap();
     }
 
     pub fn start(&self, options: ActivityOptions) -> (Arc<Records>, ActivityStarted) {
@@ -167,28 +170,28 @@ impl Bench {
         let records = Arc::new(records);
         let sink = Arc::clone(&records) as Arc<dyn ActivitySink>;
         let started =
-            self.rig.driver().activity_start(&options, sink).unwrap_or_else(|error| panic!("{error}"));
+            self.fixture.driver().activity_start(&options, sink).unwrap_or_else(|error| panic!("{error}"));
         (records, started)
     }
 
     /// Waits for both streams, and ends the recording.
     pub fn stop(&self, records: &Records) -> (Vec<Kept>, ActivityLoss) {
-        self.rig.driver().context_synchronize(self.rig.context()).unwrap();
-        self.rig.driver().activity_flush().unwrap();
-        let loss = self.rig.driver().activity_stop().unwrap();
+        self.fixture.driver().context_synchronize(self.fixture.context()).unwrap();
+        self.fixture.driver().activity_flush().unwrap();
+        let loss = self.fixture.driver().activity_stop().unwrap();
         (std::mem::take(&mut records.kept.lock().unwrap()), loss)
     }
 
     pub fn stream(&self, stream: StreamHandle) -> u32 {
-        self.rig.driver().activity_stream(self.rig.context(), stream).unwrap()
+        self.fixture.driver().activity_stream(self.fixture.context(), stream).unwrap()
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.rig.driver().activity_stop();
+        let _ = self.fixture.driver().activity_stop();
         // SAFETY: nothing launches its kernel again.
-        unsafe { self.rig.driver().module_unload(self.rig.context(), self.module) };
+        unsafe { self.fixture.driver().module_unload(self.fixture.context(), self.module) };
     }
 }
 
@@ -233,10 +236,10 @@ pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
 
 /// Enqueues work of every kind on a stream; returns the expected records.
 pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
-    let rig = &bench.rig;
-    let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
+    let fixture = &bench.fixture;
+    let (driver, context, stream) = (fixture.driver(), fixture.context(), fixture.stream);
     let mut host = vec![1u8; 1 << 20];
-    let [one, two] = [rig.block(&[0; 1 << 20]), rig.block(&[0; 1 << 20])];
+    let [one, two] = [fixture.block(&[0; 1 << 20]), fixture.block(&[0; 1 << 20])];
     // SAFETY: the copies and the memset are within the blocks and the array, which live until the stream's work has
     // finished.
     unsafe {
@@ -245,7 +248,7 @@ pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
         driver.memset(context, two, 9, 12_345, stream).unwrap();
         driver.copy_to_host(context, host.as_mut_ptr().cast(), two, 4096, stream).unwrap();
     }
-    rig.wait();
+    fixture.wait();
     assert_eq!(host[..4097], [[9; 4096].as_slice(), &[1]].concat());
     [
         (ActivityTransfer::HostToDevice, 1 << 20),

@@ -29,10 +29,10 @@ fn kernels_copies_and_memsets_are_recorded() {
     println!("{started:?}");
     assert!(started.source.contains("CUPTI"), "{started:?}");
     let config = LaunchConfig::new([7, 5, 3], [32, 4, 2], 2048);
-    bench.spin(bench.rig.stream, config, 50_000);
-    bench.spin(bench.rig.other, one_block(), 20_000);
+    bench.spin(bench.fixture.stream, config, 50_000);
+    bench.spin(bench.fixture.other, one_block(), 20_000);
     let transfers = work(&bench);
-    let streams = [bench.stream(bench.rig.stream), bench.stream(bench.rig.other)];
+    let streams = [bench.stream(bench.fixture.stream), bench.stream(bench.fixture.other)];
     assert_ne!(streams[0], streams[1]);
     let (kept, loss) = bench.stop(&records);
     assert_eq!(loss, ActivityLoss::default());
@@ -43,7 +43,7 @@ fn kernels_copies_and_memsets_are_recorded() {
         .filter_map(|record| match record {
             Kept::Kernel { start, end, place, symbol, config, registers } => {
                 assert_eq!((symbol.as_str(), place.graph, place.node), ("warpsmith_spin", 0, 0));
-                assert_eq!(place.device, bench.rig.device.id().ordinal());
+                assert_eq!(place.device, bench.fixture.device.id().ordinal());
                 assert!(*registers > 0);
                 Some((place.stream, *config, end - start))
             }
@@ -51,9 +51,9 @@ fn kernels_copies_and_memsets_are_recorded() {
         })
         .collect();
     assert_eq!(kernels.len(), 2, "{kernels:?}");
-    for (stream, config, least) in [(streams[0], config, 50_000), (streams[1], one_block(), 20_000)] {
+    for (stream, config, minimum) in [(streams[0], config, 50_000), (streams[1], one_block(), 20_000)] {
         let of = kernels.iter().find(|kernel| kernel.0 == stream).expect("a kernel on each stream");
-        assert!(of.1 == config && of.2 >= least && of.2 < least + MILLISECOND, "{of:?}");
+        assert!(of.1 == config && of.2 >= minimum && of.2 < minimum + MILLISECOND, "{of:?}");
     }
     let functions: BTreeSet<String> = calls(&kept).into_values().map(|call| call.3).collect();
     for function in ["cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async", "cuStreamSynchronize"] {
@@ -70,7 +70,7 @@ fn kernels_copies_and_memsets_are_recorded() {
 fn all_calls_are_recorded_on_request() {
     let bench = Bench::new();
     let (records, _) = bench.start(ActivityOptions { all_calls: true, ..cupti() });
-    bench.rig.driver().memory_info(bench.rig.context()).unwrap();
+    bench.fixture.driver().memory_info(bench.fixture.context()).unwrap();
     let (kept, _) = bench.stop(&records);
     assert!(calls(&kept).values().any(|call| call.3.starts_with("cuMemGetInfo")));
 }
@@ -79,12 +79,12 @@ fn all_calls_are_recorded_on_request() {
 #[ignore = "needs a GPU"]
 fn waits_are_recorded_with_their_stream() {
     let bench = Bench::new();
-    let rig = &bench.rig;
+    let fixture = &bench.fixture;
     let (records, _) = bench.start(cupti());
-    bench.spin(rig.stream, one_block(), MILLISECOND);
-    rig.order(rig.stream, rig.other);
-    rig.wait();
-    let stream = bench.stream(rig.stream);
+    bench.spin(fixture.stream, one_block(), MILLISECOND);
+    fixture.order(fixture.stream, fixture.other);
+    fixture.wait();
+    let stream = bench.stream(fixture.stream);
     let (kept, _) = bench.stop(&records);
     let waits: Vec<_> = kept
         .iter()
@@ -104,18 +104,18 @@ fn waits_are_recorded_with_their_stream() {
 #[ignore = "needs a GPU"]
 fn nodes_of_graphs_are_numbered() {
     let bench = Bench::new();
-    let rig = &bench.rig;
-    let block = rig.block(&[0; 4096]);
+    let fixture = &bench.fixture;
+    let block = fixture.block(&[0; 4096]);
     let (records, _) = bench.start(cupti());
-    rig.begin(CaptureMode::ThreadLocal);
+    fixture.begin(CaptureMode::ThreadLocal);
     for _ in 0..3 {
-        bench.spin(rig.stream, one_block(), 10_000);
+        bench.spin(fixture.stream, one_block(), 10_000);
     }
-    rig.set(rig.stream, block, 3, 4096).unwrap();
-    let exec = rig.instantiate(rig.end().unwrap());
-    rig.launch(exec);
-    rig.launch(exec);
-    rig.wait();
+    fixture.set(fixture.stream, block, 3, 4096).unwrap();
+    let exec = fixture.instantiate(fixture.end().unwrap());
+    fixture.launch(exec);
+    fixture.launch(exec);
+    fixture.wait();
     let (kept, loss) = bench.stop(&records);
     assert_eq!(loss, ActivityLoss::default());
     begins_after_its_call(&kept);
@@ -146,15 +146,15 @@ fn nodes_of_graphs_are_numbered() {
 #[ignore = "needs a GPU"]
 fn executables_keep_the_lower_half_of_node_numbers() {
     let bench = Bench::new();
-    let rig = &bench.rig;
-    let (driver, context) = (rig.driver(), rig.context());
-    let block = rig.block(&[0; 4096]);
+    let fixture = &bench.fixture;
+    let (driver, context) = (fixture.driver(), fixture.context());
+    let block = fixture.block(&[0; 4096]);
     let number = |node: NodeHandle| driver.activity_node(context, node).unwrap();
     let (records, _) = bench.start(cupti());
     // A child of two memsets between kernels, one after the other.
-    rig.begin(CaptureMode::ThreadLocal);
-    (0..2).for_each(|value| rig.set(rig.stream, block, value, 4096).unwrap());
-    let child = rig.end().unwrap();
+    fixture.begin(CaptureMode::ThreadLocal);
+    (0..2).for_each(|value| fixture.set(fixture.stream, block, value, 4096).unwrap());
+    let child = fixture.end().unwrap();
     let graph = driver.graph_create(context).unwrap();
     let nanoseconds = 10_000u64;
     let arguments = [(&raw const nanoseconds).cast::<c_void>()];
@@ -164,10 +164,12 @@ fn executables_keep_the_lower_half_of_node_numbers() {
         let after = nodes.last().copied();
         nodes.push(unsafe { driver.graph_add(context, graph, after.as_slice(), work) }.unwrap());
     }
-    let NodeInfo::Child(copy) = rig.info(nodes[2]) else { panic!("no child") };
-    let (own, of_child): (Vec<u64>, Vec<u64>) =
-        (nodes.iter().map(|node| number(*node)).collect(), rig.nodes(copy).into_iter().map(number).collect());
-    let execs = [rig.instantiate(graph), rig.instantiate(graph)];
+    let NodeInfo::Child(copy) = fixture.info(nodes[2]) else { panic!("no child") };
+    let (own, of_child): (Vec<u64>, Vec<u64>) = (
+        nodes.iter().map(|node| number(*node)).collect(),
+        fixture.nodes(copy).into_iter().map(number).collect(),
+    );
+    let execs = [fixture.instantiate(graph), fixture.instantiate(graph)];
     let numbers = execs.map(|exec| driver.activity_exec(context, exec).unwrap());
     let low = |number: &u64| *number as u32;
     // Nodes of the child follow those of the graph.
@@ -175,8 +177,8 @@ fn executables_keep_the_lower_half_of_node_numbers() {
     let wanted = [low(&own[0]), after, after + 1, low(&own[3]), low(&own[4])];
     assert!(of_child[0] < of_child[1]);
     for exec in execs {
-        rig.launch(exec);
-        rig.wait();
+        fixture.launch(exec);
+        fixture.wait();
     }
     let (kept, loss) = bench.stop(&records);
     assert_eq!(loss, ActivityLoss::default());
@@ -199,14 +201,14 @@ fn recordings_are_repeated_without_mixing() {
     for round in 1..=3 {
         let (records, _) = bench.start(cupti());
         for _ in 0..round * 100 {
-            bench.spin(bench.rig.stream, one_block(), 0);
+            bench.spin(bench.fixture.stream, one_block(), 0);
         }
         let (kept, loss) = bench.stop(&records);
         let kernels = kept.iter().filter(|record| matches!(record, Kept::Kernel { .. })).count();
         assert_eq!((kernels, loss), (round * 100, ActivityLoss::default()));
         begins_after_its_call(&kept);
-        bench.spin(bench.rig.stream, one_block(), 0);
-        bench.rig.wait();
+        bench.spin(bench.fixture.stream, one_block(), 0);
+        bench.fixture.wait();
         assert!(records.kept.lock().unwrap().is_empty(), "nothing comes after the end");
     }
 }
@@ -216,9 +218,9 @@ fn recordings_are_repeated_without_mixing() {
 fn a_second_recording_is_refused() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
-    let again = bench.rig.driver().activity_start(&cupti(), Arc::new(Records::default()));
+    let again = bench.fixture.driver().activity_start(&cupti(), Arc::new(Records::default()));
     assert_eq!(again.unwrap_err(), ActivityError::Recording);
-    bench.spin(bench.rig.stream, one_block(), 0);
+    bench.spin(bench.fixture.stream, one_block(), 0);
     let (kept, _) = bench.stop(&records);
     assert!(kept.iter().any(|record| matches!(record, Kept::Kernel { .. })), "the first goes on");
 }
@@ -231,7 +233,7 @@ fn starved_buffers_are_counted() {
     let slow = Records { delay: Duration::from_micros(200), ..Records::default() };
     let (records, _) = bench.start_with(ActivityOptions { memory: 64 << 10, ..cupti() }, slow);
     for _ in 0..LAUNCHES {
-        bench.spin(bench.rig.stream, one_block(), 0);
+        bench.spin(bench.fixture.stream, one_block(), 0);
     }
     let (kept, loss) = bench.stop(&records);
     println!("{} records, {loss:?}", kept.len());
@@ -250,17 +252,17 @@ fn starved_buffers_are_counted() {
 #[ignore = "needs a GPU"]
 fn calls_name_the_part_of_the_program() {
     let bench = Bench::new();
-    let driver = bench.rig.driver();
+    let driver = bench.fixture.driver();
     let (records, _) = bench.start(cupti());
     let config = |threads| LaunchConfig::new([1; 3], [threads, 1, 1], 0);
     driver.activity_push(71);
-    bench.spin(bench.rig.stream, config(32), 0);
+    bench.spin(bench.fixture.stream, config(32), 0);
     driver.activity_push(72);
-    bench.spin(bench.rig.stream, config(64), 0);
+    bench.spin(bench.fixture.stream, config(64), 0);
     driver.activity_pop();
-    bench.spin(bench.rig.stream, config(96), 0);
+    bench.spin(bench.fixture.stream, config(96), 0);
     driver.activity_pop();
-    bench.spin(bench.rig.stream, config(128), 0);
+    bench.spin(bench.fixture.stream, config(128), 0);
     let (kept, _) = bench.stop(&records);
     let parts: HashMap<u64, u64> = kept
         .iter()
@@ -283,8 +285,8 @@ fn calls_name_the_part_of_the_program() {
 fn calls_have_the_number_of_their_thread() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
-    let (driver, context) = unsafe { bench.rig.device.driver() };
-    let (spin, stream) = (bench.spin, bench.rig.stream);
+    let (driver, context) = unsafe { bench.fixture.device.driver() };
+    let (spin, stream) = (bench.spin, bench.fixture.stream);
     let launch = || {
         for _ in 0..1000 {
             let nanoseconds = 0u64;
@@ -315,10 +317,10 @@ fn launches_cost_little_more_while_recorded() {
     let launches = || {
         let began = std::time::Instant::now();
         for _ in 0..LAUNCHES {
-            bench.spin(bench.rig.stream, one_block(), 0);
+            bench.spin(bench.fixture.stream, one_block(), 0);
         }
         let took = began.elapsed().as_secs_f64() * 1e9 / LAUNCHES as f64;
-        bench.rig.wait();
+        bench.fixture.wait();
         took
     };
     launches();
@@ -346,7 +348,7 @@ fn a_forked_child_cannot_record() {
     // SAFETY: the child calls only functions that take no lock which another thread may hold, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let driver = bench.rig.driver();
+        let driver = bench.fixture.driver();
         driver.activity_push(1);
         driver.activity_pop();
         let refused = [
@@ -362,7 +364,7 @@ fn a_forked_child_cannot_record() {
     // SAFETY: the pointer is to a local variable.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
-    bench.spin(bench.rig.stream, one_block(), 0);
+    bench.spin(bench.fixture.stream, one_block(), 0);
     let (kept, _) = bench.stop(&records);
     assert_eq!(durations(&kept).len(), 1, "the parent goes on");
 }

@@ -4,7 +4,8 @@ use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
-    Accumulator, Columns, Fragments, Half, MnMajor, SharedMemory, SharedTile, Slot, barrier, copy, warp_group,
+    Accumulator, Columns, Fragments, Half, MnMajor, PipelineState, SharedMemory, SharedTile, barrier, copy,
+    warpgroup,
 };
 use gpu_std::vectorized::opaque;
 
@@ -36,9 +37,9 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
     // Sequences with the roles of q and k swapped.
-    let Sequences { count, heads, q_rows, k_rows, band } = of.sequences;
+    let Sequences { count, heads, q_rows, k_rows, raster_group } = of.sequences;
     let kv_heads = divide(heads, of.group).0;
-    let turned = Sequences { count, heads: kv_heads, q_rows: k_rows, k_rows: q_rows, band };
+    let turned = Sequences { count, heads: kv_heads, q_rows: k_rows, k_rows: q_rows, raster_group };
     let place = match offsets {
         // SAFETY: guaranteed by the caller.
         (Some(q), Some(k)) => match unsafe { turned.packed(number, TILE, k, q) } {
@@ -74,17 +75,17 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         barrier::publish();
     }
     thread::sync_threads();
-    let (once, partial) = (once.at(Slot::new()), partial.at(Slot::new()));
+    let (once, partial) = (once.at(PipelineState::new()), partial.at(PipelineState::new()));
 
-    let warp = warp_group::warp_index();
+    let warp = warpgroup::warp_index();
     let lane = warp::lane_id();
-    let mut slot = Slot::new();
+    let mut slot = PipelineState::new();
     if warp < 4 {
         // SAFETY: the block has a fixed size, and started with 168 registers per thread.
-        unsafe { warp_group::release_registers::<40>() };
+        unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
             // SAFETY: all lanes of the warp execute this.
-            let leads = unsafe { warp_group::elect() };
+            let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
                 // SAFETY: nothing has used the tiles yet yet yet.
@@ -161,7 +162,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     }
 
     // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
-    unsafe { warp_group::acquire_registers::<232>() };
+    unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
@@ -253,7 +254,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         }
         scale(of_k.registers_mut().as_mut(), [of.scale; 2]);
         // The warpgroup has finished reading its rows of k and v.
-        warp_group::sync(1 + group, warp_group::THREADS);
+        warpgroup::sync(1 + group, warpgroup::THREADS);
         if group_row < place.q.1 {
             let rows = place.q.1 - group_row;
             let at = |of: HeadStrides| of.at(place.plane, place.head, place.q.0 + group_row) as usize;

@@ -4,7 +4,7 @@ use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
-    Accumulator, Columns, Fragments, Half, MnMajor, SharedMemory, Slot, barrier, copy, warp_group,
+    Accumulator, Columns, Fragments, Half, MnMajor, PipelineState, SharedMemory, barrier, copy, warpgroup,
 };
 
 use super::{
@@ -66,16 +66,16 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
         barrier::publish();
     }
     thread::sync_threads();
-    let (once, partial) = (once.at(Slot::new()), partial.at(Slot::new()));
+    let (once, partial) = (once.at(PipelineState::new()), partial.at(PipelineState::new()));
 
-    let warp = warp_group::warp_index();
-    let mut slot = Slot::new();
+    let warp = warpgroup::warp_index();
+    let mut slot = PipelineState::new();
     if warp < 4 {
         // SAFETY: the block has a fixed size, and started with 168 registers per thread.
-        unsafe { warp_group::release_registers::<40>() };
+        unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
             // SAFETY: all lanes of the warp execute this.
-            let leads = unsafe { warp_group::elect() };
+            let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
                 // SAFETY: nothing has used the tiles yet yet yet.
@@ -131,7 +131,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     }
 
     // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
-    unsafe { warp_group::acquire_registers::<232>() };
+    unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
@@ -201,7 +201,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
         }
         scale(gradient.registers_mut().as_mut(), [of.scale; 2]);
         // The warpgroup has finished reading its rows of q.
-        warp_group::sync(1 + group, warp_group::THREADS);
+        warpgroup::sync(1 + group, warpgroup::THREADS);
         if group_row < place.q.1 {
             let at = of.first.at(place.plane, place.head, place.q.0 + group_row);
             let to = dq.as_mut_ptr().wrapping_add(at as usize);

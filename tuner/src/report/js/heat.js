@@ -32,8 +32,8 @@ const heatMap = (records, across, down, fixed) => {
   const measured = cells.filter((cell) => cell.record).map((cell) => cell.record);
   const title = `${caseName(records[0])}: ${down} × ${across}`;
   if (!measured.length)
-    return figure(title, [], `No right result to draw: ${plural(chosen.length, "record")}, see the table.`, () =>
-      el("p", { class: "nothing" }, "No right result"),
+    return figure(title, [], `No correct result to draw: ${plural(chosen.length, "record")}, see the table.`, () =>
+      el("p", { class: "nothing" }, "No correct result"),
     );
   const { unit, of } = rate(measured);
   const best = fastest(measured);
@@ -46,7 +46,7 @@ const heatMap = (records, across, down, fixed) => {
   const share = (record) => (high === low ? 1 : (of(record) - low) / (high - low));
   const wrong = cells.filter((cell) => !cell.record).length;
   const chosenBy = winner && winner !== best ? `Chosen: ${short(of(winner))} ${unit} with ${configuration(winner)}. ` : "";
-  const text = `${chosenBy}Fastest: ${short(high)} ${unit} with ${configuration(best)}. Slowest: ${short(low)} ${unit} with ${configuration(worst)}.${wrong ? ` ${plural(wrong, "cell")} without a right result, crossed out.` : ""}`;
+  const text = `${chosenBy}Fastest: ${short(high)} ${unit} with ${configuration(best)}. Slowest: ${short(low)} ${unit} with ${configuration(worst)}.${wrong ? ` ${plural(wrong, "cell")} without a correct result, crossed out.` : ""}`;
   const ramp = el(
     "li",
     { class: "ramp" },

@@ -61,7 +61,7 @@ const sharePlot = (run, records) => {
   const share = (record) => (ofProbe ? record.of_probe : record.of_datasheet);
   const points = records.filter((record) => known(share(record)));
   if (!points.length) return null;
-  const MOST = 8;
+  const MAX = 8;
   const series = groupBy(points, seriesKey).map((group) => group.sort((a, b) => a.n - b.n));
   const title = `${ofProbe ? "Percent of the probe" : "Percent of the data sheet's bandwidth"}${DATA.runs.length > 1 ? `, run ${run + 1}` : ""}`;
   const dot = (index, x, y) => {
@@ -71,7 +71,7 @@ const sharePlot = (run, records) => {
     if (index % 4 === 2) return ["path", { ...kind, d: `M${x} ${y - 5}l5 9h-10z` }];
     return ["path", { ...kind, d: `M${x} ${y - 5}l5 5l-5 5l-5-5z` }];
   };
-  const legend = series.slice(0, MOST).map((group, index) => {
+  const legend = series.slice(0, MAX).map((group, index) => {
     const [tag, attributes] = dot(index, 13, 6);
     return el(
       "li",
@@ -85,7 +85,7 @@ const sharePlot = (run, records) => {
       seriesName(group[0]),
     );
   });
-  if (series.length > MOST) legend.push(key("other", `${series.length - MOST} more`));
+  if (series.length > MAX) legend.push(key("other", `${series.length - MAX} more`));
   const sizes = [...new Set(points.map((record) => record.n))].sort((a, b) => a - b);
   const top = Math.max(1, ...points.map(share)) * 1.05;
   return figure(
@@ -114,7 +114,7 @@ const sharePlot = (run, records) => {
         y: { scale: (from, to) => linear(0, top, from, to), format: (value) => `${Math.round(value * 100)} %` },
       });
       series.forEach((group, index) => {
-        const many = index >= MOST;
+        const many = index >= MAX;
         const places = group.map((record) => [sx(Math.max(record.n, 0.5)), sy(share(record))]);
         if (places.length > 1)
           marks.append(

@@ -44,7 +44,7 @@ const runFacts = (run, index) => {
       ? el(
           "p",
           { class: "notice" },
-          `The clock stayed low for ${plural(throttled, "record")}: their times are of a slowed device.`,
+          `The clock stayed low for ${plural(throttled, "record")}: their times are of a throttled device.`,
         )
       : null,
     run.low_clock
@@ -119,7 +119,7 @@ const about = () => {
   const parts = [
     plural(DATA.records.length, "record"),
     `${plural(cases, "case")}`,
-    bad ? `${plural(bad, "record")} without a right result` : DATA.records.length ? "all results right" : null,
+    bad ? `${plural(bad, "record")} without a correct result` : DATA.records.length ? "all results correct" : null,
     when(first.started),
   ];
   return `${parts.filter((part) => part).join(" · ")}. Times are medians in microseconds a launch, with 95 % confidence intervals.`;

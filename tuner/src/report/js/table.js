@@ -124,7 +124,7 @@ const recordColumns = () => {
     },
     { name: "GB/s", number: true, value: (r) => r.gbps, cell: (r) => short(r.gbps) },
     {
-      name: "Of sheet",
+      name: "Of peak",
       title: "share of the data sheet's memory bandwidth",
       number: true,
       value: (r) => r.of_datasheet,
@@ -258,7 +258,7 @@ const bestSection = () => {
     },
     { name: "GB/s", number: true, value: (c) => c.best?.gbps, cell: (c) => short(c.best?.gbps) },
     {
-      name: "Of sheet",
+      name: "Of peak",
       title: "share of the data sheet's memory bandwidth",
       number: true,
       value: (c) => c.best?.of_datasheet,
@@ -278,7 +278,7 @@ const bestSection = () => {
       title: "configurations with a right result",
       value: (c) => c.bad,
       number: true,
-      cell: (c) => (c.bad ? chip("wrong", `${c.count - c.bad} of ${c.count}`) : `${c.count} of ${c.count}`),
+      cell: (c) => (c.bad ? chip("incorrect", `${c.count - c.bad} of ${c.count}`) : `${c.count} of ${c.count}`),
     },
   ];
   if (DATA.runs.length > 1)
@@ -288,7 +288,7 @@ const bestSection = () => {
     columns,
     rows: cases,
     page: 25,
-    rowClass: (c) => (c.best ? "" : "wrong"),
+    rowClass: (c) => (c.best ? "" : "incorrect"),
   });
   return el("section", { id: "best" }, el("h2", {}, "The best of each case"), table);
 };

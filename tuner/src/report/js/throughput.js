@@ -14,10 +14,10 @@ const throughputPlot = (records) => {
   const title = seriesName(first);
   const usable = records.filter(isUsable);
   const bad = records.length - usable.length;
-  const left = bad ? `${plural(bad, "record")} without a right result ${bad === 1 ? "is" : "are"} not drawn. ` : "";
+  const left = bad ? `${plural(bad, "record")} without a correct result ${bad === 1 ? "is" : "are"} not drawn. ` : "";
   if (!usable.length)
-    return figure(title, [], `No right result to draw: ${plural(records.length, "record")}, see the table.`, () =>
-      el("p", { class: "nothing" }, "No right result"),
+    return figure(title, [], `No correct result to draw: ${plural(records.length, "record")}, see the table.`, () =>
+      el("p", { class: "nothing" }, "No correct result"),
     );
   const { unit, of, bytes: moves } = rate(usable);
   const bests = groupBy(usable, (record) => record.n)

@@ -31,12 +31,12 @@ const isSorted = (values, down = false) =>
 const CHECKS = {
   async marks({ usual }, facts) {
     const page = await Report.open(usual);
-    const { blocks, grids, items, sizes, samples, not_right } = facts;
+    const { blocks, grids, items, sizes, samples, not_correct } = facts;
     const configurations = blocks * grids * items;
     equal(page.count("#throughput figure"), 2, "one for each kernel and type");
     const [copy, axpy] = [1, 2].map((place) => `#throughput figure:nth-child(${place}) .marks`);
     equal(page.count(`${copy} path.other`), configurations);
-    equal(page.count(`${axpy} path.other`), configurations - not_right / sizes);
+    equal(page.count(`${axpy} path.other`), configurations - not_correct / sizes);
     for (const marks of [copy, axpy]) {
       equal([page.count(`${marks} circle.best`), page.count(`${marks} rect.default`)], [sizes, sizes]);
       for (const line of ["best", "default", "probe", "sheet"]) equal(page.count(`${marks} path.${line}.line`), 1, line);
@@ -142,7 +142,7 @@ const CHECKS = {
     assert(page.document.title !== "taken" && document.title !== "taken");
     equal([page.count("img"), page.count("script")], [0, 3], "those of the page and of this check");
     equal(page.column("Kernel"), [text, text, text]);
-    page.choose("#records", "Outcome", "wrong");
+    page.choose("#records", "Outcome", "incorrect");
     equal([page.column("Kernel").length, page.count("#heat .marks rect.cell")], [1, 1]);
     await page.close();
   },

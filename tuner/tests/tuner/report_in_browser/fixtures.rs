@@ -113,9 +113,11 @@ pub fn usual() -> Document {
                             ("axpy", 512, 8, _) => {
                                 bad(record, Outcome::Failed, "too many registers for 512 threads")
                             }
-                            ("axpy", 64, 8, "waves:1") => {
-                                bad(record, Outcome::Wrong, "17 of 65536 elements are wrong, the first at 64")
-                            }
+                            ("axpy", 64, 8, "waves:1") => bad(
+                                record,
+                                Outcome::Incorrect,
+                                "17 of 65536 elements are incorrect, the first at 64",
+                            ),
                             _ => record,
                         });
                     }
@@ -127,7 +129,7 @@ pub fn usual() -> Document {
 }
 
 /// Number of wrong records in [`usual`].
-pub const NOT_RIGHT: usize = SIZES.len() * 3;
+pub const NOT_CORRECT: usize = SIZES.len() * 3;
 
 /// Ten thousand records of ten kernels.
 pub fn many() -> Document {

@@ -3,7 +3,7 @@
 
 mod fixtures;
 
-use fixtures::{BLOCKS, GRIDS, ITEMS, NOT_RIGHT, SAMPLES, SIZES, bad, document, many, record, usual};
+use fixtures::{BLOCKS, GRIDS, ITEMS, NOT_CORRECT, SAMPLES, SIZES, bad, document, many, record, usual};
 use serde_json::{Value, json};
 use warpsmith_tuner::document::{Document, Outcome};
 use warpsmith_tuner::report::html;
@@ -19,7 +19,7 @@ fn check(name: &str, pages: &[(&str, Vec<Document>)], facts: Value) {
 fn facts() -> Value {
     json!({
         "blocks": BLOCKS.len(), "grids": GRIDS.len(), "items": ITEMS.len(), "sizes": SIZES.len(),
-        "samples": SAMPLES, "not_right": NOT_RIGHT,
+        "samples": SAMPLES, "not_correct": NOT_CORRECT,
     })
 }
 
@@ -55,7 +55,7 @@ fn hostile_text_is_only_shown() {
     const HOSTILE: &str =
         "</script><!--<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>";
     let mut records = Vec::new();
-    for outcome in [Outcome::Correct, Outcome::Wrong, Outcome::Crashed] {
+    for outcome in [Outcome::Correct, Outcome::Incorrect, Outcome::Crashed] {
         let mut record = record(HOSTILE, 2, 1 << 20, 64, 1, "auto");
         record.configuration = record.configuration.with("__proto__", HOSTILE).with(HOSTILE, "constructor");
         record.dtype = HOSTILE.into();
@@ -76,7 +76,7 @@ fn unusual_documents_fit_phones_and_wide_screens() {
     let mut long = one.clone();
     long.kernel = "a_kernel_with_a_name_".repeat(12);
     long.configuration = long.configuration.with(&"axis".repeat(30), "value".repeat(30));
-    let wrong = bad(one.clone(), Outcome::Wrong, "all elements are wrong");
+    let wrong = bad(one.clone(), Outcome::Incorrect, "all elements are incorrect");
     let crashed = bad(one.clone(), Outcome::Crashed, "signal 11");
     let mut bare = one.clone();
     (bare.bytes, bare.flops, bare.probe_us, bare.configuration) = (0, 0, None, Default::default());
@@ -88,9 +88,9 @@ fn unusual_documents_fit_phones_and_wide_screens() {
     let pages = [
         ("none", vec![], 0, "No documents were given"),
         ("empty", vec![document(vec![])], 0, "no results"),
-        ("one", vec![document(vec![one.clone()])], 4, "all results right"),
+        ("one", vec![document(vec![one.clone()])], 4, "all results correct"),
         ("long", vec![document(vec![long])], 4, "…"),
-        ("wrong", vec![document(vec![wrong, crashed])], 2, "No right result"),
+        ("incorrect", vec![document(vec![wrong, crashed])], 2, "No correct result"),
         ("bare", vec![document(vec![bare])], 2, "no axes"),
         ("few", vec![document(vec![few])], 4, "–"),
         ("emulated", vec![emulated], 4, "say nothing about a GPU"),

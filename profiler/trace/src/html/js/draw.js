@@ -277,10 +277,10 @@ const middleOf = (row) => {
 };
 
 /** The most lines from a launch, which of a graph may lead to thousands. */
-const MOST_LINES = 200;
+const MAX_LINES = 200;
 const drawFlows = (context, view, x) => {
   const { selected } = view;
-  const others = relatives(selected).slice(0, MOST_LINES);
+  const others = relatives(selected).slice(0, MAX_LINES);
   context.strokeStyle = theme.ink;
   context.lineWidth = 1.5;
   for (const other of others) {

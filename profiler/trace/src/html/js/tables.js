@@ -18,7 +18,7 @@ const sortable = (caption, columns, rows) => {
     more.hidden = shown.length === rows.length;
   };
   const head = sortingHead(columns, kind, (column) => {
-    // Names from A on, numbers from the greatest.
+    // Names from A on, numbers from the largest.
     descending = sorted === column ? !descending : !column.text;
     sorted = column;
     fill();

@@ -18,7 +18,7 @@ use crate::activity::{ActivityError, ActivityResult};
 /// Bytes per buffer, if there is memory for several: about 20 000 records.
 const BYTES: usize = 4 << 20;
 /// Minimum buffer size in bytes. The minimum memory for records holds [`BUFFERS`] of them.
-const LEAST_BYTES: usize = 16 << 10;
+const MIN_BYTES: usize = 16 << 10;
 /// Number of buffers into which a small amount of memory is divided.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
@@ -155,9 +155,9 @@ pub(super) static HUB: Hub = Hub {
 /// # Errors
 /// [`ActivityError::TooLittleMemory`].
 pub(super) fn shape(memory: usize) -> ActivityResult<(usize, usize)> {
-    let least = BUFFERS * LEAST_BYTES;
-    if memory < least {
-        return Err(ActivityError::TooLittleMemory { bytes: memory, least });
+    let minimum = BUFFERS * MIN_BYTES;
+    if memory < minimum {
+        return Err(ActivityError::TooLittleMemory { bytes: memory, minimum });
     }
     let bytes = (memory / BUFFERS).min(BYTES) / ALIGNMENT * ALIGNMENT;
     Ok((bytes, memory / bytes))
@@ -307,13 +307,13 @@ impl State {
 }
 
 /// CUPTI callback that requests an empty buffer.
-pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
+pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, max_records: *mut usize) {
     let lent = HUB.request().map_or((std::ptr::null_mut(), 0), Buffer::into_raw);
     // SAFETY: CUPTI passes pointers to its own variables. The buffer may hold as many records as fit.
     unsafe {
         *buffer = lent.0;
         *bytes = lent.1;
-        *most_records = 0;
+        *max_records = 0;
     }
 }
 
@@ -341,7 +341,10 @@ mod tests {
         assert_eq!(shape(256 << 20).unwrap(), (4 << 20, 64));
         assert_eq!(shape(64 << 10).unwrap(), (16 << 10, 4));
         assert_eq!(shape((1 << 20) + 5).unwrap(), (256 << 10, 4));
-        assert_eq!(shape(1000).unwrap_err(), ActivityError::TooLittleMemory { bytes: 1000, least: 64 << 10 });
+        assert_eq!(
+            shape(1000).unwrap_err(),
+            ActivityError::TooLittleMemory { bytes: 1000, minimum: 64 << 10 }
+        );
     }
 
     #[test]

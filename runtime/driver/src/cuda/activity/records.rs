@@ -306,9 +306,9 @@ impl Reader {
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
         /// Upper bound above the number of the driver's functions.
-        const MOST: usize = 1 << 14;
+        const MAX: usize = 1 << 14;
         let index = number as usize;
-        if index >= MOST {
+        if index >= MAX {
             return UNKNOWN;
         }
         if index >= self.functions.len() {

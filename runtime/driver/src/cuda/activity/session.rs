@@ -253,10 +253,10 @@ fn run(mut reader: Reader) -> ReadLoss {
 /// IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
     /// Upper bound above the number of the driver's functions, and above the longest gap between their IDs.
-    const MOST: u32 = 1 << 14;
+    const MAX: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);
-    for number in 1..MOST {
+    for number in 1..MAX {
         match cupti.driver_function(number) {
             Some(name) => {
                 last = number;

@@ -315,7 +315,7 @@ fn a_failing_call_undoes_the_start() {
 fn too_little_memory_is_an_error() {
     let _turn = fake::turn();
     let error = refused(fake::table(), &ActivityOptions { memory: 1000, ..options() });
-    assert_eq!(error, ActivityError::TooLittleMemory { bytes: 1000, least: 64 << 10 });
+    assert_eq!(error, ActivityError::TooLittleMemory { bytes: 1000, minimum: 64 << 10 });
     assert!(!fake::with(|fake| fake.is_subscribed));
 }
 
@@ -323,10 +323,10 @@ fn too_little_memory_is_an_error() {
 fn dropped_records_and_refused_buffers_are_summed() {
     let _turn = fake::turn();
     let kept = Kept::new();
-    let least = ActivityOptions { memory: 64 << 10, ..options() };
+    let minimum = ActivityOptions { memory: 64 << 10, ..options() };
     let sink = Arc::clone(&kept) as Arc<dyn ActivitySink>;
     fake::with(|fake| fake.dropped = 1000);
-    let mut session = Session::start(fake::leaked(fake::table()), CUDA, &least, sink).unwrap();
+    let mut session = Session::start(fake::leaked(fake::table()), CUDA, &minimum, sink).unwrap();
     fake::with(|fake| fake.dropped = 3);
     session.flush().unwrap();
     fake::with(|fake| {
@@ -356,9 +356,9 @@ fn a_slow_sink_makes_cupti_drop_and_count() {
     let _turn = fake::turn();
     let (proceed, wait) = std::sync::mpsc::channel();
     let sink = Arc::new(Slow(wait.into(), AtomicU64::new(0)));
-    let least = ActivityOptions { memory: 64 << 10, ..options() };
+    let minimum = ActivityOptions { memory: 64 << 10, ..options() };
     let cupti = fake::leaked(fake::table());
-    let session = Session::start(cupti, CUDA, &least, Arc::clone(&sink) as Arc<dyn ActivitySink>).unwrap();
+    let session = Session::start(cupti, CUDA, &minimum, Arc::clone(&sink) as Arc<dyn ActivitySink>).unwrap();
     // 66 kernels fit into a buffer of 16 KiB, and there are four.
     fake::with(|fake| fake.records.extend((0..1000).map(|n| fake::kernel(n, 1, 2))));
     // SAFETY: the function belongs to the fake library.
@@ -495,6 +495,6 @@ fn a_core_reads_a_million_records_a_second() {
     assert_eq!(reader.loss(), ReadLoss::default());
     assert_eq!(counts.0.load(Ordering::Relaxed), 5 * pairs as u64 * (20 + 5 + 9 + 14));
     // Without optimization it is about 20 times slower.
-    let least = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
-    assert!(rate > least, "{rate} records a second");
+    let minimum = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
+    assert!(rate > minimum, "{rate} records a second");
 }

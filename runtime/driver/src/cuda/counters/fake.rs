@@ -284,7 +284,7 @@ function!(enable, Enable, |fake, given| {
     status::SUCCESS
 });
 function!(data_size, DataSize, |_fake, given| {
-    assert!(given.count > 0 && given.most_nodes as usize >= given.most_ranges);
+    assert!(given.count > 0 && given.max_nodes as usize >= given.max_ranges);
     given.bytes = IMAGE_BYTES;
     status::SUCCESS
 });
@@ -301,7 +301,7 @@ function!(set_config, SetConfig, |fake, given| {
     };
     assert_eq!((config, magic), (&[0xCD; 5][..], MAGIC), "the image was initialised");
     assert_eq!((given.range, given.replay), (AUTO_RANGE, KERNEL_REPLAY));
-    assert_eq!((given.levels, given.least_level, given.pass, given.target_level), (1, 1, 0, 1));
+    assert_eq!((given.levels, given.min_level, given.pass, given.target_level), (1, 1, 0, 1));
     fake.image = given.image.expose_provenance();
     step(fake, given.ranges, &[State::Enabled, State::Configured, State::Stopped], State::Configured)
 });

@@ -175,8 +175,8 @@ params! {
         ranges: Ranges,
         names: *const *const c_char,
         count: usize,
-        most_ranges: usize,
-        most_nodes: u32,
+        max_ranges: usize,
+        max_nodes: u32,
         bytes: usize,
     }
 
@@ -196,9 +196,9 @@ params! {
         image: *mut u8,
         range: u32,
         replay: u32,
-        most_ranges: usize,
+        max_ranges: usize,
         levels: u16,
-        least_level: u16,
+        min_level: u16,
         pass: usize,
         target_level: u16,
     }
@@ -289,14 +289,14 @@ mod tests {
         let set = [
             offset_of!(SetConfig, range),
             offset_of!(SetConfig, replay),
-            offset_of!(SetConfig, most_ranges),
+            offset_of!(SetConfig, max_ranges),
             offset_of!(SetConfig, levels),
-            offset_of!(SetConfig, least_level),
+            offset_of!(SetConfig, min_level),
             offset_of!(SetConfig, pass),
             offset_of!(SetConfig, target_level),
         ];
         assert_eq!(set, [56, 60, 64, 72, 74, 80, 88]);
-        assert_eq!((offset_of!(DataSize, most_nodes), offset_of!(DataSize, bytes)), (48, 56));
+        assert_eq!((offset_of!(DataSize, max_nodes), offset_of!(DataSize, bytes)), (48, 56));
         assert_eq!((offset_of!(HostInitialize, chip), offset_of!(HostInitialize, host)), (24, 40));
         assert_eq!((offset_of!(DeviceSupported, is_supported), offset_of!(DeviceSupported, api)), (20, 48));
         assert_eq!(offset_of!(Stop, is_complete), 40);

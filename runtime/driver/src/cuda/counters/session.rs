@@ -18,7 +18,7 @@ use crate::cuda::cupti::status;
 
 /// Maximum number of kernels counted in one part of the program (a graph or a library call). CUPTI refuses several
 /// thousand.
-const MOST_KERNELS: usize = 512;
+const MAX_KERNELS: usize = 512;
 
 /// Counting session of a context.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Session {
         let names = self.metrics.pointers();
         let mut params = DataSize::new();
         (params.ranges, params.names, params.count) = (self.ranges, names.as_ptr(), names.len());
-        (params.most_ranges, params.most_nodes) = (MOST_KERNELS, MOST_KERNELS as u32);
+        (params.max_ranges, params.max_nodes) = (MAX_KERNELS, MAX_KERNELS as u32);
         // SAFETY: see `open`.
         let result = unsafe { (self.calls.functions.data_size)(&mut params) };
         self.calls.check("cuptiRangeProfilerGetCounterDataSize", result)?;
@@ -122,8 +122,8 @@ impl Session {
         (params.config_bytes, params.config) = (self.metrics.config.len(), self.metrics.config.as_ptr());
         (params.image_bytes, params.image) = (self.image_bytes, image);
         (params.range, params.replay) = (AUTO_RANGE, KERNEL_REPLAY);
-        params.most_ranges = MOST_KERNELS;
-        (params.levels, params.least_level, params.target_level) = (1, 1, 1);
+        params.max_ranges = MAX_KERNELS;
+        (params.levels, params.min_level, params.target_level) = (1, 1, 1);
         // SAFETY: see above.
         let result = unsafe { (self.calls.functions.set_config)(&mut params) };
         self.calls.check("cuptiRangeProfilerSetConfig", result)

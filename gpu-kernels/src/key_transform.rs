@@ -1,0 +1,77 @@
+//! [`KeyTransform`]: order-preserving key transform to unsigned integers (CUB: Twiddle), for kernels that compare only
+//! bits.
+
+use core::ops::{BitAnd, BitOr};
+
+use gpu_std::prelude::*;
+
+/// Bit pattern of a key.
+pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
+    /// Transforms the bits to an unsigned integer with the same order.
+    fn transform(self, transform: KeyTransform<Self>) -> Self;
+
+    /// Inverse of [`transform`](Self::transform).
+    fn inverse_transform(self, transform: KeyTransform<Self>) -> Self;
+
+    /// Returns the eight bits from bit `shift` on.
+    fn digit(self, shift: u32) -> u32;
+
+    /// All bits set.
+    const ALL_ONES: Self;
+
+    /// Bitwise NOT.
+    fn not(self) -> Self;
+
+    /// Difference, modulo 2 to the number of key bits.
+    fn wrapping_sub(self, other: Self) -> Self;
+}
+
+/// Order-preserving key transform: maps a type's bits to unsigned integers with the same order.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyTransform<K> {
+    /// Bits to flip in a key whose highest bit is set; excludes that bit.
+    pub negative: K,
+    /// Bits to flip in every key.
+    pub always: K,
+    /// Number to subtract afterwards, with wraparound: the number of NaNs with the sign bit set, so that they sort
+    /// after all others.
+    pub nans: K,
+}
+
+/// Key transform of the opposite order.
+pub fn reversed<K: Bits>(transform: KeyTransform<K>) -> KeyTransform<K> {
+    KeyTransform { always: transform.always.not(), nans: K::ZERO.wrapping_sub(transform.nans), ..transform }
+}
+
+macro_rules! bits {
+    ($($t:ty, $signed:ty);*) => { $(
+        impl Bits for $t {
+            #[inline(always)]
+            fn transform(self, transform: KeyTransform<Self>) -> Self {
+                let key = self ^ ((self as $signed >> (<$t>::BITS - 1)) as $t & transform.negative) ^ transform.always;
+                <$t>::wrapping_sub(key, transform.nans)
+            }
+            #[inline(always)]
+            fn inverse_transform(self, transform: KeyTransform<Self>) -> Self {
+                let key = <$t>::wrapping_add(self, transform.nans) ^ transform.always;
+                // The highest bit of a key is not among the bits that it controls.
+                key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & transform.negative)
+            }
+            #[inline(always)]
+            fn digit(self, shift: u32) -> u32 {
+                (self >> shift) as u8 as u32
+            }
+            const ALL_ONES: Self = <$t>::MAX;
+
+            #[inline(always)]
+            fn not(self) -> Self {
+                !self
+            }
+            #[inline(always)]
+            fn wrapping_sub(self, other: Self) -> Self {
+                <$t>::wrapping_sub(self, other)
+            }
+        }
+    )* };
+}
+bits!(u16, i16; u32, i32; u64, i64);

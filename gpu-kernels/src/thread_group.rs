@@ -1,0 +1,432 @@
+//! Thread groups for row operations: which threads process a row, how they divide it, and how they combine values.
+//!
+//! A row belongs to a `ThreadGroup`, a thread group: 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its
+//! threads take whole vectors of `N` elements in turn, from the first aligned address of the row on, and single
+//! elements before and after them. The assignment of elements and the order of combination depend only on the row's
+//! length, its address modulo 16 and the launch, so results are deterministic.
+//!
+//! A launch is one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` that it passes is the group
+//! size per block: a power of two up to 32, or the block size. Clusters have 1, 2, 4 or 8 blocks; more than one only if
+//! the group is a whole block.
+
+use core::mem::MaybeUninit;
+use core::num::NonZeroU32;
+
+use gpu_std::vectorized::opaque;
+use gpu_std::{KernelType, cluster, shared_array, thread, warp};
+
+use crate::tile::Split;
+pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
+use crate::tile::{load_or, store};
+
+/// Calls `f(0)` to `f(N - 1)`. On a GPU the calls are unrolled, so that indexed arrays stay in registers. On the
+/// emulated device they are a loop, which compiles in a fraction of the time.
+#[inline(always)]
+pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
+    #[cfg(target_arch = "nvptx64")]
+    crate::tile::each::<N>(f);
+    #[cfg(not(target_arch = "nvptx64"))]
+    for i in 0..N {
+        f(i);
+    }
+}
+
+/// Array of the results of `f` for each index, called as by [`each`].
+#[inline(always)]
+pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
+    let mut out = [f(0); N];
+    each::<N>(|lane| {
+        if lane > 0 {
+            out[lane] = f(lane);
+        }
+    });
+    out
+}
+
+/// Bytes of a shared memory slot for the value of a warp or a block.
+const SLOT: usize = 48;
+/// Slots for the warps of a block, and for the blocks of a cluster.
+const SLOTS: usize = 32 + 8;
+
+/// First phase of a group: it uses the first set of slots.
+const BEGIN: u32 = 2;
+
+/// Thread group that processes a row, as seen by one of its threads.
+pub(crate) struct ThreadGroup {
+    /// Threads in the group.
+    pub size: usize,
+    /// The thread's index in the group.
+    pub rank: usize,
+    /// Lanes of a warp that are in the group.
+    lanes: u32,
+    /// Blocks in the group; 1 also for a group of lanes.
+    blocks: u32,
+    /// The thread's index in its block; `block` is the block size.
+    thread: u32,
+    block: u32,
+    /// Index of the set of slots, of two, for the next combination. It is [`BEGIN`] until all blocks of the cluster are
+    /// known to have started.
+    phase: u32,
+}
+
+impl ThreadGroup {
+    /// The calling thread's group in a launch without clusters, with `threads` threads per block.
+    #[inline(always)]
+    pub fn in_block(threads: u32) -> Self {
+        Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
+    }
+
+    /// Calls `work` with each of the `height` rows of the calling thread's group, with `threads` threads in each block
+    /// of its cluster. `work` combines at least once per row. The first time, the blocks of a cluster wait until all
+    /// have started.
+    ///
+    /// The fields of the group are read again from special registers for each row, which takes fewer registers than
+    /// keeping them.
+    #[inline(always)]
+    pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
+        let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
+        let (first, height, mut phase) = (own.first(), height as u32, BEGIN);
+        if first < height as usize {
+            if own.blocks > 1 {
+                cluster::arrive();
+            }
+            let mut row = first as u32;
+            loop {
+                let mut own = Self::of(opaque(threads), blocks_again(), place_again());
+                own.phase = phase;
+                work(Row(row), &mut own);
+                phase = own.phase;
+                let step = own.step();
+                if (height - row) as usize <= step {
+                    break;
+                }
+                row += step as u32;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn of(threads: u32, blocks: u32, (thread, block): (u32, u32)) -> Self {
+        let lanes = if threads < warp::WARP_SIZE { threads } else { warp::WARP_SIZE };
+        if threads < block {
+            let rank = (thread & (lanes - 1)) as usize;
+            return Self { size: lanes as usize, rank, lanes, blocks: 1, thread, block, phase: BEGIN };
+        }
+        let first = if blocks > 1 { rank_again() * threads } else { 0 };
+        let (size, rank) = ((blocks * threads) as usize, (first + thread) as usize);
+        Self { size, rank, lanes, blocks, thread, block, phase: BEGIN }
+    }
+
+    /// First row of the group; the others follow at a stride of [`Self::step`] rows.
+    #[inline(always)]
+    pub fn first(&self) -> usize {
+        let thread =
+            thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
+        // The size is a power of two: the GPU divides in one instruction.
+        thread >> self.size.trailing_zeros()
+    }
+
+    /// For a group of lanes: the index of the group in its warp, and the number of groups per warp.
+    #[inline(always)]
+    pub fn in_warp(&self) -> (usize, usize) {
+        let shift = self.size.trailing_zeros();
+        ((self.thread % warp::WARP_SIZE) as usize >> shift, warp::WARP_SIZE as usize >> shift)
+    }
+
+    /// Number of groups in the launch.
+    #[inline(always)]
+    pub fn step(&self) -> usize {
+        (thread::grid_dim_x() as usize * thread::block_dim_x() as usize) >> self.size.trailing_zeros()
+    }
+
+    /// Lanes of the calling thread's warp that are in the group.
+    #[inline(always)]
+    pub fn lanes(&self) -> Lanes {
+        let lane = self.thread % warp::WARP_SIZE;
+        let mask = (u32::MAX >> (warp::WARP_SIZE - self.lanes)) << (lane & !(self.lanes - 1));
+        Lanes { mask, count: self.lanes }
+    }
+
+    /// Combines the values of the group's threads by a fixed tree; every thread gets the result. `combine` is
+    /// commutative.
+    #[inline(always)]
+    pub fn combine<P: KernelType>(&mut self, value: P, combine: impl Fn(P, P) -> P) -> P {
+        let total = self.lanes().combine(value, &combine);
+        self.combine_warps(total, |lanes, value| lanes.combine(value, &combine))
+    }
+
+    /// Combines values of the group's warps, which are the same in all lanes of each warp; every thread gets the
+    /// result. `join` combines the values of some lanes and returns the result to all of them. It is called first for
+    /// all warps of a block, then for all blocks.
+    #[inline(always)]
+    pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
+        const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
+        if self.size <= warp::WARP_SIZE as usize {
+            return value;
+        }
+        let (lane, mut total) = (self.thread % warp::WARP_SIZE, value);
+        let slots = shared_array![[u128; 3]; 2 * SLOTS].cast::<u8>();
+        let (first, is_first) = ((self.phase & 1) as usize * SLOTS, self.phase == BEGIN);
+        self.phase = self.phase & 1 ^ 1;
+        let slot = |index: usize| slots.wrapping_add((first + index) * SLOT).cast::<P>();
+        let warps = self.block / warp::WARP_SIZE;
+        if warps > 1 {
+            if lane == 0 {
+                // SAFETY: this is the warp's own slot, which was last read before the barrier of the preceding
+                // combination.
+                unsafe { slot((self.thread / warp::WARP_SIZE) as usize).write(total) };
+            }
+            thread::sync_threads();
+            // SAFETY: there is one slot per warp, written before the barrier.
+            let of_warp = unsafe { slot((lane & (warps - 1)) as usize).read() };
+            total = join(Lanes { mask: warp::FULL_MASK, count: warps }, of_warp);
+        }
+        if self.blocks > 1 {
+            if is_first {
+                cluster::wait();
+            }
+            if self.thread < self.blocks {
+                // SAFETY: all blocks have started, and none exits before the barrier. This is the slot of this block in
+                // each block, which was last read before the barrier of the preceding combination.
+                unsafe { cluster::map_shared(slot(32 + rank_again() as usize), self.thread).write(total) };
+            }
+            cluster::sync();
+            // SAFETY: there is one slot per block, written before the barrier.
+            let of_block = unsafe { slot((32 + (lane & (self.blocks - 1))) as usize).read() };
+            total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);
+        }
+        total
+    }
+}
+
+/// Reads a special register at each call; the value of the intrinsic may be kept in a register.
+macro_rules! read_again {
+    ($register:literal, $otherwise:expr) => {{
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let value: u32;
+            // SAFETY: it only reads a special register.
+            unsafe { core::arch::asm!(concat!("mov.u32 {0}, ", $register, ";"), out(reg32) value, options(nomem, nostack)) };
+            value
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        $otherwise
+    }};
+}
+
+/// The thread's index in its block, and the block size.
+#[inline(always)]
+fn place_again() -> (u32, u32) {
+    (read_again!("%tid.x", thread::thread_idx_x()), thread::block_dim_x())
+}
+
+/// Number of blocks in the cluster.
+#[inline(always)]
+fn blocks_again() -> u32 {
+    if gpu_std::arch() < 90 { cluster::blocks() } else { read_again!("%cluster_nctarank", cluster::blocks()) }
+}
+
+/// Rank of the block in the cluster.
+#[inline(always)]
+fn rank_again() -> u32 {
+    if gpu_std::arch() < 90 {
+        cluster::block_rank()
+    } else {
+        read_again!("%cluster_ctarank", cluster::block_rank())
+    }
+}
+
+/// Index of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Row(u32);
+
+impl Row {
+    /// Returns the index, hidden from the optimizer: values that depend on it are computed where they are used.
+    #[inline(always)]
+    pub fn get(self) -> usize {
+        opaque(self.0) as usize
+    }
+}
+
+/// Adjacent lanes of a warp; their number is a power of two.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes {
+    mask: u32,
+    count: u32,
+}
+
+impl Lanes {
+    /// Combines the values of the lanes by a fixed tree; every lane gets the result. `combine` is commutative.
+    #[inline(always)]
+    pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
+        let mut total = value;
+        let mut distance = self.count / 2;
+        while distance > 0 {
+            total = combine(total, warp::shuffle_xor(self.mask, total, distance));
+            distance /= 2;
+        }
+        total
+    }
+}
+
+/// Division of a row into vectors and single elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    split: Split,
+    len: usize,
+}
+
+impl Cut {
+    /// Divides the row of `len` elements at `row` into vectors of `N` or, unless `has_vectors`, into single elements.
+    #[inline(always)]
+    pub fn new<T, const N: usize>(row: *const T, len: usize, has_vectors: bool) -> Self {
+        let split = if has_vectors && N > 1 {
+            Split::new::<T, N>(row, len)
+        } else {
+            Split { head: len, vectors: 0, tail: len }
+        };
+        Self { split, len }
+    }
+
+    /// Number of elements outside vectors.
+    #[inline(always)]
+    fn edges(&self) -> usize {
+        self.split.head + (self.len - self.split.tail)
+    }
+
+    /// Position in the row of the i-th element outside vectors.
+    #[inline(always)]
+    fn edge(&self, i: usize) -> usize {
+        if i < self.split.head { i } else { self.split.tail + (i - self.split.head) }
+    }
+}
+
+/// Elementwise function of `K` rows.
+pub(crate) trait RowMap<T, const K: usize> {
+    /// Returns the results for `M` positions from `place` on.
+    fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
+}
+
+/// Vectors per row that a thread loads at once from memory.
+const STREAMED: usize = 4;
+
+/// Visits a part of a row of any length. The thread `rank` of `size` takes vectors `rank`, `rank + size`, …; the loads
+/// of `ITEMS` of them are issued before the first is used. `vector(i, is_there)` loads the vector that starts at
+/// element i if it exists, and otherwise returns anything; `element(i)` loads a single one. The visitors get the
+/// position of the first element, and `state`.
+#[inline(always)]
+pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
+    cut: &Cut,
+    (rank, size): (usize, usize),
+    state: &mut S,
+    vector: impl Fn(usize, bool) -> V,
+    visit: impl Fn(&mut S, usize, V),
+    element: impl Fn(usize) -> W,
+    visit_element: impl Fn(&mut S, usize, W),
+) {
+    let (head, vectors) = (cut.split.head, cut.split.vectors);
+    let place = |i: usize| head + i * N;
+    let mut first = rank;
+    while first < vectors {
+        let values: [V; ITEMS] = lanewise(|item| {
+            let i = first + item * size;
+            vector(place(i), i < vectors)
+        });
+        each::<ITEMS>(|item| {
+            let i = first + item * size;
+            if i < vectors {
+                visit(state, place(i), values[item]);
+            }
+        });
+        first += ITEMS * size;
+    }
+    let mut i = rank;
+    while i < cut.edges() {
+        visit_element(state, cut.edge(i), element(cut.edge(i)));
+        i += size;
+    }
+}
+
+/// Loops over the rows of a block, where blocks may share rows: part p of `parts` of a row belongs to the p-th block of
+/// the row.
+///
+/// Calls `work` with each of the `height` rows that the calling thread has a part of, the thread's index among the
+/// threads of the row, and their number. With one part, the thread group has the whole row.
+#[inline(always)]
+pub(crate) fn for_parts(
+    group_size: u32,
+    parts: u32,
+    height: usize,
+    mut work: impl FnMut(usize, (usize, usize)),
+) {
+    let own = ThreadGroup::in_block(group_size);
+    let count = parts as usize;
+    let mut index = own.first();
+    while index < height * count {
+        let (row, part) = divided(index, parts);
+        work(row, (part * own.size + own.rank, count * own.size));
+        index += own.step();
+    }
+}
+
+/// Returns the row and the part for work item `work`. With several parts, there are fewer than 2³² work items.
+#[inline(always)]
+pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
+    let Some(several) = NonZeroU32::new(parts).filter(|_| parts > 1) else { return (work, 0) };
+    ((work as u32 / several) as usize, (work as u32 % several) as usize)
+}
+
+/// Loads the vector at an address if it `is_there`; otherwise returns anything.
+///
+/// # Safety
+///
+/// As for [`load_or`].
+#[inline(always)]
+pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
+    // SAFETY: any bytes are a valid value; the caller guarantees the rest.
+    unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
+}
+
+/// Writes the results of `map` for `K` rows to `target`: the part of thread `rank` of `size`.
+///
+/// # Safety
+///
+/// The rows and `target` are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N`
+/// elements. Each position has one writer.
+#[inline(always)]
+pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
+    rows: [*const T; K],
+    target: *mut T,
+    (len, have_vectors): (usize, bool),
+    part: (usize, usize),
+    map: &impl RowMap<T, K>,
+) {
+    let cut = Cut::new::<T, N>(target, len, have_vectors);
+    stream::<_, [[T; N]; K], [T; K], STREAMED, N>(
+        &cut,
+        part,
+        &mut (),
+        // SAFETY: `stream` passes positions of vectors that exist, and of elements outside them; all rows are divided
+        // alike.
+        |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
+        // SAFETY: as above.
+        |(), place, vectors| unsafe { store(target.add(place), map.apply::<N>(vectors, place)) },
+        // SAFETY: as above.
+        |place| lanewise(|k| unsafe { rows[k].add(place).read() }),
+        |(), place, elements| {
+            let [value] = map.apply::<1>(lanewise(|k| [elements[k]]), place);
+            // SAFETY: as above.
+            unsafe { target.add(place).write(value) };
+        },
+    );
+}
+
+/// Identity map.
+pub(crate) struct Same;
+
+impl<T: Copy> RowMap<T, 1> for Same {
+    #[inline(always)]
+    fn apply<const M: usize>(&self, [values]: [[T; M]; 1], _: usize) -> [T; M] {
+        values
+    }
+}

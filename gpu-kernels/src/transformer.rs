@@ -1,0 +1,119 @@
+//! Transformer operations between GEMMs: SwiGLU, rotary position embedding. f16 and bf16 are computed in f32.
+
+use gpu_std::prelude::*;
+
+use crate::softmax::exponential;
+use crate::thread_group::{RowMap, for_parts, lanes, lanewise, map_rows, with_lanes};
+
+/// SwiGLU: gate / (1 + exp(-gate)) · up.
+struct SwiGlu;
+
+impl<T: Float> RowMap<T, 2> for SwiGlu {
+    #[inline(always)]
+    fn apply<const M: usize>(&self, [gate, up]: [[T; M]; 2], _: usize) -> [T; M] {
+        lanewise(|i| {
+            let (gate, up) = (gate[i].to_acc(), up[i].to_acc());
+            let [a, b] = crate::arithmetic::gate(gate, gate, exponential::<T>);
+            T::from_acc(a * up * b)
+        })
+    }
+}
+
+/// `out` = SiLU(`gate`) · `up`.
+///
+/// # Safety
+///
+/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
+/// than one of `parts`, the thread group is a block. All views have the same shape. With `has_vectors` = 1, the
+/// addresses of corresponding rows are the same modulo 16 bytes.
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    launch_bounds(256, 1),
+    bytes = gate.bytes() + up.bytes() + out.bytes()
+)]
+pub unsafe fn swiglu<T: Float>(
+    gate: Slice2<T>,
+    up: Slice2<T>,
+    mut out: DisjointMut2<T>,
+    group_size: u32,
+    parts: u32,
+    has_vectors: u32,
+) {
+    let (width, out_pitch) = (gate.columns(), out.row_stride());
+    let out = out.as_mut_ptr();
+    for_parts(group_size, parts, gate.rows(), |row, part| {
+        let sources = [
+            gate.as_ptr().wrapping_add(row * gate.row_stride()),
+            up.as_ptr().wrapping_add(row * up.row_stride()),
+        ];
+        let target = out.wrapping_add(row * out_pitch);
+        // SAFETY: the rows lie in their views, and each part of a row has one writer; the caller guarantees the rest.
+        with_lanes!(lanes::<T>(16), N => unsafe {
+            map_rows::<T, 2, N>(sources, target, (width, has_vectors != 0), part, &SwiGlu)
+        });
+    });
+}
+
+/// Rotary position embedding: rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The tables are
+/// indexed by the row's position, or by the row itself if there are no positions. A head has twice the width of `cos`.
+/// Pair i consists of elements i and i + half, or of elements 2i and 2i + 1 with `is_interleaved` = 1. Rows with a
+/// position beyond the tables are skipped.
+///
+/// # Safety
+///
+/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
+/// than one of `parts`, the thread group is a block. `x` and `out` have the same shape, and their width is a multiple
+/// of the head width. `cos` and `sin` have the same shape; there is one position per row.
+#[kernel(
+    types(T = f32, f64, f16, bf16; I = u32, u64),
+    launch_bounds(256, 1),
+    bytes = x.bytes() + out.bytes()
+)]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
+pub unsafe fn rotary<T: Float, I: Scalar>(
+    x: Slice2<T>,
+    positions: Option<&[I]>,
+    cos: Slice2<T::Accumulator>,
+    sin: Slice2<T::Accumulator>,
+    mut out: DisjointMut2<T>,
+    is_interleaved: u32,
+    group_size: u32,
+    parts: u32,
+) {
+    let (pairs, out_pitch) = (x.columns() / 2, out.row_stride());
+    // A division by zero would panic.
+    let half = (cos.columns() as u32).max(1);
+    let out = out.as_mut_ptr();
+    for_parts(group_size, parts, x.rows(), |row, (rank, size)| {
+        let position = match positions {
+            // SAFETY: there is one position per row.
+            Some(positions) => unsafe { *positions.get_unchecked(row) }.cast::<u64>(),
+            None => row as u64,
+        };
+        if position >= cos.rows() as u64 {
+            return;
+        }
+        let [cos, sin] =
+            [cos, sin].map(|table| table.as_ptr().wrapping_add(position as usize * table.row_stride()));
+        let (source, target) =
+            (x.as_ptr().wrapping_add(row * x.row_stride()), out.wrapping_add(row * out_pitch));
+        let mut pair = rank;
+        while pair < pairs {
+            let (head, i) = (pair as u32 / half, pair as u32 % half);
+            let (first, distance) = if is_interleaved != 0 {
+                (2 * pair, 1)
+            } else {
+                ((2 * half * head + i) as usize, half as usize)
+            };
+            // SAFETY: both elements lie in the row, and the angle in the tables; each pair has one writer.
+            unsafe {
+                let (cos, sin) = (cos.add(i as usize).read(), sin.add(i as usize).read());
+                let a = source.add(first).read().to_acc();
+                let b = source.add(first + distance).read().to_acc();
+                target.add(first).write(T::from_acc(a * cos - b * sin));
+                target.add(first + distance).write(T::from_acc(a * sin + b * cos));
+            }
+            pair += size;
+        }
+    });
+}

@@ -1,0 +1,415 @@
+//! Full reductions with more than one operator or input: dot product, norms, variance, and counts by predicate.
+//!
+//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
+//! the accumulator type, f32 for f16 and bf16.
+
+use gpu_kernels::axis_reduce::MAX_BLOCK;
+use gpu_spec::param::{PointerMut, Slice, Value};
+use gpu_std::Checked;
+use gpu_std::scalar::{Element, Float, Number, Scalar};
+use warpsmith_runtime::extension::site;
+use warpsmith_runtime::{
+    Arguments, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
+};
+
+use super::launch::{RowKernel, Shape, VECTOR, address, check_len};
+use super::reduce::{resident, rows, with_workspace};
+use crate::ops::arithmetic::{eq, ne};
+use crate::ops::data::fill;
+use crate::ops::launch::same_length;
+
+/// Number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
+fn parts<T>(stream: &Stream, len: usize) -> usize {
+    let of_block = MAX_BLOCK as usize * 4 * (VECTOR / size_of::<T>()).max(1);
+    resident(stream.device().properties(), MAX_BLOCK).min(len / of_block).max(1)
+}
+
+/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and those that
+/// `arguments` adds.
+fn launch<T: DeviceCopy, P, A: Arguments<P>>(
+    stream: &Stream,
+    (kernel, dtype): (&'static str, &str),
+    len: usize,
+    arguments: impl FnOnce(DevicePtr, u32) -> A,
+) -> Result<()> {
+    let parts = parts::<T>(stream, len);
+    let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
+    let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
+    // Partial results have up to 48 bytes, three times the size of those of an axis reduction.
+    let partials = if parts > 1 { 3 * parts } else { 0 };
+    // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. Callers pass
+    // the kernel's parameters, with one output element; the shape and the workspace meet its conditions.
+    unsafe {
+        with_workspace(stream, partials, |workspace| {
+            kernel.launch::<P, A>(&shape, arguments(workspace, parts as u32))
+        })
+    }
+}
+
+/// Runs an operation that leaves a value on the device, and waits for the value.
+fn value<O: DeviceCopy>(
+    stream: &Stream,
+    work: impl FnOnce(DeviceSliceMut<'_, O>) -> Result<()>,
+) -> Result<O> {
+    let mut out = DeviceBuffer::<O>::uninit(stream, 1)?;
+    work(out.as_mut_slice())?;
+    Ok(out.to_host()?[0])
+}
+
+fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -> Result<()> {
+    check_len(operation, ("out", out.len()), (1, "the value"))
+}
+
+/// Dot product: the sum of `x[i] * y[i]`, in the types of [`sum()`](crate::ops::sum()). f16 and bf16 are accumulated in
+/// f32, integers in 64 bits with wraparound. The result for zero elements is 0. As for a sum, floating-point products
+/// or running sums that leave the range make the result infinite or NaN.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+/// let y = DeviceBuffer::from_host(&stream, &[10.0f32, 1.0, 0.5])?;
+/// assert_eq!(ops::dot(&stream, &x, &y)?, 13.5);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn dot<'x, 'y, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSlice<'y, T>>,
+) -> Result<T::Sum> {
+    let _site = site();
+    value(stream, |out| dot_into(stream, x, y, out)).map(Scalar::cast)
+}
+
+/// [`dot()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// As for [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
+#[track_caller]
+pub fn dot_into<'x, 'y, 'o, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSlice<'y, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, y, out) = (x.into(), y.into(), out.into());
+    same_length("dot", ("x", x.len()), ("y", y.len()))?;
+    single("dot", &out)?;
+    if x.is_empty() {
+        return fill(stream, T::SumAccumulator::ZERO, out);
+    }
+    let place = |array: &DeviceSlice<'_, T>| address(array.as_device_ptr()) % VECTOR;
+    let has_vectors = u32::from(place(&x) == place(&y));
+    type Params<T> = (
+        Slice<T>,
+        Slice<T>,
+        PointerMut<<T as Number>::SumAccumulator>,
+        PointerMut<u64>,
+        Value<u32>,
+        Value<u32>,
+    );
+    launch::<T, Params<T>, _>(stream, ("dot", T::NAME), x.len(), |workspace, parts| {
+        (x, y, out, workspace, parts, has_vectors)
+    })
+}
+
+/// Predicate of [`count_if()`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Predicate<T> {
+    /// Elements equal to this value: 0.0 equals -0.0, NaN is equal to nothing.
+    Equal(T),
+    /// Elements that are not 0, including NaN; for `bool`, the true ones.
+    NonZero,
+    /// NaN elements; integers have none.
+    Nan,
+}
+
+/// Counts the elements for which a predicate holds.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops::{self, Predicate}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 2.0, f32::NAN, -0.0, 2.0])?;
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::Equal(2.0))?, 2);
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::NonZero)?, 3);
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::Nan)?, 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn count_if<'x, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    predicate: Predicate<T>,
+) -> Result<u64> {
+    let _site = site();
+    value(stream, |out| count_if_into(stream, x, predicate, out))
+}
+
+/// [`count_if()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn count_if_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    predicate: Predicate<T>,
+    out: impl Into<DeviceSliceMut<'o, u64>>,
+) -> Result<()> {
+    let _site = site();
+    let out = out.into();
+    single("count_if", &out)?;
+    count(stream, x.into(), predicate, out)
+}
+
+fn count<T: Element>(
+    stream: &Stream,
+    x: DeviceSlice<'_, T>,
+    predicate: Predicate<T>,
+    out: DeviceSliceMut<'_, u64>,
+) -> Result<()> {
+    let x = x.cast::<T::Scalar>()?;
+    if x.is_empty() {
+        return fill(stream, 0, out);
+    }
+    let (number, of) = match predicate {
+        Predicate::Equal(of) => (0u32, of.to_scalar()),
+        Predicate::NonZero => (1, T::Scalar::ZERO),
+        Predicate::Nan => (2, T::Scalar::ZERO),
+    };
+    type Params<S> = (Slice<S>, Value<u32>, Value<S>, PointerMut<u64>, PointerMut<u64>, Value<u32>);
+    let kernel = ("count_if", T::Scalar::NAME);
+    launch::<T, Params<T::Scalar>, _>(stream, kernel, x.len(), |workspace, parts| {
+        (x, number, of, out, workspace, parts)
+    })
+}
+
+/// Returns true if any element is nonzero; NaN is nonzero. Returns false for zero elements.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&[false, true, false]))?;
+/// assert!(ops::any(&stream, &flags)? && !ops::all(&stream, &flags)?);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    let _site = site();
+    Ok(count_if(stream, x, Predicate::NonZero)? > 0)
+}
+
+/// [`any()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn any_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("any", &out)?;
+    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
+    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
+    ne::<u64>(stream, &found, 0, out)
+}
+
+/// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    let _site = site();
+    let x = x.into();
+    Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
+}
+
+/// [`all()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn all_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, Checked<bool>>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("all", &out)?;
+    let mut found = DeviceBuffer::<u64>::uninit(stream, 1)?;
+    count(stream, x, Predicate::NonZero, found.as_mut_slice())?;
+    eq::<u64>(stream, &found, x.len() as u64, out)
+}
+
+/// [`mean()`](crate::ops::mean()) that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn mean_into<'x, 'o, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("mean", &out)?;
+    if x.is_empty() {
+        return fill(stream, f64::NAN.cast(), out);
+    }
+    let (parts, len) = (parts::<T>(stream, x.len()), x.len() as u64);
+    rows(stream, "mean_rows", (x, [len, 1, len], None), out, (Shape::of_blocks(MAX_BLOCK, 1, parts), parts))
+}
+
+/// Sum of absolute values; 0 for zero elements.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, -4.0])?;
+/// assert_eq!((ops::l1_norm(&stream, &x)?, ops::l2_norm(&stream, &x)?), (7.0, 5.0));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
+    value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
+}
+
+/// [`l1_norm()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn l1_norm_into<'x, 'o, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    vector_norm(stream, "l1_norm", false, x.into(), out.into())
+}
+
+/// Square root of the sum of squares; 0 for zero elements. The result does not overflow if it is in range, even if the
+/// squares are not.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
+    value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
+}
+
+/// [`l2_norm()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn l2_norm_into<'x, 'o, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    vector_norm(stream, "l2_norm", true, x.into(), out.into())
+}
+
+fn vector_norm<T: Float>(
+    stream: &Stream,
+    operation: &'static str,
+    is_root: bool,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T::SumAccumulator>,
+) -> Result<()> {
+    single(operation, &out)?;
+    if x.is_empty() {
+        return fill(stream, T::SumAccumulator::ZERO, out);
+    }
+    type Params<T> =
+        (Slice<T>, Value<u32>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);
+    launch::<T, Params<T>, _>(stream, ("vector_norm", T::NAME), x.len(), |workspace, parts| {
+        (x, u32::from(is_root), out, workspace, parts)
+    })
+}
+
+/// Variance: the sum of squared differences from the mean, divided by the number of elements minus `correction`. A
+/// correction of 1 gives the sample estimate (unbiased), 0 the population variance. NaN unless there are more elements
+/// than `correction`.
+///
+/// It is computed from differences from means, without the cancellation of a difference of two sums. It is 0 for equal
+/// elements, and in range if the variance is, even if squares and sums are not.
+///
+/// # Errors
+/// The [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0e4f32, 1.0e4 + 2.0])?;
+/// assert_eq!((ops::variance(&stream, &x, 0)?, ops::variance(&stream, &x, 1)?), (1.0, 2.0));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn variance<'x, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    correction: u64,
+) -> Result<T> {
+    let _site = site();
+    value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
+}
+
+/// [`variance()`] that leaves the result on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// errors](crate::Error#enqueue-errors).
+#[track_caller]
+pub fn variance_into<'x, 'o, T: Float>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    correction: u64,
+    out: impl Into<DeviceSliceMut<'o, T::SumAccumulator>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, out) = (x.into(), out.into());
+    single("variance", &out)?;
+    if x.is_empty() {
+        return fill(stream, f64::NAN.cast(), out);
+    }
+    type Params<T> =
+        (Slice<T>, Value<u64>, PointerMut<<T as Number>::SumAccumulator>, PointerMut<u64>, Value<u32>);
+    launch::<T, Params<T>, _>(stream, ("variance", T::NAME), x.len(), |workspace, parts| {
+        (x, correction, out, workspace, parts)
+    })
+}
+
+fn rounded<T: Float>(value: T::SumAccumulator) -> T {
+    value.cast()
+}

@@ -1,0 +1,353 @@
+//! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
+//! The columns of B are contiguous in memory, as 16-bit elements or as packed int4 weights.
+//!
+//! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
+//! (multistage), and multiplies them by `mma.m16n8k16`. The operands are swapped: B is the operand
+//! with 16 rows, A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the
+//! partial sums are added in warp order.
+//! Elements of A are loaded to registers one step ahead.
+//!
+//! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
+//! uses only the data that it copied, and no barrier is needed between copies and `mma`.
+
+mod columns;
+
+use core::array::from_fn;
+
+use gpu_std::prelude::*;
+use gpu_std::shared::{self, commit_copies, wait_copies_leaving};
+use gpu_std::tensor::mma::{WarpOperand, mma};
+use gpu_std::vectorized::load;
+
+use self::columns::{Codes, Columns, Plain, eight};
+use crate::epilogue::EpilogueParams;
+use crate::number4::Number4;
+use crate::tiles::divide;
+
+/// Rows of A per instruction.
+pub const GROUP_M: u32 = 8;
+/// Maximum number of rows of A that a block multiplies at once.
+pub const MAX_M: u32 = 2 * GROUP_M;
+/// Columns of B per instruction.
+pub const TILE_N: u32 = 16;
+/// Group size of the int4 weights: elements of a column of B per scale.
+pub const GROUP_K: u32 = 128;
+/// Threads per block.
+pub const THREADS: u32 = 32 * WARPS as u32;
+
+const WARPS: usize = 8;
+/// Pipeline stages: one step that is multiplied, the others in flight.
+const STAGES: usize = 3;
+/// Maximum number of chunks per step.
+const MAX_CHUNKS: usize = 4;
+/// Columns of `A` per chunk: 16 bytes of A in each of the four lanes of a quad.
+const CHUNK_K: u32 = 32;
+
+/// Bytes of shared memory per launch with this number of column tiles, for 16-bit elements or packed int4 weights.
+///
+/// At the end, the sums of the warps reuse this memory.
+pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
+    let loads = if is_4bit { 1 } else { 2 };
+    16 * THREADS * 2 * tiles * loads * STAGES as u32
+}
+
+/// Minimum resident blocks per SM, which limits the registers per thread where that causes no spills.
+const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
+    if groups * tiles < 4 { 2 } else { 1 }
+}
+
+/// Problem size; strides in elements.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct SkinnySizes {
+    /// Rows of A and C.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Columns of A and rows of B.
+    pub k: u32,
+    /// Row stride of A.
+    pub a_pitch: u64,
+    /// Column stride of B; packed int4 weights have no gaps.
+    pub b_pitch: u64,
+    /// Row stride of C.
+    pub c_pitch: u64,
+    /// Stride between matrices A, or 0 to broadcast.
+    pub a_plane: u64,
+    /// Stride between matrices B, or 0 to broadcast.
+    pub b_plane: u64,
+    /// Stride between matrices C.
+    pub c_plane: u64,
+}
+
+/// Skinny GEMM: `c = activation(scale * a * b + bias)`. Each block multiplies `8 * GROUPS` rows of A by `16 * TILES`
+/// columns of B. Consecutive blocks have consecutive columns, then the next rows, and then the next matrices.
+///
+/// # Safety
+///
+/// - The slices contain the matrices that `sizes` describes, with m and n at least 1. Rows of A and columns of B start
+///   at multiples of 16 bytes.
+/// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
+/// - The grid has one dimension and covers columns, rows and matrices, and the launch has [`shared_bytes`].
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2),
+    arch = 80,
+    block(THREADS),
+    // Without this bound, ptxas spills registers to fit two blocks.
+    launch_bounds(THREADS, 1),
+    no_panic
+)]
+pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    b: &[T],
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    let from = b.as_ptr().wrapping_add((place.plane * sizes.b_plane) as usize);
+    let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+}
+
+/// [`matmul_skinny()`] with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Codes have 4 bits, the lower
+/// four bits of a byte first. There is one scale and one zero point per [`GROUP_K`] codes; without `zeros`, the zero
+/// point is 8.
+///
+/// # Safety
+///
+/// As for [`matmul_skinny()`]. k is a multiple of [`GROUP_K`]. `codes` has n * k / 2 bytes and starts at a multiple of
+/// 16 bytes. `scales` and `zeros` have n * k / [`GROUP_K`] elements, column by column.
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2),
+    arch = 80,
+    block(THREADS),
+    launch_bounds(THREADS, resident_4bit(GROUPS, TILES)),
+    no_panic
+)]
+pub unsafe fn matmul_skinny_w4a16<T: Number4, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[T],
+    zeros: Option<&[u8]>,
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: SkinnySizes,
+    finish: EpilogueParams,
+) {
+    let b = Codes { codes, scales, zeros, k: sizes.k };
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    // SAFETY: guaranteed by the caller.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+}
+
+/// Tile of a block.
+#[derive(Clone, Copy)]
+struct Place {
+    plane: u64,
+    first_row: u32,
+    first_column: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn new<const GROUPS: usize, const TILES: usize>(sizes: &SkinnySizes) -> Self {
+        let (height, width) = (GROUP_M * GROUPS as u32, TILE_N * TILES as u32);
+        let (number, column) = divide(thread::block_idx_x(), sizes.n.div_ceil(width));
+        let (plane, row) = divide(number, sizes.m.div_ceil(height));
+        Self { plane: plane.into(), first_row: row * height, first_column: column * width }
+    }
+}
+
+/// # Safety
+///
+/// As for [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+#[inline(always)]
+unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    b: B,
+    c: &mut DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: SkinnySizes,
+    place: Place,
+    finish: EpilogueParams,
+) {
+    /// Length of a row of sums in shared memory, one row per row of A and warp: twice [`TILE_N`].
+    const ROW: usize = 2 * TILE_N as usize;
+    let SkinnySizes { m, n, k, .. } = sizes;
+    let Place { plane, first_row, first_column } = place;
+    let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
+    let (row, quarter) = (lane / 4, lane % 4);
+
+    // Columns beyond the matrix repeat the last one and are not stored.
+    let columns: [[u32; 2]; TILES] = from_fn(|tile| {
+        from_fn(|half| (first_column + TILE_N * tile as u32 + 8 * half as u32 + row).min(n - 1))
+    });
+    let rows: [*const T; GROUPS] = from_fn(|group| {
+        let row = (first_row + GROUP_M * group as u32 + row).min(m - 1);
+        a.as_ptr().wrapping_add((plane * sizes.a_plane + u64::from(row) * sizes.a_pitch) as usize)
+    });
+    let step = CHUNK_K * B::CHUNKS as u32;
+    let hop = WARPS as u32 * step;
+    let places = shared::dynamic_aligned::<[u32; 4]>().wrapping_add(thread::thread_idx_x() as usize);
+    let place = |stage: usize, tile: usize, half: usize| {
+        places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
+    };
+    // A single branch for all copies of a step.
+    let copy = |at: u32, stage: usize| {
+        let copy = |is_inside: bool| {
+            let mut i = 0;
+            while i < 2 * TILES {
+                // SAFETY: the columns are those of B. The slots belong to this thread, which has finished with their
+                // previous contents.
+                unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
+                i += 1;
+            }
+        };
+        if at + step <= k {
+            copy(true);
+        } else {
+            copy(false);
+        }
+        commit_copies();
+    };
+    // Elements of A for a step, per chunk and row group.
+    let of_a = |at: u32| {
+        let all = |is_inside: bool| {
+            from_fn::<_, MAX_CHUNKS, _>(|chunk| {
+                rows.map(|row| {
+                    if chunk >= B::CHUNKS {
+                        return [0; 4];
+                    }
+                    let first = at + B::at(chunk, quarter);
+                    // SAFETY: these are rows of A, which contain all elements of a step that is inside.
+                    unsafe {
+                        if is_inside {
+                            load::<u32, 4>(row.wrapping_add(first as usize).cast())
+                        } else if B::IS_WHOLE {
+                            [0; 4]
+                        } else {
+                            eight::<T, true>(row, first, k)
+                        }
+                    }
+                })
+            })
+        };
+        if at + step <= k { all(true) } else { all(false) }
+    };
+    // SAFETY: the columns are those of B.
+    let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
+
+    let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
+    let mut at = warp * step;
+    let mut stage = 0;
+    while stage < STAGES - 1 {
+        copy(at + stage as u32 * hop, stage);
+        stage += 1;
+    }
+    let (mut groups, mut numbers) = (beside(at), of_a(at));
+    stage = 0;
+    while at < k {
+        // These loads complete during the `mma` of this step.
+        let later = (beside(at + hop), of_a(at + hop));
+        // Reuses the stage of the preceding step, which has been multiplied.
+        copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
+        wait_copies_leaving::<{ STAGES - 1 }>();
+        let loaded: [[B::Loaded; 2]; TILES] =
+            // SAFETY: the copies of the stage are complete.
+            from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half)) }));
+        let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
+        let mut chunk = 0;
+        while chunk < B::CHUNKS {
+            let of_a = numbers[chunk].map(B::ordered);
+            let mut tile = 0;
+            while tile < TILES {
+                // SAFETY: the elements belong to the current step.
+                let [low, high] =
+                    [0, 1].map(|half| unsafe { B::numbers(&loaded[tile][half], &groups[tile][half], chunk) });
+                let mut group = 0;
+                while group < GROUPS {
+                    let mut pair = 0;
+                    while pair < 4 {
+                        let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
+                        // SAFETY: the whole warp executes this, as `at` is the same in all lanes.
+                        products[group][tile] = unsafe {
+                            mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
+                        };
+                        pair += 2;
+                    }
+                    group += 1;
+                }
+                tile += 1;
+            }
+            chunk += 1;
+        }
+        let mut tile = 0;
+        while tile < TILES {
+            let mut group = 0;
+            while group < GROUPS {
+                let mut i = 0;
+                while i < 4 {
+                    let sum = &mut sums[group][tile][i];
+                    *sum = B::add(&groups[tile][i / 2], *sum, products[group][tile][i]);
+                    i += 1;
+                }
+                group += 1;
+            }
+            tile += 1;
+        }
+        (groups, numbers) = later;
+        at += hop;
+        stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
+    }
+
+    // The sums reuse the memory of the copies.
+    thread::sync_threads();
+    let stage = shared::dynamic_aligned::<f32>();
+    let mut group = 0;
+    while group < GROUPS {
+        let mut tile = 0;
+        while tile < TILES {
+            let mut i = 0;
+            while i < 4 {
+                let of_row = warp as usize * MAX_M as usize
+                    + GROUP_M as usize * group
+                    + (2 * quarter) as usize
+                    + i % 2;
+                let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
+                // SAFETY: each sum of a warp has its own slot.
+                unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
+                i += 1;
+            }
+            tile += 1;
+        }
+        group += 1;
+    }
+    thread::sync_threads();
+
+    let mut i = thread::thread_idx_x();
+    while i < TILE_N * TILES as u32 * GROUP_M * GROUPS as u32 {
+        let (row, column) = (i / (TILE_N * TILES as u32), i % (TILE_N * TILES as u32));
+        let mut sum = 0.0;
+        let mut warp = 0;
+        while warp < WARPS {
+            // SAFETY: the value was written before the barrier.
+            sum +=
+                unsafe { stage.add((warp * MAX_M as usize + row as usize) * ROW + column as usize).read() };
+            warp += 1;
+        }
+        let (row, column) = (first_row + row, first_column + column);
+        if row < m && column < n {
+            // SAFETY: the bias has one element per column.
+            let bias = bias.map(|bias| unsafe { *bias.get_unchecked(column as usize) }.cast::<f32>());
+            let to = plane * sizes.c_plane + u64::from(row) * sizes.c_pitch + u64::from(column);
+            // SAFETY: C has this element, which no other thread writes.
+            unsafe { c.as_mut_ptr().add(to as usize).write(finish.of(sum, bias).cast::<T>()) };
+        }
+        i += THREADS;
+    }
+}

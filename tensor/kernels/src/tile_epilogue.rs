@@ -1,0 +1,288 @@
+//! Epilogue of a tile in registers: reduces split-K parts, applies the epilogue, and stores the rows of C.
+//!
+//! A warp has 16 rows of the tile. It stages them in its own rows of shared memory, converted to the type of C, and
+//! stores 16-byte pieces that are adjacent in a row of C. No other warp has to wait. Where C does not start at a
+//! multiple of 16 bytes, or ends within a piece, single elements are stored.
+//!
+//! With split-K, each block finishes some columns of the tile. A block leaves its sums in the order of its threads; the
+//! corresponding thread of the other block reads them.
+
+use core::mem::transmute_copy;
+
+use gpu_std::prelude::*;
+use gpu_std::tensor::{Output, SharedTile, SharedTiles};
+use gpu_std::vectorized::store_run;
+
+use crate::epilogue::EpilogueParams;
+use crate::matmul::At;
+use crate::tiles::divide;
+
+/// Maximum number of tiles, with 128 bytes of columns each, for the sums of a tile.
+pub(crate) const SUM_TILES: usize = 8;
+/// Number of 16-byte pieces that a thread reads at a time.
+const PIECES: usize = 4;
+
+/// Output tile and its epilogue.
+#[derive(Clone, Copy)]
+pub struct OutputTile<'a, C> {
+    /// Pointer to the row of C that is the tile's first.
+    pub to: *mut C,
+    /// Row stride of C, in elements.
+    pub pitch: u64,
+    /// Rows of C from the tile's first row on.
+    pub rows: u32,
+    /// Column of C that is the tile's first.
+    pub column: u32,
+    /// Columns of C.
+    pub n: u32,
+    /// Bias: one element per column.
+    pub bias: Option<&'a [C]>,
+    /// Epilogue of the sums.
+    pub finish: EpilogueParams,
+}
+
+/// Sums of 16 columns of a warp's rows, in accumulator order.
+type Eight = [f32; 8];
+
+/// Finishes and stores the sums of a warp, for all columns of 16 rows from `row` on.
+///
+/// # Safety
+///
+/// `sums` has `COLUMNS / 2` elements, of the same rows in all threads of the warp. Only this warp uses these rows of
+/// `tiles`. `target` has the rows and columns, which no other thread writes; its bias has n elements.
+#[inline(always)]
+pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    sums: &[f32],
+    target: &OutputTile<'_, C>,
+) where
+    C: Output<f32> + Into<f32>,
+{
+    // The test for the identity epilogue is hoisted out of the loop.
+    macro_rules! put_all {
+        (|$eight:ident, $column:ident| $finished:expr) => {{
+            let mut block = 0;
+            while block < COLUMNS / 16 {
+                let $eight: Eight = core::array::from_fn(|i| sums[8 * block + i]);
+                let $column = 16 * block as u32;
+                let finished = $finished;
+                // SAFETY: guaranteed by the caller.
+                unsafe { put(tiles, row, $column / 16, finished) };
+                block += 1;
+            }
+        }};
+    }
+    if target.is_plain() {
+        put_all!(|eight, _column| eight);
+    } else {
+        put_all!(|eight, column| target.finish(eight, column));
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
+}
+
+/// Leaves the sums of a consumer thread, with index `thread`, for the corresponding threads of other blocks.
+///
+/// # Safety
+///
+/// `sums` has `COLUMNS / 2` elements, and nothing else uses the tiles.
+#[inline(always)]
+pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
+    left: SharedTiles<f32, ROWS, SUM_TILES>,
+    thread: u32,
+    sums: &[f32],
+) {
+    let mut four = 0;
+    while four < COLUMNS / 8 {
+        let bits = core::array::from_fn(|i| sums[4 * four + i].to_bits());
+        let (tile, row, chunk) = place::<ROWS>(thread, four as u32);
+        // SAFETY: there is one tile per four fours of sums; the caller guarantees the rest.
+        unsafe { left.at_index(tile).store_chunk(row, chunk, bits) };
+        four += 1;
+    }
+}
+
+/// Location in the tiles of a thread's sums from `4 * four` on: the tile, its row, and the chunk in it. Consecutive
+/// threads have consecutive chunks.
+#[inline(always)]
+fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
+    (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
+}
+
+/// Split-K reduction: adds the sums that `SPLIT_K` blocks have left for the calling block's share of the columns,
+/// `ITEMS` times 16 columns at a time. Then it finishes and stores them, for 16 rows from `row` on. It arrives at the
+/// cluster barrier once it has read all sums.
+///
+/// # Safety
+///
+/// As for [`store_own`], except that other blocks store the other columns. The blocks of the ranks `which`, `which +
+/// shared_by` and so on have left their sums in `left`, which does not overlap `staged`. No block exits or writes there
+/// before all have arrived.
+#[inline(always)]
+pub(crate) unsafe fn add<
+    C,
+    const ROWS: usize,
+    const COLUMNS: usize,
+    const SPLIT_K: usize,
+    const ITEMS: usize,
+>(
+    (left, staged): (SharedTiles<f32, ROWS, SUM_TILES>, SharedTiles<C, ROWS, SUM_TILES>),
+    (row, thread): (u32, u32),
+    shared_by: u32,
+    target: &OutputTile<'_, C>,
+) where
+    C: Output<f32> + Into<f32>,
+{
+    let blocks = const { (COLUMNS / 16) as u32 };
+    let is_even = const { (COLUMNS / 16).is_multiple_of(SPLIT_K * ITEMS) };
+    let rounds = const { (COLUMNS / 16).div_ceil(SPLIT_K).div_ceil(ITEMS) };
+    let rank = cluster::block_rank();
+    let (split, which) = divide(rank, shared_by);
+    let [first, end] = [split, split + 1].map(|part| part * blocks / SPLIT_K as u32);
+    let is_plain = target.is_plain();
+    let mut round = 0;
+    while round < rounds {
+        let mut all = [[[[0u32; 4]; 2]; SPLIT_K]; ITEMS];
+        let mut item = 0;
+        while item < ITEMS {
+            // If the blocks have unequal shares of the columns, a smaller share reads its last 16 columns twice.
+            let block = first + (round * ITEMS + item) as u32;
+            let block = if is_even { block } else { block.min(end - 1) };
+            let mut part = 0;
+            while part < SPLIT_K {
+                let of = part as u32 * shared_by + which;
+                let mut half = 0;
+                while half < 2 {
+                    let (tile, row, chunk) = place::<ROWS>(thread, 2 * block + half as u32);
+                    // SAFETY: the thread of that block has left its sums there, and nothing writes them.
+                    all[item][part][half] = unsafe { left.at_index(tile).load_chunk_of(of, row, chunk) };
+                    half += 1;
+                }
+                part += 1;
+            }
+            item += 1;
+        }
+        if round + 1 == rounds {
+            cluster::arrive();
+        }
+        item = 0;
+        while item < ITEMS {
+            let block = (round * ITEMS + item) as u32;
+            let eight: Eight = core::array::from_fn(|i| {
+                let mut sum = 0.0;
+                let mut part = 0;
+                while part < SPLIT_K {
+                    sum += f32::from_bits(all[item][part][i / 4][i % 4]);
+                    part += 1;
+                }
+                sum
+            });
+            let eight = if is_plain { eight } else { target.finish(eight, 16 * (first + block)) };
+            if is_even || first + block < end {
+                // SAFETY: guaranteed by the caller.
+                unsafe { put(staged, row, block, eight) };
+            }
+            item += 1;
+        }
+        round += 1;
+    }
+    let columns = if is_even { const { (COLUMNS / SPLIT_K) as u32 } } else { 16 * (end - first) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
+}
+
+/// Converts and stages the sums of 16 columns of a warp's 16 rows from `row` on; `block` is the index among the columns
+/// that the calling block stores.
+///
+/// # Safety
+///
+/// As for [`store_own`].
+#[inline(always)]
+unsafe fn put<C: Output<f32>, const ROWS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    block: u32,
+    eight: Eight,
+) {
+    let in_tile = SharedTile::<C, ROWS>::COLUMNS / 16;
+    // SAFETY: guaranteed by the caller.
+    unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
+}
+
+/// Stores the staged columns of the warp: the first column of the tile, and the count, a multiple of 16.
+///
+/// # Safety
+///
+/// As for [`store_own`].
+#[inline(always)]
+unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    (first, columns): (u32, u32),
+    target: &OutputTile<'_, C>,
+) {
+    // The pieces were written by other threads of the warp.
+    warp::sync_warp(!0);
+    let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
+    let in_row = columns / in_piece;
+    let mut at = warp::lane_id();
+    while at < 16 * in_row {
+        let mut pieces = [[0u32; 4]; PIECES];
+        let mut i = 0;
+        while i < PIECES {
+            let (down, piece) = divide(at + 32 * i as u32, in_row);
+            if at + 32 * (i as u32) < 16 * in_row {
+                // SAFETY: there is one tile per eight pieces of a row, which the warp has written.
+                pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
+            }
+            i += 1;
+        }
+        i = 0;
+        while i < PIECES {
+            let (down, piece) = divide(at + 32 * i as u32, in_row);
+            let (row, column) = (row + down, target.column + first + in_piece * piece);
+            if at + 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
+                // SAFETY: the row has the elements, which no other thread writes.
+                unsafe { target.store(row, column, pieces[i]) };
+            }
+            i += 1;
+        }
+        at += 32 * PIECES as u32;
+    }
+}
+
+impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
+    /// Returns whether sums are stored unchanged.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.bias.is_none() && self.finish.is_plain()
+    }
+
+    /// Applies the epilogue to the sums of a thread in 16 rows and the 16 columns from `column` of the tile on.
+    #[inline(always)]
+    fn finish(&self, mut eight: Eight, column: u32) -> Eight {
+        let column = self.column + column + warp::lane_id() % 4 * 2;
+        self.finish.apply(&mut eight, self.bias, At { batch: 0, row: 0, column });
+        eight
+    }
+
+    /// Stores a piece of a row of the tile that starts at a column of C, as far as it is inside C.
+    ///
+    /// # Safety
+    ///
+    /// C has the row from the column on, and no other thread writes it.
+    #[inline(always)]
+    unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
+        let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;
+        let count = (self.n - column) as usize;
+        // SAFETY: a piece has the size of the elements; the caller guarantees the rest.
+        unsafe {
+            if size_of::<C>() == 2 {
+                store_run::<C, 8>(self.to, first, count.min(8), transmute_copy(&piece));
+            } else {
+                store_run::<C, 4>(self.to, first, count.min(4), transmute_copy(&piece));
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! [`Harness`]: checks and times the configurations of a plan.
+//!
+//! Guarantees: `bench` and `tune` measure only through this type. A run has one stream and one stopwatch, which also
+//! time its probes: at the start and the end of every case, and after every [`EVERY`] timings in between. All timings
+//! of a case use the number of launches per sample of its first timing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use warpsmith_runtime::Stream;
+
+use crate::case::Case;
+use crate::document::{Measured, Outcome, ProbeResult};
+use crate::error::{Error, Result};
+use crate::measure::{Effort, Stopwatch};
+use crate::probe::{EVERY, Probes};
+use crate::run::{Plan, PlannedCase, seed};
+use crate::value::Configuration;
+use crate::verify::Check;
+
+/// Measures cases one after the other. Nothing is allocated before the first measurement.
+pub(crate) struct Harness<'a> {
+    plan: &'a Plan<'a>,
+    has_probes: bool,
+    stop: &'a Arc<AtomicBool>,
+    instruments: Option<Instruments>,
+    ready: Option<Ready>,
+    /// Error of the probes; after an error no probe is timed.
+    problem: Option<Error>,
+}
+
+struct Instruments {
+    stream: Stream,
+    watch: Stopwatch,
+    probes: Probes,
+}
+
+/// The prepared case, with the checks of its configurations.
+struct Ready {
+    case: Box<dyn Case>,
+    effort: Effort,
+    checked: HashMap<Configuration, Check>,
+    /// Number of timings since the probes were timed.
+    since: usize,
+}
+
+impl<'a> Harness<'a> {
+    /// Makes a harness that also times the suite's probes if `has_probes`. Timings end once `stop` is set.
+    pub fn new(plan: &'a Plan<'a>, has_probes: bool, stop: &'a Arc<AtomicBool>) -> Self {
+        Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
+    }
+
+    /// Frees the prepared case, if any. If `is_probed`, times its probes once more before.
+    pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
+        if self.ready.take().is_some() && is_probed {
+            self.probe(planned);
+        }
+        self.instruments.take_if(|instruments| instruments.stream.device().is_lost());
+    }
+
+    /// Time in microseconds that the latest probes need for the work of a case.
+    pub fn limit_us(&self, planned: &PlannedCase<'_>) -> Option<f64> {
+        self.instruments.as_ref()?.probes.limit_us(&planned.work)
+    }
+
+    /// Results of the probes.
+    pub fn reached(&self) -> Vec<ProbeResult> {
+        self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
+    }
+
+    /// Takes the error of the probes, if any.
+    pub fn problem(&mut self) -> Option<Error> {
+        self.problem.take()
+    }
+
+    /// Waits for all work on the stream.
+    ///
+    /// # Errors
+    /// The error of a lost device.
+    pub fn synchronize(&self) -> Result<()> {
+        self.instruments.as_ref().map_or(Ok(()), |instruments| Ok(instruments.stream.synchronize()?))
+    }
+
+    /// Checks a configuration unless it was checked already. If it is correct, times it and checks it once more. A
+    /// refused or failed configuration is an outcome, not an error: [`Outcome::Crashed`] if the device is lost.
+    ///
+    /// # Errors
+    /// The error of a case that cannot be prepared.
+    pub fn measure(&mut self, planned: &PlannedCase<'_>, configuration: &Configuration) -> Result<Measured> {
+        self.open(planned)?;
+        if self.ready.as_ref().is_some_and(|ready| ready.since >= EVERY) {
+            self.probe(planned);
+        }
+        Ok(self.outcome_of(|instruments, ready, plan| {
+            ready.since += 1;
+            let known = ready.checked.get(configuration).copied();
+            let check = match known {
+                Some(check) => check,
+                None => {
+                    ready.case.select(configuration)?;
+                    ready.check(configuration)?
+                }
+            };
+            if !check.correct() {
+                return Ok(found(check, ""));
+            }
+            let case = &mut *ready.case;
+            let timing = instruments.watch.time(case, configuration, plan.mode(), ready.effort)?;
+            ready.effort.launches.get_or_insert(timing.launches_per_sample);
+            // Work that is still queued may fail; the failure then belongs to this configuration.
+            instruments.stream.synchronize()?;
+            if known.is_none() {
+                // Only the first launch of a configuration may be correct.
+                let after = ready.check(configuration)?;
+                if !after.correct() {
+                    return Ok(found(after, "after it was timed: "));
+                }
+            }
+            Ok(Measured { timing: Some(timing), ..found(check, "") })
+        }))
+    }
+
+    /// Checks a configuration even if it was checked already, without timing it.
+    ///
+    /// # Errors
+    /// The errors of [`Self::measure`].
+    pub fn check_again(
+        &mut self,
+        planned: &PlannedCase<'_>,
+        configuration: &Configuration,
+    ) -> Result<Measured> {
+        self.open(planned)?;
+        Ok(self.outcome_of(|_, ready, _| {
+            ready.case.select(configuration)?;
+            Ok(found(ready.check(configuration)?, ""))
+        }))
+    }
+
+    fn outcome_of(
+        &mut self,
+        work: impl FnOnce(&mut Instruments, &mut Ready, &Plan<'_>) -> Result<Measured>,
+    ) -> Measured {
+        let result = match (&mut self.instruments, &mut self.ready) {
+            (Some(instruments), Some(ready)) => work(instruments, ready, self.plan),
+            _ => Err(Error::NothingSelected),
+        };
+        result.unwrap_or_else(|error| {
+            let outcome = if self.plan.device().is_lost() { Outcome::Crashed } else { Outcome::Failed };
+            Measured { outcome, problem: error.to_string(), max_error: None, timing: None }
+        })
+    }
+
+    /// Times the probes of a case. After a failure no probe is timed.
+    fn probe(&mut self, planned: &PlannedCase<'_>) {
+        let Some(Instruments { watch, probes, .. }) = &mut self.instruments else { return };
+        if let Err(error) = probes.time(&planned.work, watch, self.plan.effort()) {
+            probes.release();
+            self.problem = Some(error);
+        }
+        if let Some(ready) = &mut self.ready {
+            ready.since = 0;
+        }
+    }
+
+    /// Prepares a case unless one is prepared. The probes are freed if the case needs their memory.
+    fn open(&mut self, planned: &PlannedCase<'_>) -> Result<()> {
+        if self.ready.is_some() {
+            return Ok(());
+        }
+        if self.instruments.is_none() {
+            let stream = Stream::new(self.plan.device())?;
+            let mut watch = Stopwatch::new(&stream)?;
+            watch.set_stop(self.stop);
+            let mut probes = Probes::none();
+            if self.has_probes {
+                match Probes::new(self.plan.suite(), &stream) {
+                    Ok(made) => probes = made,
+                    Err(error) => self.problem = Some(error),
+                }
+            }
+            self.instruments = Some(Instruments { stream, watch, probes });
+        }
+        let Some(Instruments { stream, probes, .. }) = &mut self.instruments else { return Ok(()) };
+        let case = match planned.prepare(stream, seed()) {
+            Err(_) if probes.release() => planned.prepare(stream, seed())?,
+            prepared => prepared?,
+        };
+        let effort = self.plan.effort();
+        self.ready = Some(Ready { case, effort, checked: HashMap::new(), since: EVERY });
+        Ok(())
+    }
+}
+
+impl Ready {
+    /// Checks the selected configuration.
+    fn check(&mut self, configuration: &Configuration) -> Result<Check> {
+        let check = self.case.check()?;
+        self.checked.insert(configuration.clone(), check);
+        Ok(check)
+    }
+}
+
+/// Converts a check to a result; the text of a problem starts with `when`.
+fn found(check: Check, when: &str) -> Measured {
+    Measured {
+        outcome: if check.correct() { Outcome::Correct } else { Outcome::Incorrect },
+        problem: check.problem().map_or_else(String::new, |problem| format!("{when}{problem}")),
+        max_error: Some(check.max_error).filter(|error| error.is_finite()),
+        timing: None,
+    }
+}
