@@ -15,7 +15,7 @@
 //! | [`benchmarks`] | measurements are on pages of their own, with their provenance |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
-//! | [`words`] | doc comments begin with what they describe |
+//! | [`words`] | doc comments begin with what they describe, names and texts use the field's terms, pages have short sentences |
 //! | [`browser`] | the browser in which the page tests run |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`licences`] | checks that `deny.toml` allows the dependencies' licences |

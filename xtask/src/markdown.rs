@@ -77,6 +77,17 @@ impl<'a> Page<'a> {
         })
     }
 
+    /// Returns the lines of text, with their numbers: no listings, headings, tables or HTML. Code in backticks is one
+    /// word.
+    pub fn prose(self) -> impl Iterator<Item = (usize, String)> {
+        let is_text = |line: &str| !line.trim_start().starts_with(['#', '|', '<']);
+        let lines = self.lines().filter(move |(_, line, is_prose)| *is_prose && is_text(line));
+        lines.map(|(number, line, _)| {
+            let pieces = line.split('`').enumerate();
+            (number, pieces.map(|(index, piece)| if index % 2 == 0 { piece } else { "code" }).collect())
+        })
+    }
+
     /// Returns the targets of the links and pictures, with their lines.
     pub fn links(self) -> impl Iterator<Item = (usize, &'a str)> {
         self.lines().filter(|(.., is_prose)| *is_prose).flat_map(|(number, line, _)| {
