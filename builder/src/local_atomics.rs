@@ -32,7 +32,7 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
     tools::run(&mut command, input).map(drop)
 }
 
-/// What separates an instruction from its location.
+/// Separator between an instruction and its location.
 const LOCATION: &str = ", !dbg ";
 
 /// Returns the module with new code for atomics that are or may be on local memory; `None` if there are none. The new

@@ -1,16 +1,17 @@
 //! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
-//! The sides and strides are launch parameters and part of the view, so they are equal in all threads. An index of any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index
-//! may wrap and is then out of range.
+//! The sides and strides are launch parameters and part of the view, so they are equal in all threads. An index of any
+//! integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index may wrap and
+//! is then out of range.
 //!
 //! # Order of indices and sizes
 //!
 //! Shapes and elements have the outermost dimension first, like Rust arrays: a view of `as_2d(rows, columns)` has
-//! elements `[row, column]`, one of `as_3d(planes, rows, columns)` has `[plane, row, column]`. This holds for [`Slice2`]
-//! and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and [`unique_3d`](crate::thread::unique_3d),
-//! [`Shared`](crate::Shared) arrays, and [`Tiles<ROWS, COLUMNS>`](crate::disjoint::Tiles). *Threads* have x first, as in CUDA:
-//! `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices, such as
-//! [`index_2d`](crate::thread::index_2d). x is the column, y the row.
+//! elements `[row, column]`, one of `as_3d(planes, rows, columns)` has `[plane, row, column]`. This holds for
+//! [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
+//! [`unique_3d`](crate::thread::unique_3d), [`Shared`](crate::Shared) arrays, and [`Tiles`](crate::disjoint::Tiles).
+//! *Threads* have x first, as in CUDA: `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices, such
+//! as [`index_2d`](crate::thread::index_2d). x is the column, y the row.
 //!
 //! ```
 //! use gpu_std::prelude::*;

@@ -172,8 +172,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// strides are the distances between adjacent planes and adjacent rows, in elements.
     ///
     /// # Errors
-    /// As [`Self::as_2d_strided`]; also if planes overlap, the plane stride is not a multiple of the row stride, or there
-    /// are 2^32 rows or more.
+    /// As [`Self::as_2d_strided`]; also if planes overlap, the plane stride is not a multiple of the row stride, or
+    /// there are 2^32 rows or more.
     pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'a, T>> {
         let extents = extents_3(shape, strides, self.len())?;
         Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
