@@ -143,7 +143,7 @@ impl Communicator {
         if streams.is_empty() {
             let error =
                 warpsmith_runtime::Error::EmptyList { operation: "Communicator::init_all", list: "streams" };
-            return Err(error.into());
+            return Err(error);
         }
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         std::thread::scope(|scope| {

@@ -64,7 +64,7 @@ impl Backend for HostBackend {
             }
             Err(error) => {
                 ranks.not_run(operation, &error.to_string());
-                Err(error.into())
+                Err(error)
             }
         }
     }

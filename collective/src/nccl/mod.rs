@@ -213,7 +213,7 @@ impl Backend for NcclBackend {
                 // The other ranks wait for this operation.
                 let (rank_number, operation) = (rank.mesh.rank(), Box::new(operation));
                 rank.mesh.fail(Failure::NotRun { rank: rank_number, operation, reason: error.to_string() });
-                Err(error.into())
+                Err(error)
             }
         }
     }

@@ -177,7 +177,7 @@ impl Rank {
         let said = made.as_ref().map(|_| Vec::new());
         let said = said.map_err(|error: &warpsmith_runtime::Error| error.to_string());
         agreement.share(said)?;
-        Ok(made?)
+        made
     }
 
     /// Registers memory of the program that all ranks can access from now on.
@@ -284,7 +284,7 @@ impl Rank {
                 }
                 self.mesh.dump();
                 batch.work.end(Err(ended));
-                Err(error.into())
+                Err(error)
             }
         }
     }

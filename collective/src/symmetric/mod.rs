@@ -213,7 +213,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         let Some(bytes) = bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
             let error =
                 warpsmith_runtime::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
-            return Err(error.into());
+            return Err(error);
         };
         let tables = |placed: &Placed| {
             // Uses a stream that does not wait for other ranks.
