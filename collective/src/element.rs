@@ -86,6 +86,30 @@ impl ElementType {
 ///
 /// NCCL chooses the order and the intermediate rounding: every rank gets the same bits, but other GPUs, lengths or
 /// versions may give different ones.
+///
+/// ```
+/// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
+/// use warpsmith_emulated::EmulatedDriver;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// # let driver = EmulatedDriver::builder().devices(2).build();
+/// # let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
+/// # let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// let mut results = Vec::new();
+/// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
+///     let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32, -8.0])?;
+///     // Each rank multiplies by its own factor before the sum: 0.5 and 1.
+///     let factor = 0.5 * (1 + ranks.rank()) as f32;
+///     let work = ranks.all_reduce_in_place(ReduceOp::PreMulSum(factor), &mut x)?;
+///     results.push((x, work, ranks));
+/// }
+/// for (x, ..) in &results {
+///     assert_eq!(x.to_host()?, [1.5, -12.0]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReduceOp<T: Reducible> {
     /// The sum.

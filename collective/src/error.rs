@@ -12,6 +12,18 @@ use crate::rendezvous_error::RendezvousError;
 /// Error of a store, a launcher or a collective operation, in a [`warpsmith_runtime::Error`]: its `downcast_ref`
 /// returns it. The failure of a communicator is a [`CommunicatorError`](crate::CommunicatorError) there, and that of a
 /// rendezvous a [`RendezvousError`](crate::rendezvous::RendezvousError).
+///
+/// ```
+/// use std::time::Instant;
+/// use warpsmith_collective::store::MemoryStore;
+/// use warpsmith_collective::{CollectiveError, Store};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let error = MemoryStore::new().get("address", Instant::now()).unwrap_err();
+/// assert!(matches!(error.downcast_ref(), Some(CollectiveError::StoreTimeout { .. })), "{error}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {

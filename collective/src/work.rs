@@ -12,6 +12,31 @@ use crate::failure::CommunicatorError;
 ///
 /// A captured operation is done after its graph has run it for the first time. With NCCL it is done once it is
 /// captured.
+///
+/// ```
+/// use std::time::Duration;
+/// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
+/// use warpsmith_emulated::EmulatedDriver;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// # let driver = EmulatedDriver::builder().devices(2).build();
+/// # let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
+/// # let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// let mut works = Vec::new();
+/// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
+///     let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u32])?;
+///     works.push((ranks.all_reduce_in_place(ReduceOp::Sum, &mut x)?, x, ranks));
+/// }
+/// for (work, x, _) in &works {
+///     // A failure of the operation is an error here.
+///     work.wait(Duration::from_secs(60))?;
+///     assert!(work.query()?);
+///     assert_eq!(x.to_host()?, [2]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "an operation that fails says so here; call `wait`, or drop it on purpose"]
 pub struct Work {

@@ -55,6 +55,26 @@ use crate::per_tile::PerTile;
 use crate::thread;
 
 /// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::disjoint::UniqueIndex;
+///
+/// /// Only the thread that has the index can write the element.
+/// fn store(out: &mut DisjointMut<f32>, index: UniqueIndex, value: f32) {
+///     if let Some(out) = out.get_mut(index) {
+///         *out = value;
+///     }
+/// }
+///
+/// #[kernel]
+/// fn square(x: &[f32], mut out: DisjointMut<f32>) {
+///     for index in thread::grid_stride(x.len()) {
+///         let value = x[index.get()];
+///         store(&mut out, index, value * value);
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UniqueIndex {
     index: usize,

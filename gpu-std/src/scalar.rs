@@ -86,6 +86,16 @@ pub trait From64: Sized {
 }
 
 /// A number with sums and products: `f32 f64 f16 bf16 i32 u32 i64 u64`.
+///
+/// ```
+/// use gpu_std::scalar::{Number, Scalar};
+///
+/// fn sum<T: Number>(x: &[T]) -> T::Sum {
+///     x.iter().fold(T::Sum::ZERO, |sum, x| sum.wrapping_add(x.cast()))
+/// }
+/// // The sum of `i32` is an `i64`.
+/// assert_eq!(sum(&[i32::MAX, 1]), 1 << 31);
+/// ```
 pub trait Number: Scalar {
     /// Type of a sum or product: the type itself for floats, `i64` for signed and `u64` for unsigned integers.
     type Sum: Scalar<Accumulator = Self::SumAccumulator>;
@@ -151,6 +161,16 @@ bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64
 
 /// A type that operations fill, compare and convert: every [`Scalar`], and [`Checked<bool>`](crate::Checked), the form
 /// of `bool` in a buffer.
+///
+/// ```
+/// use gpu_std::Checked;
+/// use gpu_std::scalar::Element;
+///
+/// fn bytes<T: Element>(x: T) -> usize {
+///     size_of_val(&x.to_scalar())
+/// }
+/// assert_eq!((bytes(1.0_f64), bytes(Checked::from(true))), (8, 1));
+/// ```
 pub trait Element: Sealed + KernelType + DeviceCopy {
     /// Type that kernels use for it: the type itself, or `u8` for `Checked<bool>`.
     type Scalar: Scalar;

@@ -155,6 +155,22 @@ impl<'a, T> Slice2<'a, T> {
 
     /// Returns the element at `[row, column]` without a bounds check.
     ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    ///
+    /// #[kernel]
+    /// fn row_sums(x: Slice2<f32>, mut sums: DisjointMut<f32>) {
+    ///     let row = thread::unique_index();
+    ///     if row.get() >= x.rows() {
+    ///         return;
+    ///     }
+    ///     if let Some(sum) = sums.get_mut(row) {
+    ///         // SAFETY: the row was checked, and the columns are those of the view.
+    ///         *sum = (0..x.columns()).map(|column| unsafe { *x.get_unchecked([row.get(), column]) }).sum();
+    ///     }
+    /// }
+    /// ```
+    ///
     /// # Safety
     ///
     /// `row` and `column` are in range.
@@ -228,6 +244,20 @@ impl<T> fmt::Debug for Slice2<'_, T> {
 /// Read-only 3-D view, as a kernel parameter.
 ///
 /// A launch passes `buffer.as_3d(planes, rows, columns)?`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// The sum over the planes, for each row and column.
+/// #[kernel]
+/// fn sum_planes(volume: Slice3<f32>, mut out: DisjointMut2<f32>) {
+///     let cell = thread::unique_2d();
+///     let [row, column] = cell.get();
+///     if let Some(out) = out.get_mut(cell) {
+///         *out = (0..volume.planes()).filter_map(|plane| volume.get([plane, row, column])).sum();
+///     }
+/// }
+/// ```
 pub struct Slice3<'a, T> {
     data: *const T,
     pub(crate) extents: Extents3,

@@ -8,6 +8,19 @@ use warpsmith_runtime::driver::activity::ActivityError;
 use warpsmith_runtime::driver::counters::CounterError;
 
 /// Error of the profiler, in a [`warpsmith_runtime::Error`]: nothing is recorded, or a trace is incomplete.
+///
+/// ```
+/// use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let profiler = Profiler::start(ProfilerOptions::default())?;
+/// // Only one can record at a time.
+/// let error = Profiler::start(ProfilerOptions::default()).unwrap_err();
+/// assert_eq!(error.downcast_ref(), Some(&ProfilerError::Recording));
+/// profiler.stop()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {

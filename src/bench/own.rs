@@ -58,8 +58,9 @@ struct Own<I: Scalar, O: Scalar> {
 ///
 /// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
 /// // As an argument of `bench_main!`:
-/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x,
-/// out| { ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out)) });
+/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x, out| {
+///     ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out))
+/// });
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// # let mut case = benchmark.prepare(&Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 })?;
 /// # case.select(&benchmark.default_configuration("f32", 1000, stream.device()))?;

@@ -10,6 +10,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::{self, Config};
+use super::example::{binary_example, unary_example};
 use super::launch::{Operation, same_length};
 use super::operand::{Arguments, Operand, bits, common_width};
 
@@ -273,11 +274,12 @@ pub(crate) fn lerp_with<T: Float>(
 
 /// Defines the unary operations.
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident: $bound:ident, $operation:ident;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident: $bound:ident, $operation:ident, $x:tt => $result:tt;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = unary_example!($name, $x, $result)]
         #[track_caller]
         pub fn $name<'x, 'o, T: $bound>(
             stream: &Stream,
@@ -291,44 +293,45 @@ macro_rules! unary {
 }
 unary! {
     /// `out[i] = -x[i]`; integers wrap.
-    neg: Scalar, Neg;
+    neg: Scalar, Neg, [1i32, -2, 0] => [-1, 2, 0];
     /// `out[i] = |x[i]|`; the smallest signed integer is unchanged.
-    abs: Scalar, Abs;
+    abs: Scalar, Abs, [-1.5f32, 2.0] => [1.5, 2.0];
     /// Sign: `out[i]` is -1, 0 or 1; zeros and NaN are unchanged.
-    sign: Scalar, Sign;
+    sign: Scalar, Sign, [-2.5f32, 0.0, 7.0] => [-1.0, 0.0, 1.0];
     /// `out[i] = √x[i]`.
-    sqrt: Float, Sqrt;
+    sqrt: Float, Sqrt, [4.0f32, 2.25] => [2.0, 1.5];
     /// `out[i] = 1 / √x[i]`.
-    rsqrt: Float, Rsqrt;
+    rsqrt: Float, Rsqrt, [4.0f32, 0.25] => [0.5, 2.0];
     /// `out[i] = 1 / x[i]`.
-    reciprocal: Float, Reciprocal;
+    reciprocal: Float, Reciprocal, [4.0f32, -0.5] => [0.25, -2.0];
     /// Natural logarithm: `out[i] = ln(x[i])`.
-    log: Float, Log;
+    log: Float, Log, [1.0f32, 2.0] => "[0.000, 0.693]";
     /// `out[i] = sin(x[i])`, in radians.
-    sin: Float, Sin;
+    sin: Float, Sin, [0.5f32, 1.0] => "[0.479, 0.841]";
     /// `out[i] = cos(x[i])`, in radians.
-    cos: Float, Cos;
+    cos: Float, Cos, [0.5f32, 1.0] => "[0.878, 0.540]";
     /// `out[i] = tanh(x[i])`.
-    tanh: Float, Tanh;
+    tanh: Float, Tanh, [-1.0f32, 0.5] => "[-0.762, 0.462]";
     /// `out[i] = x[i] / (1 + exp(-x[i]))`.
-    silu: Float, Silu;
+    silu: Float, Silu, [-1.0f32, 2.0] => "[-0.269, 1.762]";
     /// GELU, tanh approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
     /// [`gelu()`](super::gelu) is the exact form.
-    gelu_tanh: Float, GeluTanh;
+    gelu_tanh: Float, GeluTanh, [-1.0f32, 2.0] => "[-0.159, 1.955]";
     /// Rounds down: `out[i] = ⌊x[i]⌋`.
-    floor: Float, Floor;
+    floor: Float, Floor, [1.7f32, -1.2] => [1.0, -2.0];
     /// Rounds up: `out[i] = ⌈x[i]⌉`.
-    ceil: Float, Ceil;
+    ceil: Float, Ceil, [1.2f32, -1.7] => [2.0, -1.0];
     /// Rounds to the nearest integer, ties to even.
-    round: Float, Round;
+    round: Float, Round, [0.5f32, 1.5, -2.7] => [0.0, 2.0, -3.0];
     /// Rounds toward zero.
-    trunc: Float, Trunc;
+    trunc: Float, Trunc, [1.7f32, -1.7] => [1.0, -1.0];
 }
 
 /// `out[i] = !x[i]`: bitwise for integers, logical for `bool`.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+#[doc = unary_example!(not, [0x00u8, 0xF0], [0xFF, 0x0F])]
 #[track_caller]
 pub fn not<'x, 'o, T: Bits>(
     stream: &Stream,
@@ -343,12 +346,16 @@ pub fn not<'x, 'o, T: Bits>(
 
 /// Defines the binary operations.
 macro_rules! binary {
-    ($with:ident: $($(#[$doc:meta])* $name:ident: $bound:ident => $out:ty, $operation:expr;)*) => { $(
+    ($with:ident: $(
+        $(#[$doc:meta])*
+        $name:ident: $bound:ident => $out:ty, $operation:expr, $x:tt, $y:tt => $result:tt;
+    )*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
         /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
             stream: &Stream,
@@ -363,50 +370,57 @@ macro_rules! binary {
 }
 binary! { binary_with:
     /// `out[i] = x[i] - y[i]`; integers wrap.
-    sub: Scalar => T, Binary::Sub;
+    sub: Scalar => T, Binary::Sub, [5i32, 2], [3, 4] => [2, -2];
     /// `out[i] = x[i] / y[i]`; integers truncate and wrap, and give 0 for a divisor of 0.
-    div: Scalar => T, Binary::Div;
+    div: Scalar => T, Binary::Div, [7i32, -7, 1], [2, 2, 0] => [3, -3, 0];
     /// Smaller of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the minimum of an array.)
-    minimum: Scalar => T, Binary::Minimum;
+    minimum: Scalar => T, Binary::Minimum, [1.0f32, 5.0], [2.0, 3.0] => [1.0, 3.0];
     /// Larger of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the maximum of an array.)
-    maximum: Scalar => T, Binary::Maximum;
+    maximum: Scalar => T, Binary::Maximum, [1.0f32, 5.0], [2.0, 3.0] => [2.0, 5.0];
     /// `x[i]` to the power `y[i]`.
-    pow: Float => T, Binary::Pow;
+    pow: Float => T, Binary::Pow, [2.0f32, 9.0], [3.0, 0.5] => "[8.000, 3.000]";
     /// `out[i] = x[i] & y[i]`, for integers and `bool`.
-    bit_and: Bits => T, Binary::BitAnd;
+    bit_and: Bits => T, Binary::BitAnd, [0xF0u8, 0x0F], [0x3C, 0x3C] => [0x30, 0x0C];
     /// `out[i] = x[i] | y[i]`, for integers and `bool`.
-    bit_or: Bits => T, Binary::BitOr;
+    bit_or: Bits => T, Binary::BitOr, [0xF0u8, 0x0F], [0x3C, 0x3C] => [0xFC, 0x3F];
     /// `out[i] = x[i] ^ y[i]`, for integers and `bool`.
-    bit_xor: Bits => T, Binary::BitXor;
+    bit_xor: Bits => T, Binary::BitXor, [0xF0u8, 0x0F], [0x3C, 0x3C] => [0xCC, 0x33];
     /// `out[i] = x[i] << y[i]`; the shift count is taken modulo the bit width.
-    shl: Integer => T, Binary::Shl;
+    shl: Integer => T, Binary::Shl, [1u32, 3], 4 => [16, 48];
     /// `out[i] = x[i] >> y[i]`; the shift count is taken modulo the bit width. The shift is arithmetic for signed
     /// integers.
-    shr: Integer => T, Binary::Shr;
+    shr: Integer => T, Binary::Shr, [-16i32, 48], 4 => [-1, 3];
 }
 binary! { compare_with:
     /// `out[i] = x[i] == y[i]`; false for NaN.
-    eq: Element => Checked<bool>, Compare::Eq;
+    eq: Element => Checked<bool>, Compare::Eq, [1.0f32, 2.0, f32::NAN], 2.0
+        => (Checked::from_slice(&[false, true, false]));
     /// `out[i] = x[i] != y[i]`; true for NaN.
-    ne: Element => Checked<bool>, Compare::Ne;
+    ne: Element => Checked<bool>, Compare::Ne, [1.0f32, 2.0, f32::NAN], 2.0
+        => (Checked::from_slice(&[true, false, true]));
     /// `out[i] = x[i] < y[i]`; false for NaN.
-    lt: Element => Checked<bool>, Compare::Lt;
+    lt: Element => Checked<bool>, Compare::Lt, [1.0f32, 2.0, 3.0], 2.0
+        => (Checked::from_slice(&[true, false, false]));
     /// `out[i] = x[i] <= y[i]`; false for NaN.
-    le: Element => Checked<bool>, Compare::Le;
+    le: Element => Checked<bool>, Compare::Le, [1.0f32, 2.0, 3.0], 2.0
+        => (Checked::from_slice(&[true, true, false]));
     /// `out[i] = x[i] > y[i]`; false for NaN.
-    gt: Element => Checked<bool>, Compare::Gt;
+    gt: Element => Checked<bool>, Compare::Gt, [1.0f32, 2.0, 3.0], 2.0
+        => (Checked::from_slice(&[false, false, true]));
     /// `out[i] = x[i] >= y[i]`; false for NaN.
-    ge: Element => Checked<bool>, Compare::Ge;
+    ge: Element => Checked<bool>, Compare::Ge, [1.0f32, 2.0, 3.0], 2.0
+        => (Checked::from_slice(&[false, true, true]));
 }
 
 /// Defines `add` and `mul`: dedicated kernels serve them where no input is broadcast and the type has such a kernel.
 macro_rules! own_kernels {
-    ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr, $x:tt, $y:tt => $result:tt;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
         /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Scalar>(
             stream: &Stream,
@@ -443,7 +457,7 @@ macro_rules! own_kernels {
 }
 own_kernels! {
     /// `out[i] = x[i] + y[i]`; integers wrap.
-    add, add_with, Binary::Add;
+    add, add_with, Binary::Add, [1i32, 2], [10, 20] => [11, 22];
     /// `out[i] = x[i] * y[i]`; integers wrap.
-    mul, mul_with, Binary::Mul;
+    mul, mul_with, Binary::Mul, [2.0f32, 3.0], [10.0, 0.5] => [20.0, 1.5];
 }

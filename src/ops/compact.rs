@@ -436,6 +436,19 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[10u32, 20, 30])?;
+/// let flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&[true, false, true]))?;
+/// let (mut kept, mut rest) = (DeviceBuffer::zeros(&stream, 3)?, DeviceBuffer::zeros(&stream, 3)?);
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::partition_flagged(&stream, &x, &flags, &mut kept, &mut rest, &mut count)?;
+/// assert_eq!(count.to_host()?, [2]);
+/// assert_eq!((kept.to_host()?, rest.to_host()?), (vec![10, 30, 0], vec![20, 0, 0]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     stream: &Stream,
@@ -457,6 +470,18 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[7i32, 7, 2, 2, 7])?;
+/// let mut values = DeviceBuffer::zeros(&stream, 5)?;
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::unique(&stream, &x, &mut values, &mut count)?;
+/// assert_eq!(count.to_host()?, [3]);
+/// assert_eq!(values.to_host()?[..3], [7, 2, 7]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn unique<'x, 's, 'c, T: Number>(
     stream: &Stream,

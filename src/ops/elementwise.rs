@@ -6,6 +6,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
+use super::example::unary_example;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
@@ -73,13 +74,29 @@ operations! {
     /// ```
     axpy, axpy_with: Float, (a; x => y, "y");
     /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+    /// let y = DeviceBuffer::from_host(&stream, &[3.0f32, 4.0])?;
+    /// let z = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
+    /// let mut out = DeviceBuffer::uninit(&stream, 2)?;
+    /// ops::fma(&stream, &x, &y, &z, &mut out)?;
+    /// assert_eq!(out.to_host()?, [3.5, 8.5]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
     fma, fma_with: Float, (; x y z => out, "the output");
     /// `out[i] = max(x[i], 0)`; NaN stays NaN.
+    #[doc = unary_example!(relu, [-1.5f32, 2.5], [0.0, 2.5])]
     relu, relu_with: Float, (; x => out, "the output");
     /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form of GELU.
+    #[doc = unary_example!(gelu, [-1.0f32, 1.0], "[-0.159, 0.841]")]
     gelu, gelu_with: Float, (; x => out, "the output");
     /// `out[i] = 1 / (1 + exp(-x[i]))`.
+    #[doc = unary_example!(sigmoid, [0.0f32, 2.0], "[0.500, 0.881]")]
     sigmoid, sigmoid_with: Float, (; x => out, "the output");
     /// `out[i] = exp(x[i])`.
+    #[doc = unary_example!(exp, [0.0f32, 1.0], "[1.000, 2.718]")]
     exp, exp_with: Float, (; x => out, "the output");
 }

@@ -268,6 +268,18 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
 ///
 /// # Errors
 /// As for [`histogram_edges()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Two channels: 1 and 2, 10 and 30.
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 2.0, 30.0])?;
+/// let edges = DeviceBuffer::from_host(&stream, &[0.0f32, 5.0, 20.0])?;
+/// let mut counts = DeviceBuffer::zeros(&stream, 4)?;
+/// ops::multi_histogram_edges(&stream, &x, &edges, 2, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [2, 0, 0, 1]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn multi_histogram_edges<'x, 'e, 'c, T: Number>(
     stream: &Stream,

@@ -84,7 +84,7 @@ index! { u32 i64 }
 ///
 /// let wrong = DeviceBuffer::from_host(&stream, &[0i64, -1, 3])?;
 /// let error = ops::Indices::new(&stream, &wrong, 3).unwrap_err();
-/// assert!(error.to_string().starts_with("Indices: indices[1] is -1, but must be at smallest 0 and below 3"));
+/// assert!(error.to_string().starts_with("Indices: indices[1] is -1, but must be at least 0 and below 3"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -301,6 +301,18 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
 /// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index, if the
 /// indices were checked for a limit above the number of rows, or if they were not checked to be unique; [enqueue
 /// errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let updates = DeviceBuffer::from_host(&stream, &[1.0f32, 1.5, 2.0, 2.5])?;
+/// let rows = DeviceBuffer::from_host(&stream, &[2u32, 0])?;
+/// let rows = ops::Indices::unique(&stream, &rows, 3)?;
+/// let mut table = DeviceBuffer::zeros(&stream, 6)?;
+/// ops::scatter_rows(&stream, updates.as_2d(2, 2)?, &rows, table.as_2d_mut(3, 2)?)?;
+/// assert_eq!(table.to_host()?, [2.0, 2.5, 0.0, 0.0, 1.0, 1.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn scatter_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,

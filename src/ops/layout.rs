@@ -133,6 +133,17 @@ pub fn transpose<T: DeviceCopy>(
 ///
 /// # Errors
 /// As for [`transpose()`]; [`OpError::Shape`] also if the numbers of planes differ.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Two planes of two rows.
+/// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6, 7, 8])?;
+/// let mut turned = DeviceBuffer::uninit(&stream, 8)?;
+/// ops::transpose_batched(&stream, x.as_3d(2, 2, 2)?, turned.as_3d_mut(2, 2, 2)?)?;
+/// assert_eq!(turned.to_host()?, [1, 3, 2, 4, 5, 7, 6, 8]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn transpose_batched<T: DeviceCopy>(
     stream: &Stream,
@@ -242,25 +253,14 @@ fn fits(
 
 /// Defines concatenation and splitting along one dimension.
 macro_rules! along {
-    ($concat:ident, $split:ident, $side:ident, $what:literal, $other:ident, $across:literal, $doc:literal,
+    ($(#[$concat_example:meta])* $concat:ident, $(#[$split_example:meta])* $split:ident,
+        $side:ident, $what:literal, $other:ident, $across:literal, $doc:literal,
         |$range:ident| ($rows:expr, $columns:expr)) => {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
         /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
-        ///
-        /// ```
-        /// # use warpsmith::{ops, prelude::*};
-        /// # let stream = Stream::new(&Device::open("cpu")?)?;
-        /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
-        /// let y = DeviceBuffer::from_host(&stream, &[5u8, 6, 7, 8])?;
-        /// let mut both = DeviceBuffer::uninit(&stream, 8)?;
-        /// ops::concat_columns(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(2, 4)?)?;
-        /// assert_eq!(both.to_host()?, [1, 2, 5, 6, 3, 4, 7, 8]);
-        /// ops::concat_rows(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(4, 2)?)?;
-        /// assert_eq!(both.to_host()?, [1, 2, 3, 4, 5, 6, 7, 8]);
-        /// # Ok::<(), warpsmith::Error>(())
-        /// ```
+        $(#[$concat_example])*
         #[track_caller]
         pub fn $concat<T: DeviceCopy>(
             stream: &Stream,
@@ -281,6 +281,7 @@ macro_rules! along {
         ///
         /// # Errors
         /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
+        $(#[$split_example])*
         #[track_caller]
         pub fn $split<T: DeviceCopy>(
             stream: &Stream,
@@ -298,5 +299,57 @@ macro_rules! along {
         }
     };
 }
-along!(concat_rows, split_rows, rows, "rows", columns, "elements in a row", "below", |range| (range, ..));
-along!(concat_columns, split_columns, columns, "columns", rows, "rows", "beside", |range| (.., range));
+along! {
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
+    /// let y = DeviceBuffer::from_host(&stream, &[5u8, 6, 7, 8])?;
+    /// let mut both = DeviceBuffer::uninit(&stream, 8)?;
+    /// ops::concat_rows(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(4, 2)?)?;
+    /// assert_eq!(both.to_host()?, [1, 2, 3, 4, 5, 6, 7, 8]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    concat_rows,
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?;
+    /// let (mut first, mut rest) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 4)?);
+    /// let mut parts = [first.as_2d_mut(1, 2)?, rest.as_2d_mut(2, 2)?];
+    /// ops::split_rows(&stream, x.as_2d(3, 2)?, &mut parts)?;
+    /// assert_eq!((first.to_host()?, rest.to_host()?), (vec![1, 2], vec![3, 4, 5, 6]));
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    split_rows,
+    rows, "rows", columns, "elements in a row", "below", |range| (range, ..)
+}
+along! {
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
+    /// let y = DeviceBuffer::from_host(&stream, &[5u8, 6, 7, 8])?;
+    /// let mut both = DeviceBuffer::uninit(&stream, 8)?;
+    /// ops::concat_columns(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(2, 4)?)?;
+    /// assert_eq!(both.to_host()?, [1, 2, 5, 6, 3, 4, 7, 8]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    concat_columns,
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5, 6])?;
+    /// let (mut first, mut rest) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 4)?);
+    /// let mut parts = [first.as_2d_mut(2, 1)?, rest.as_2d_mut(2, 2)?];
+    /// ops::split_columns(&stream, x.as_2d(2, 3)?, &mut parts)?;
+    /// assert_eq!((first.to_host()?, rest.to_host()?), (vec![1, 4], vec![2, 3, 5, 6]));
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    split_columns,
+    columns, "columns", rows, "rows", "beside", |range| (.., range)
+}

@@ -156,6 +156,20 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
 ///
 /// # Errors
 /// As for [`matmul_fused()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
+/// // Two rows of 4, read as 4 x 2.
+/// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0])?;
+/// let mut c = DeviceBuffer::uninit(&stream, 2)?;
+/// let columns = ops::Matrix::from(b.as_2d(2, 4)?).transposed();
+/// let epilogue = ops::Epilogue::default();
+/// ops::matmul_tf32(&stream, &epilogue, a.as_2d(1, 4)?, columns, c.as_2d_mut(1, 2)?)?;
+/// assert_eq!(c.to_host()?, [10.0, 0.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn matmul_tf32<'a, 'b, 'c>(
     stream: &Stream,

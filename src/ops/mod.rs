@@ -98,6 +98,7 @@ mod compact;
 mod config;
 mod data;
 mod elementwise;
+mod example;
 #[cfg(feature = "histogram")]
 mod histogram;
 mod index_check;

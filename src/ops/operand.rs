@@ -38,11 +38,33 @@ enum Source<'a, T: DeviceCopy> {
 }
 
 /// Broadcasts one row to all rows of the output, which must have as many columns.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 4])?;
+/// let bias = DeviceBuffer::from_host(&stream, &[10i32, 20])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::add(&stream, &x, ops::row(&bias), &mut out)?;
+/// assert_eq!(out.to_host()?, [11, 22, 13, 24]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn row<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Row(elements.into()))
 }
 
 /// Broadcasts one column to all columns of the output, which must have as many rows.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 4])?;
+/// let scale = DeviceBuffer::from_host(&stream, &[10i32, -1])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::mul(&stream, &x, ops::column(&scale), &mut out)?;
+/// assert_eq!(out.to_host()?, [10, 20, -3, -4]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn column<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
     Operand(Source::Column(elements.into()))
 }

@@ -56,6 +56,25 @@ pub fn map<F: Elementwise>(
 ///
 /// # Errors
 /// As for [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::ops::{self, Config, GridRule};
+/// use warpsmith::prelude::*;
+///
+/// // In a kernel crate:
+/// #[elementwise]
+/// pub fn half(x: f32) -> f32 { x / 2.0 }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// let config = Config { block: 64, grid: GridRule::Auto, items: 4, vector: 16 };
+/// ops::map_with::<half>(&stream, &KERNELS, config, (&x, &mut out))?;
+/// assert_eq!(out.to_host()?, [0.5, 1.0, 1.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn map_with<F: Elementwise>(
     stream: &Stream,
@@ -160,6 +179,24 @@ where
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; [enqueue
 /// errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::ops;
+/// use warpsmith::prelude::*;
+///
+/// // In a kernel crate:
+/// #[reduction(identity = 1)]
+/// pub fn product(a: u64, b: u64) -> u64 { a * b % 1_000_003 }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[2u64, 3, 500_000])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 1)?;
+/// ops::reduce_into::<product>(&stream, &KERNELS, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [3_000_000 % 1_000_003]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn reduce_into<'x, 'o, R: Reduce>(
     stream: &Stream,
@@ -179,6 +216,25 @@ where
 ///
 /// # Errors
 /// As for [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::ops::{self, Config, GridRule};
+/// use warpsmith::prelude::*;
+///
+/// // In a kernel crate:
+/// #[reduction(identity = 1)]
+/// pub fn product(a: u64, b: u64) -> u64 { a * b % 1_000_003 }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[2u64, 3, 500_000])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 1)?;
+/// let config = Config { block: 64, grid: GridRule::Blocks(1), items: 4, vector: 16 };
+/// ops::reduce_into_with::<product>(&stream, &KERNELS, config, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [3_000_000 % 1_000_003]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn reduce_into_with<'x, 'o, R: Reduce>(
     stream: &Stream,

@@ -10,6 +10,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
+use super::example::into_example;
 use super::launch::{Operation, same_length};
 use super::workspace;
 use crate::op_error::OpError;
@@ -133,6 +134,14 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// The [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[2i32, 3, -4])?;
+/// assert_eq!(ops::prod(&stream, &x)?, -24);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     let _site = site();
@@ -163,6 +172,14 @@ pub fn mean<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3i32, -7, 5])?;
+/// assert_eq!(ops::min(&stream, &x)?, -7);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
@@ -175,6 +192,14 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, -7.0, 5.0])?;
+/// assert_eq!(ops::max(&stream, &x)?, 5.0);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
@@ -187,6 +212,14 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3i32, -7, 5, -7])?;
+/// assert_eq!(ops::argmin(&stream, &x)?, 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
     let _site = site();
@@ -217,11 +250,15 @@ pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 
 /// Defines the two forms of a reduction that leave the value on the device.
 macro_rules! into {
-    ($name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident) => {
+    (
+        $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident,
+        $x:tt => $value:tt
+    ) => {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`] unless `out` has one element; [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = into_example!($into, $x, [$value])]
         #[track_caller]
         pub fn $into<'x, 'o, T: Number>(
             stream: &Stream,
@@ -253,7 +290,8 @@ into!(
     T::SumAccumulator::ZERO,
     "Of no elements: 0.",
     sum_into,
-    sum_into_with
+    sum_into_with,
+    [1.0f32, 2.0, 4.0] => 7.0
 );
 into!(
     prod,
@@ -262,7 +300,8 @@ into!(
     T::SumAccumulator::ONE,
     "Of no elements: 1.",
     prod_into,
-    prod_into_with
+    prod_into_with,
+    [2u32, 3, 4] => 24
 );
 into!(
     min,
@@ -271,7 +310,8 @@ into!(
     T::Accumulator::MIN_IDENTITY,
     "Of no elements: the type's largest value.",
     min_into,
-    min_into_with
+    min_into_with,
+    [3i32, 1, 2] => 1
 );
 into!(
     max,
@@ -280,7 +320,8 @@ into!(
     T::Accumulator::MAX_IDENTITY,
     "Of no elements: the type's smallest value.",
     max_into,
-    max_into_with
+    max_into_with,
+    [3i32, 1, 2] => 3
 );
-into!(argmin, "reduce_argmin", u64, 0, "Of no elements: 0.", argmin_into, argmin_into_with);
-into!(argmax, "reduce_argmax", u64, 0, "Of no elements: 0.", argmax_into, argmax_into_with);
+into!(argmin, "reduce_argmin", u64, 0, "Of no elements: 0.", argmin_into, argmin_into_with, [3i32, 1, 2] => 1);
+into!(argmax, "reduce_argmax", u64, 0, "Of no elements: 0.", argmax_into, argmax_into_with, [3i32, 1, 2] => 0);

@@ -10,6 +10,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
 
 use super::config::{Config, default_config};
+use super::example::{binary_example, unary_example};
 use super::launch::{Operation, Plan, same_length};
 use super::tile_queue;
 use crate::op_error::OpError;
@@ -106,6 +107,23 @@ where
 ///
 /// # Errors
 /// As for [`inclusive_scan()`].
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::{ops, prelude::*};
+///
+/// // In a kernel crate:
+/// #[scan(identity = 0)]
+/// pub fn either(a: u32, b: u32) -> u32 { a | b }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0b001u32, 0b100, 0b001])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::exclusive_scan::<either>(&stream, &KERNELS, &x, 0b1000, &mut out)?;
+/// assert_eq!(out.to_host()?, [0b1000, 0b1001, 0b1101]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn exclusive_scan<'x, 'o, S: Scan>(
     stream: &Stream,
@@ -249,8 +267,6 @@ fn by_any_key<T: Number, K: Element>(
 /// let mut sums = DeviceBuffer::uninit(&stream, 5)?;
 /// ops::inclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
 /// assert_eq!(sums.to_host()?, [1, 3, 6, 10, 30]);
-/// ops::exclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
-/// assert_eq!(sums.to_host()?, [0, 1, 3, 0, 10]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
@@ -269,6 +285,17 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
 ///
 /// # Errors
 /// As for [`inclusive_sum_by_key()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let keys = DeviceBuffer::from_host(&stream, &[7u32, 7, 7, 2, 2])?;
+/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 10, 20])?;
+/// let mut sums = DeviceBuffer::uninit(&stream, 5)?;
+/// ops::exclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
+/// assert_eq!(sums.to_host()?, [0, 1, 3, 0, 10]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     stream: &Stream,
@@ -348,11 +375,15 @@ scans! {
     /// ```
     exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
     /// Running minimum; NaN from the first NaN on.
+    #[doc = unary_example!(inclusive_min, [3i32, 1, 2, 0], [3, 1, 1, 0])]
     inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
     /// Minimum of `initial` and all preceding elements; NaN after the first NaN.
+    #[doc = binary_example!(exclusive_min, [3i32, 1, 2, 0], 2, [2, 2, 1, 1])]
     exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
     /// Running maximum; NaN from the first NaN on.
+    #[doc = unary_example!(inclusive_max, [1i32, 3, 2, 4], [1, 3, 3, 4])]
     inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
     /// Maximum of `initial` and all preceding elements; NaN after the first NaN.
+    #[doc = binary_example!(exclusive_max, [1i32, 3, 2, 4], 2, [2, 2, 3, 3])]
     exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
 }

@@ -510,10 +510,9 @@ fn search<T: Number>(
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let sorted = DeviceBuffer::from_host(&stream, &[1.0f32, 3.0, 3.0, 7.0])?;
 /// let keys = DeviceBuffer::from_host(&stream, &[3.0f32, 0.0, 8.0])?;
-/// let (mut first, mut last) = (DeviceBuffer::zeros(&stream, 3)?, DeviceBuffer::zeros(&stream, 3)?);
-/// ops::lower_bound(&stream, &sorted, &keys, &mut first)?;
-/// ops::upper_bound(&stream, &sorted, &keys, &mut last)?;
-/// assert_eq!((first.to_host()?, last.to_host()?), (vec![1, 0, 4], vec![3, 0, 4]));
+/// let mut positions = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::lower_bound(&stream, &sorted, &keys, &mut positions)?;
+/// assert_eq!(positions.to_host()?, [1, 0, 4]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
@@ -532,6 +531,17 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
 ///
 /// # Errors
 /// As for [`lower_bound()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let sorted = DeviceBuffer::from_host(&stream, &[1i32, 3, 3, 7])?;
+/// let keys = DeviceBuffer::from_host(&stream, &[3i32, 0, 7])?;
+/// let mut positions = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::upper_bound(&stream, &sorted, &keys, &mut positions)?;
+/// assert_eq!(positions.to_host()?, [3, 0, 4]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn upper_bound<'s, 'k, 'o, T: Number>(
     stream: &Stream,

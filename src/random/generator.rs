@@ -335,6 +335,16 @@ pub fn default_generator(device: &Device) -> Generator {
 ///
 /// # Errors
 /// [`OpError::Random`] while a capture that uses one of them is active; no seed is changed then.
+///
+/// ```
+/// use warpsmith::random;
+/// use warpsmith::Device;
+///
+/// let generator = random::default_generator(&Device::open("cpu")?);
+/// random::manual_seed_all(7)?;
+/// assert_eq!((generator.initial_seed(), generator.offset()?), (7, 0));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
@@ -344,6 +354,16 @@ pub fn manual_seed_all(seed: u64) -> Result<()> {
 ///
 /// # Errors
 /// As for [`manual_seed_all`].
+///
+/// ```
+/// use warpsmith::random;
+/// use warpsmith::Device;
+///
+/// let generator = random::default_generator(&Device::open("cpu")?);
+/// let seed = random::seed_all()?;
+/// assert_eq!(generator.initial_seed(), seed);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn seed_all() -> Result<u64> {
     let seed = fresh_seed();
     seed_everywhere("random::seed_all", seed)?;
@@ -384,6 +404,18 @@ pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
 ///
 /// # Errors
 /// As for [`states`] and [`Generator::set_state`]; also unless there is one state per device. No state is changed then.
+///
+/// ```
+/// use warpsmith::random;
+/// use warpsmith::Device;
+///
+/// let devices = [Device::open("cpu")?];
+/// // The seed 7 and the offset 12, in PyTorch's format.
+/// random::set_states(&devices, &[[7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0]])?;
+/// let generator = random::default_generator(&devices[0]);
+/// assert_eq!((generator.initial_seed(), generator.offset()?), (7, 12));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()> {
     let call = "random::set_states";
     if devices.len() != states.len() {

@@ -104,6 +104,16 @@ pub fn uniform_with<'o, T: Float>(
 /// # Errors
 /// [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; [enqueue
 /// errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut x = DeviceBuffer::<f32>::uninit(&stream, 1000)?;
+/// random::uniform_in(&stream, &generator, -1.0..1.0, &mut x)?;
+/// assert!(x.to_host()?.iter().all(|x| (-1.0..1.0).contains(x)));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn uniform_in<'o, T: Float>(
     stream: &Stream,
@@ -207,6 +217,17 @@ pub(super) fn normal_launch<T: Float>(
 /// # Errors
 /// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean is not representable in f32
 /// (for f64, in f64); [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut x = DeviceBuffer::<f32>::uninit(&stream, 10_000)?;
+/// random::exponential(&stream, &generator, 2.0, &mut x)?;
+/// assert!(x.to_host()?.iter().all(|x| *x > 0.0));
+/// assert!((ops::mean(&stream, &x)? - 0.5).abs() < 0.05);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn exponential<'o, T: Float>(
     stream: &Stream,
@@ -264,6 +285,17 @@ pub fn integers<'o, T: Integer + Number>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a `p` below 0 or above 1; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut flags = DeviceBuffer::<u8>::uninit(&stream, 10_000)?;
+/// random::bernoulli(&stream, &generator, 0.25, &mut flags)?;
+/// let ones = flags.to_host()?.into_iter().filter(|flag| *flag == 1).count();
+/// assert!((2000..3000).contains(&ones));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
@@ -341,6 +373,18 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 ///
 /// # Errors
 /// [`OpError::Random`] if n − 1 does not fit the type; [enqueue errors](crate::Error#enqueue-errors).
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut order = DeviceBuffer::<u32>::uninit(&stream, 100)?;
+/// random::permutation(&stream, &generator, &mut order)?;
+/// let mut sorted = order.to_host()?;
+/// sorted.sort_unstable();
+/// assert!(sorted.into_iter().eq(0..100));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn permutation<'o, T: Integer + Number>(
     stream: &Stream,

@@ -25,6 +25,13 @@ pub(crate) const MAX_TILES: u64 = 1 << 31;
 const RASTER_GROUP_BYTES: usize = 32 << 20;
 
 /// Attention options. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
+///
+/// ```
+/// use warpsmith_tensor::Attention;
+///
+/// let causal = Attention { is_causal: true, scale: Some(0.125), ..Attention::default() };
+/// assert!(causal.offsets.is_none());
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attention<'a> {
     /// Softmax scale, positive and finite. `None`: `1 / sqrt(dim)`.
@@ -131,6 +138,26 @@ pub fn attention<T: HeadElement>(
 ///
 /// # Errors
 /// As for [`attention()`]; [`TensorError::Heads`] for `sums` of another length.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Attention, Heads, HeadsMut, attention_with_lse};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// // Four tokens of one head of 64 elements: all scores are 0.
+/// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 4 * 64)?;
+/// let heads = Heads::by_token(zeros.as_3d(4, 1, 64)?, 1)?;
+/// let mut out = DeviceBuffer::<bf16>::uninit(&stream, 4 * 64)?;
+/// let mut sums = DeviceBuffer::<f32>::uninit(&stream, 4)?;
+/// let to = HeadsMut::by_token(out.as_3d_mut(4, 1, 64)?, 1)?;
+/// attention_with_lse(&stream, &Attention::default(), heads, heads, heads, to, sums.as_mut_slice())?;
+/// // The logarithm of four times exp(0).
+/// assert!(sums.to_host()?.iter().all(|sum| (sum - 4f32.ln()).abs() < 1e-5));
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn attention_with_lse<T: HeadElement>(
     stream: &Stream,

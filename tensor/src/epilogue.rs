@@ -8,6 +8,19 @@ pub use warpsmith_tensor_kernels::epilogue::Activation;
 use crate::error::TensorError;
 
 /// GEMM epilogue, applied before rounding: `activation(scale * sum + bias)`.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+/// use warpsmith_tensor::{Activation, Epilogue};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let bias = DeviceBuffer::<f32>::zeros(&stream, 64)?;
+/// let epilogue = Epilogue { bias: Some(bias.as_slice()), activation: Activation::Gelu, ..Epilogue::default() };
+/// assert_eq!(epilogue.scale, 1.0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Epilogue<'a, C: DeviceCopy> {
     /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.

@@ -57,6 +57,21 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
 ///
 /// There are two exceptions. With an `a` that is not transposed, except for i8, `c` needs no alignment. Skinny GEMM,
 /// with up to 16 rows of 16-bit elements and a transposed `b`, runs from compute capability 8.0 on.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::matmul;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64])?;
+/// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 64)?;
+/// matmul(&stream, ones.as_2d(8, 8)?, ones.as_2d(8, 8)?, c.as_2d_mut(8, 8)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(8.0); 64]);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     stream: &Stream,
@@ -72,6 +87,22 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
 ///
 /// # Errors
 /// As for [`matmul()`]; [`TensorError::Shape`] for a bias whose length is not the number of columns of `c`.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Activation, Epilogue, matmul_fused};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64])?;
+/// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 64)?;
+/// let epilogue = Epilogue { scale: -0.5, activation: Activation::Relu, ..Epilogue::default() };
+/// matmul_fused(&stream, &epilogue, ones.as_2d(8, 8)?, ones.as_2d(8, 8)?, c.as_2d_mut(8, 8)?)?;
+/// assert_eq!(c.to_host()?, [bf16::ZERO; 64]);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     stream: &Stream,
@@ -88,6 +119,24 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
 ///
 /// # Errors
 /// As for [`matmul_fused()`]; [`TensorError::Schedule`] for a schedule without a kernel.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, Schedule, matmul_with};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 8 * 128])?;
+/// let b = DeviceBuffer::from_host(&stream, &[bf16::ONE; 128 * 8])?;
+/// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 64)?;
+/// let split = Schedule { tile: [64, 128], cluster: 1, split_k: 2 };
+/// let (a, b) = (a.as_2d(8, 128)?, b.as_2d(128, 8)?);
+/// matmul_with(&stream, split, &Epilogue::default(), a, b, c.as_2d_mut(8, 8)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(128.0); 64]);
+/// # Ok(())
+/// # }
+/// ```
 #[track_caller]
 pub fn matmul_with<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     stream: &Stream,

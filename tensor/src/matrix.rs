@@ -46,6 +46,20 @@ pub struct Matrix<'a, T: DeviceCopy> {
 }
 
 /// Writable row-major matrix or batch of matrices.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+/// use warpsmith_tensor::MatrixMut;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut c = DeviceBuffer::<f32>::zeros(&stream, 24)?;
+/// // Two matrices of three rows of four.
+/// let batch = MatrixMut::from(c.as_3d_mut(2, 3, 4)?);
+/// assert_eq!((batch.planes(), batch.rows(), batch.columns()), (2, 3, 4));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(crate) elements: DeviceSliceMut<'a, T>,

@@ -5,6 +5,15 @@ use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::non_persistent;
 
 /// GEMM schedule: tile, cluster size and split-K. The default follows from the sizes, the type and the number of SMs.
+///
+/// ```
+/// use warpsmith_tensor::Schedule;
+///
+/// let schedule = Schedule { tile: [128, 256], cluster: 2, split_k: 4 };
+/// assert!(schedule.exists());
+/// // A cluster has at most eight blocks.
+/// assert!(!Schedule { split_k: 8, ..schedule }.exists());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// Rows and columns of a tile of `c`: 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`, or i8: 128

@@ -27,6 +27,23 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 ///
 /// Values persist after the processes end. Give each run its own folder, or its own keys (as
 /// [`Launch::store`](crate::Launch::store) does), and remove the folder afterwards.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use warpsmith_collective::Store;
+/// use warpsmith_collective::store::FileStore;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let deadline = Instant::now() + Duration::from_secs(10);
+/// # let folder = std::env::temp_dir().join(format!("store-{}", std::process::id()));
+/// let store = FileStore::open(&folder)?;
+/// store.set("address", b"gpu01:4711", deadline)?;
+/// // Another process opens the same folder.
+/// assert_eq!(FileStore::open(&folder)?.get("address", deadline)?, b"gpu01:4711");
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct FileStore {
     folder: PathBuf,

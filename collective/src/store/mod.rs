@@ -55,6 +55,25 @@ pub const LONGEST_KEY: usize = 4 << 10;
 pub const LONGEST_VALUE: usize = 1 << 20;
 
 /// A key-value store that all ranks can access.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use warpsmith_collective::Store;
+/// use warpsmith_collective::store::MemoryStore;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let deadline = Instant::now() + Duration::from_secs(10);
+///
+/// /// The number of ranks that have called it so far.
+/// fn arrive(store: &dyn Store, deadline: Instant) -> Result<i64, warpsmith_runtime::Error> {
+///     store.add("arrived", 1, deadline)
+/// }
+///
+/// let store = MemoryStore::new();
+/// assert_eq!((arrive(&store, deadline)?, arrive(&store, deadline)?), (1, 2));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.
     ///

@@ -17,6 +17,17 @@ const LONGEST: usize = 256;
 
 /// The secret of a run: a server that has one serves only clients with the same one. `warpsmith launch` generates one
 /// per run, in `WARPSMITH_TOKEN`.
+///
+/// ```
+/// use warpsmith_collective::store::Token;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let token = Token::generate()?;
+/// assert_eq!(Token::new(token.secret()), Some(token));
+/// assert!(Token::new("").is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 

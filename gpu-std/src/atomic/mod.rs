@@ -44,6 +44,14 @@ pub use core::sync::atomic::Ordering;
 /// A number that threads of scope `S` can access atomically.
 ///
 /// It has the size and alignment of `T`.
+///
+/// ```
+/// use gpu_std::atomic::{Atomic, Ordering};
+///
+/// let count: Atomic<u32> = Atomic::new(40);
+/// assert_eq!(count.fetch_add(2, Ordering::Relaxed), 40);
+/// assert_eq!(count.load(Ordering::Relaxed), 42);
+/// ```
 #[repr(transparent)]
 pub struct Atomic<T, S = Device> {
     value: UnsafeCell<T>,
@@ -93,6 +101,31 @@ impl<T, S> Atomic<T, S> {
     }
 
     /// Returns an atomic at `ptr`, for memory without an `Atomic`, such as shared memory.
+    ///
+    /// ```
+    /// use gpu_std::atomic::{Atomic, Ordering, scope};
+    /// use gpu_std::prelude::*;
+    ///
+    /// /// Counts the positive numbers of each block.
+    /// #[kernel]
+    /// fn count_positive(x: &[f32], mut counts: DisjointMut<u32, PerBlock>) {
+    ///     let word = shared_array![u32; 1];
+    ///     if thread::linear_in_block() == 0 {
+    ///         // SAFETY: one thread writes, before the barrier.
+    ///         unsafe { word.write(0) };
+    ///     }
+    ///     block::sync_threads();
+    ///     // SAFETY: until the next barrier, all accesses are atomic.
+    ///     let count = unsafe { Atomic::<u32, scope::Block>::from_ptr(word) };
+    ///     if x.get(thread::unique_index().get()).is_some_and(|x| *x > 0.0) {
+    ///         count.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    ///     block::sync_threads();
+    ///     if let Some(out) = counts.get_mut(block::unique_index()) {
+    ///         *out = count.load(Ordering::Relaxed);
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Safety
     ///

@@ -13,6 +13,17 @@ use crate::thread;
 
 /// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[y * ROWS, x * COLUMNS]`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::disjoint::Tiles;
+///
+/// /// Fills each tile of 16 x 16 elements with the number of its column of tiles.
+/// #[kernel(block(16, 16))]
+/// fn number(mut out: DisjointMut2<u32, Tiles<16, 16>>) {
+///     out.write_tile(|_| thread::block_idx_x());
+/// }
+/// ```
 pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
 /// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at

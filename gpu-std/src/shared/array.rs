@@ -83,17 +83,20 @@ impl<T> Shared<'_, [T]> {
     /// ```
     /// use gpu_std::prelude::*;
     ///
-    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks
-    /// of /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
+    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks of
+    /// /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
     /// #[kernel]
     /// fn blur(reach: usize, data: &[f32], mut tile: Shared<[f32]>, mut out: DisjointMut<f32>) {
     ///     let first = block::linear_index() * block::threads() as usize;
     ///     assert!(tile.len() >= block::threads() as usize + 2 * reach, "the tile is too short");
-    ///     let tile = tile.fill(|[i]| (first + i).checked_sub(reach).and_then(|i|
-    ///     data.get(i)).copied().unwrap_or(0.0)); let index = thread::unique_index(); if let Some(out) =
-    ///     out.get_mut(index) { let around = &tile[index.get() - first..][..2 * reach + 1]; let count = (index.get() +
-    ///     reach + 1).min(data.len()) - index.get().saturating_sub(reach); *out = around.iter().sum::<f32>() / count as
-    ///     f32; } }
+    ///     let tile = tile.fill(|[i]| (first + i).checked_sub(reach).and_then(|i| data.get(i)).copied().unwrap_or(0.0));
+    ///     let index = thread::unique_index();
+    ///     if let Some(out) = out.get_mut(index) {
+    ///         let around = &tile[index.get() - first..][..2 * reach + 1];
+    ///         let count = (index.get() + reach + 1).min(data.len()) - index.get().saturating_sub(reach);
+    ///         *out = around.iter().sum::<f32>() / count as f32;
+    ///     }
+    /// }
     /// ```
     #[inline(always)]
     pub fn len(&self) -> usize {

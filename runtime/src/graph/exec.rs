@@ -209,6 +209,21 @@ impl GraphExec {
     /// Updates the executable to the work of another graph of the same form: the same nodes in the same order, with
     /// other parameters and buffers. Launches that are already enqueued do not change.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let (a, b) = (DeviceBuffer::from_host(&stream, &[1u8])?, DeviceBuffer::from_host(&stream, &[2u8])?);
+    /// let mut out = DeviceBuffer::zeros(&stream, 1)?;
+    /// let mut exec = Graph::capture(&stream, || stream.copy(&a, &mut out))?.instantiate()?;
+    /// exec.update(&Graph::capture(&stream, || stream.copy(&b, &mut out))?)?;
+    /// exec.launch(&stream)?;
+    /// assert_eq!(out.to_host()?, [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`GraphError::NotUpdated`] if the graphs differ in more than that. Then the executable is unchanged, and
     /// [`Graph::instantiate`] creates another. [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).

@@ -111,6 +111,22 @@ pub struct Graph {
 impl Graph {
     /// Creates an empty graph, to which nodes are added.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = Stream::new(&device)?;
+    /// let (mut x, mut y) = (DeviceBuffer::<u8>::zeros(&stream, 2)?, DeviceBuffer::zeros(&stream, 2)?);
+    /// let mut graph = Graph::new(&device)?;
+    /// let set = graph.add_memset(&mut x, 7, &[])?;
+    /// graph.add_copy(&x, &mut y, &[set])?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(y.to_host()?, [7, 7]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {

@@ -56,6 +56,16 @@ pub use crate::error::OutOfMemory;
 pub use gpu_spec::DeviceCopy;
 
 /// Memory of a device, in bytes.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let info = Device::emulated(0)?.memory_info()?;
+/// assert!(info.free <= info.total);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Memory that no process uses, in bytes.

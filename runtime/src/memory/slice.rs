@@ -17,6 +17,20 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 
 /// A range of a [`DeviceBuffer`], for reading.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4])?;
+/// let middle = buffer.slice(1..3);
+/// assert_eq!(middle.to_host()?, [2, 3]);
+/// assert_eq!(middle.slice(1..).to_host()?, [3]);
+/// assert!(middle.get(..3).is_none());
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceSlice<'a, T: DeviceCopy> {
     storage: &'a Storage,
     /// Byte offset of the first element from the start of the buffer.
@@ -28,6 +42,20 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
 }
 
 /// A range of a [`DeviceBuffer`], for reading and writing. Nothing else accesses its elements while it lives.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 4)?;
+/// let (mut first, mut rest) = buffer.as_mut_slice().split_at_mut(1);
+/// first.copy_from_host(&[1])?;
+/// rest.slice_mut(..2).copy_from_host(&[2, 3])?;
+/// assert_eq!(buffer.to_host()?, [1, 2, 3, 0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceSliceMut<'a, T: DeviceCopy> {
     range: DeviceSlice<'a, T>,
     exclusive: PhantomData<&'a mut [T]>,
@@ -78,6 +106,23 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 
     /// Returns the same range without inserting waits before its use, for a program that has ordered the streams by
     /// other means. Later work on the buffer is still ordered after the use, and the memory is kept until it has run.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let [writer, reader] = [device.default_stream(), Stream::new(&device)?];
+    /// let x = DeviceBuffer::from_host(&writer, &[1u32, 2])?;
+    /// let mut y = DeviceBuffer::zeros(&reader, 2)?;
+    /// reader.wait_event(&writer.record_event()?)?;
+    /// // SAFETY: the copy comes after the event, and with it after the write of `x`.
+    /// let ordered = unsafe { x.as_slice().assume_ordered() };
+    /// reader.copy(ordered, &mut y)?;
+    /// assert_eq!(y.to_host()?, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Safety
     /// Work with the result is enqueued only where it is ordered after every write of these elements on another stream.

@@ -27,6 +27,20 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
 /// A 2-D view of a buffer's elements, for reading: an argument for a kernel's `Slice2<T>`.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6])?;
+/// let view = buffer.as_2d(2, 3)?;
+/// let last = view.part(1.., ..);
+/// assert_eq!((last.rows(), last.columns(), last.row_stride()), (1, 3, 3));
+/// assert_eq!(last.elements().to_host()?, [4, 5, 6]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice2<'a, T: DeviceCopy> {
     /// The range from the first element to the last.
@@ -36,6 +50,20 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
 
 /// A 2-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut2<T>`. Nothing
 /// else accesses the elements while it lives.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let (x, mut y) = (DeviceBuffer::from_host(&stream, &[1u8, 2])?, DeviceBuffer::zeros(&stream, 6)?);
+/// // The last column of two rows of three.
+/// let column = y.as_2d_mut(2, 3)?.into_part(.., 2..);
+/// stream.copy_rows(x.as_2d(2, 1)?, column)?;
+/// assert_eq!(y.to_host()?, [0, 0, 1, 0, 0, 2]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
     /// The range from the first element to the last.
     elements: DeviceSliceMut<'a, T>,
@@ -43,6 +71,20 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
 }
 
 /// A 3-D view (planes of rows) of a buffer's elements, for reading: an argument for a kernel's `Slice3<T>`.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6])?;
+/// // Three planes of one row of two.
+/// let view = buffer.as_3d(3, 1, 2)?;
+/// assert_eq!((view.planes(), view.rows(), view.columns(), view.plane_stride()), (3, 1, 2, 2));
+/// assert_eq!(view.plane(1).elements().to_host()?, [3, 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice3<'a, T: DeviceCopy> {
     /// The range from the first element to the last.
@@ -52,6 +94,20 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
 
 /// A 3-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut3<T>`. Nothing
 /// else accesses the elements while it lives.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 12)?;
+/// // Two planes of two rows of two, in rows of three.
+/// let view = buffer.as_3d_strided_mut([2, 2, 2], [6, 3])?;
+/// assert_eq!((view.planes(), view.rows(), view.columns()), (2, 2, 2));
+/// assert_eq!((view.plane_stride(), view.row_stride()), (6, 3));
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
     /// The range from the first element to the last.
     elements: DeviceSliceMut<'a, T>,
@@ -145,6 +201,21 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views the elements as `rows` rows of `columns` elements, starting at the first element. `row_stride` is the
     /// distance between the starts of adjacent rows (pitch, leading dimension), in elements. Elements between rows and
     /// after the last row are not part of the view.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 0, 3, 4])?;
+    /// // Two rows of two with a padding element; the last row needs none.
+    /// let view = buffer.as_slice().as_2d_strided(2, 2, 3)?;
+    /// let mut rows = DeviceBuffer::uninit(&stream, 4)?;
+    /// stream.copy_rows(view, rows.as_2d_mut(2, 2)?)?;
+    /// assert_eq!(rows.to_host()?, [1, 2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::BadExtents`] if the last row is not within the elements, the row stride is below the columns, or a side

@@ -72,6 +72,20 @@ impl Stream {
     }
 
     /// Makes this stream and its device the thread's current ones while the guard lives.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = Stream::new(&device)?;
+    /// let guard = stream.guard();
+    /// assert_eq!((Device::current()?, Stream::current(&device)), (device.clone(), stream.clone()));
+    /// drop(guard);
+    /// assert_eq!(Stream::current(&device), device.default_stream());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn guard(&self) -> StreamGuard {
         let device = guard::exchange(Some(self.device().clone()));
         let mut streams = Vec::with_capacity(2);

@@ -95,6 +95,19 @@ impl Stream {
 
     /// Enqueues a memset of every byte of a buffer to `value`, after all earlier work on it.
     ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let mut buffer = DeviceBuffer::<u16>::uninit(&stream, 2)?;
+    /// // Each byte, not each element.
+    /// stream.memset(&mut buffer, 1)?;
+    /// assert_eq!(buffer.to_host()?, [0x0101, 0x0101]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device; any
     /// [driver error](crate::Error::Driver).

@@ -19,6 +19,22 @@ use crate::stream::Stream;
 /// `pending.await`, which does not block the thread.
 ///
 /// Dropping it lets the copy continue; the memory is kept until then.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 3)?;
+/// let sent = stream.copy_from_host_async(vec![1, 2, 3], &mut buffer)?;
+/// let received = stream.copy_to_host_async(&buffer, vec![0; 3])?;
+/// // The host works meanwhile.
+/// assert_eq!(received.wait()?, [1, 2, 3]);
+/// let vec = sent.wait()?; // may be reused
+/// assert_eq!(vec, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "`wait` returns the host memory"]
 pub struct Pending<H> {
     held: HostSide<H>,
@@ -28,6 +44,23 @@ pub struct Pending<H> {
 }
 
 /// A copy that failed. It returns the host memory, with unspecified content if it was the target.
+///
+/// ```
+/// use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 3)?;
+/// match stream.copy_from_host_async(vec![1, 2], &mut buffer) {
+///     Ok(_) => unreachable!("the lengths differ"),
+///     Err(CopyFailed { error, memory }) => {
+///         assert!(error.to_string().contains("3"), "{error}");
+///         assert_eq!(memory, [1, 2]);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct CopyFailed<H> {
     /// The cause.
     pub error: Error,

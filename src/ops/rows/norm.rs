@@ -121,6 +121,18 @@ pub fn layer_norm_backward<T: Float>(
 ///
 /// # Errors
 /// As for [`layer_norm()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[2.0f32, 2.0])?;
+/// let dy = DeviceBuffer::from_host(&stream, &[4.0f32, 0.0])?;
+/// let (mut dx, mut dweight) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 2)?);
+/// let (x, dy, dw) = (x.as_2d(1, 2)?, dy.as_2d(1, 2)?, dweight.as_mut_slice());
+/// ops::rms_norm_backward(&stream, x, dy, None, 0.0, dx.as_2d_mut(1, 2)?, Some(dw))?;
+/// assert_eq!((dx.to_host()?, dweight.to_host()?), (vec![1.0, -1.0], vec![4.0, 0.0]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
 #[track_caller]
 pub fn rms_norm_backward<T: Float>(

@@ -12,6 +12,7 @@ use warpsmith_runtime::{
 use super::launch::{RowKernel, Shape, VECTOR, check_len, has_instance, has_whole_vectors, shape_error};
 use crate::op_error::OpError;
 use crate::ops::data::fill;
+use crate::ops::example::{buffer, example, holds};
 use crate::ops::offset_check::check_offsets;
 
 /// Vectors that a thread loads at once in column reductions.
@@ -208,18 +209,44 @@ fn of_segments<T: Number, O: Element>(
     rows(stream, kernel, (x, sides, Some(offsets)), out, (shape, 1))
 }
 
+/// Doctest of a reduction of rows or columns.
+macro_rules! rows_example {
+    ($name:ident, $count:literal, $out:tt) => {
+        example!(
+            "// Two rows of three.",
+            buffer!(x, [3.0f32, 1.0, 5.0, 2.0, 6.0, 4.0]),
+            concat!("let mut out = DeviceBuffer::uninit(&stream, ", stringify!($count), ")?;"),
+            concat!("ops::", stringify!($name), "(&stream, x.as_2d(2, 3)?, &mut out)?;"),
+            holds!(out, $out),
+        )
+    };
+}
+
+/// Doctest of a reduction of segments.
+macro_rules! segments_example {
+    ($name:ident, $out:tt) => {
+        example!(
+            buffer!(x, [3.0f32, 1.0, 5.0, 2.0, 6.0, 4.0]),
+            buffer!(offsets, [0u64, 2, 6]),
+            "let mut out = DeviceBuffer::uninit(&stream, 2)?;",
+            concat!("ops::", stringify!($name), "(&stream, &x, &offsets, &mut out)?;"),
+            holds!(out, $out),
+        )
+    };
+}
+
 /// Defines the three forms of a reduction.
 macro_rules! reductions {
     ($(
         $what:literal, $of_nothing_doc:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
-        $of_nothing:expr, $doc:literal;
+        $of_nothing:expr, $of_rows:tt, $of_columns:tt, $of_segments:tt;
     )*) => { $(
         #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
         ///
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty and the
         /// result is undefined; [enqueue errors](crate::Error#enqueue-errors).
-        #[doc = $doc]
+        #[doc = rows_example!($rows, 2, $of_rows)]
         #[track_caller]
         pub fn $rows<'o, T: $bound>(
             stream: &Stream,
@@ -235,6 +262,7 @@ macro_rules! reductions {
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are empty and
         /// the result is undefined; [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = rows_example!($columns, 3, $of_columns)]
         #[track_caller]
         pub fn $columns<'o, T: $bound>(
             stream: &Stream,
@@ -256,6 +284,7 @@ macro_rules! reductions {
         /// # Errors
         /// [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that decrease
         /// or exceed the length of `x`, before anything is written; [enqueue errors](crate::Error#enqueue-errors).
+        #[doc = segments_example!($segments, $of_segments)]
         #[track_caller]
         pub fn $segments<'x, 's, 'o, T: $bound>(
             stream: &Stream,
@@ -270,26 +299,18 @@ macro_rules! reductions {
 }
 
 reductions! {
-    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator, Some(T::SumAccumulator::ZERO), "
-```
-# use warpsmith::{ops, prelude::*};
-# let stream = Stream::new(&Device::open(\"cpu\")?)?;
-let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-let (mut rows, mut columns) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 3)?);
-ops::sum_rows(&stream, x.as_2d(2, 3)?, &mut rows)?;
-ops::sum_columns(&stream, x.as_2d(2, 3)?, &mut columns)?;
-assert_eq!(rows.to_host()?, [6.0, 15.0]);
-assert_eq!(columns.to_host()?, [5.0, 7.0, 9.0]);
-# Ok::<(), warpsmith::Error>(())
-```";
+    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::SumAccumulator,
+        Some(T::SumAccumulator::ZERO), [9.0, 12.0], [5.0, 7.0, 9.0], [4.0, 17.0];
     "mean", "Of no elements NaN.": mean_rows, mean_columns, mean_segments: Float => T::SumAccumulator,
-        Some(f64::NAN.cast()), "";
+        Some(f64::NAN.cast()), [3.0, 4.0], [2.5, 3.5, 4.5], [2.0, 4.25];
     "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::SumAccumulator,
-        Some(T::SumAccumulator::ONE), "";
-    "smallest element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None, "";
-    "largest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None, "";
+        Some(T::SumAccumulator::ONE), [15.0, 48.0], [6.0, 6.0, 20.0], [3.0, 240.0];
+    "smallest element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None,
+        [1.0, 2.0], [2.0, 1.0, 4.0], [1.0, 2.0];
+    "largest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None,
+        [5.0, 6.0], [3.0, 6.0, 5.0], [3.0, 6.0];
     "index of the first smallest element, of the first NaN if there is one,", "":
-        argmin_rows, argmin_columns, argmin_segments: Number => u64, None, "";
+        argmin_rows, argmin_columns, argmin_segments: Number => u64, None, [1, 0], [1, 0, 1], [1, 1];
     "index of the first largest element, of the first NaN if there is one,", "":
-        argmax_rows, argmax_columns, argmax_segments: Number => u64, None, "";
+        argmax_rows, argmax_columns, argmax_segments: Number => u64, None, [2, 1], [0, 1, 0], [0, 2];
 }

@@ -40,6 +40,16 @@ pub fn softmax<T: Float>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSli
 ///
 /// # Errors
 /// As for [`softmax()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 0.0, 1.0, f32::NEG_INFINITY])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::log_softmax(&stream, x.as_2d(2, 2)?, y.as_2d_mut(2, 2)?)?;
+/// assert_eq!(format!("{:.3?}", y.to_host()?), "[-0.693, -0.693, 0.000, -inf]");
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn log_softmax<T: Float>(
     stream: &Stream,
@@ -107,6 +117,18 @@ pub fn softmax_backward<T: Float>(
 ///
 /// # Errors
 /// As for [`softmax()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Logarithms of 0.5.
+/// let y = DeviceBuffer::from_host(&stream, &[-0.6931472f32, -0.6931472])?;
+/// let dy = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?;
+/// let mut dx = DeviceBuffer::uninit(&stream, 2)?;
+/// ops::log_softmax_backward(&stream, y.as_2d(1, 2)?, dy.as_2d(1, 2)?, dx.as_2d_mut(1, 2)?)?;
+/// assert_eq!(format!("{:.3?}", dx.to_host()?), "[0.500, -0.500]");
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[track_caller]
 pub fn log_softmax_backward<T: Float>(
     stream: &Stream,

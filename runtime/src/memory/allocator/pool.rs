@@ -30,6 +30,18 @@ thread_local! {
 }
 
 /// Allocation options of a pool.
+///
+/// ```
+/// use warpsmith_runtime::memory::PoolOptions;
+/// use warpsmith_runtime::{Device, MemoryPool};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+/// let pool = MemoryPool::with_options(&Device::emulated(0)?, options)?;
+/// assert!(pool.options().use_on_oom);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
     /// True if blocks are never split: one block per segment, so that freeing a block can release its segment.
