@@ -9,7 +9,7 @@ fn main() -> Result<(), Error> {
         .filter(|family| std::env::var_os(format!("CARGO_FEATURE_{}", family.to_uppercase())).is_some());
     families
         .fold(PtxBuilder::new("gpu-kernels").no_default_features(), PtxBuilder::feature)
-        .always_optimized()
+        .library()
         .ready_made("gpu-kernels", "image")
         // The device tests have the list of kernels that may spill: `tests/device/ptx_facts`.
         .allow_spills("")

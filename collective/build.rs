@@ -5,7 +5,7 @@ use warpsmith_builder::{Error, PtxBuilder};
 fn main() -> Result<(), Error> {
     // Without FMA contraction the results are bit-identical to the Host backend.
     PtxBuilder::new("kernels")
-        .always_optimized()
+        .library()
         .ready_made("warpsmith-collective-kernels", "image")
         .fma(false)
         // The sixteen lanes of several ranks exceed the available registers.

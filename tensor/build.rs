@@ -5,7 +5,7 @@ use warpsmith_builder::{Arch, Error, PtxBuilder};
 
 fn main() -> Result<(), Error> {
     PtxBuilder::new("kernels")
-        .always_optimized()
+        .library()
         .archs([Arch::SM_80, Arch::SM_90A])
         .ready_made("warpsmith-tensor-kernels", "image")
         .build()?;

@@ -75,7 +75,7 @@ pub struct PtxBuilder {
     one_module: bool,
     fma: bool,
     debug_info: DebugInfo,
-    always_optimized: bool,
+    library: bool,
     jump_threading: bool,
     spills_allowed: Vec<String>,
     ready_made: Option<(String, PathBuf)>,
@@ -138,7 +138,7 @@ impl PtxBuilder {
             one_module: false,
             fma: true,
             debug_info: DebugInfo::Lines,
-            always_optimized: false,
+            library: false,
             jump_threading: false,
             spills_allowed: Vec::new(),
             ready_made: None,
@@ -196,11 +196,11 @@ impl PtxBuilder {
         self
     }
 
-    /// Keeps the code optimized, with lines alone, where full debug information is requested. For libraries of kernels,
-    /// which the user's program does not debug.
+    /// Leaves out debug information unless `WARPSMITH_GPU_DEBUG` requests it, and never turns off optimization. For
+    /// libraries of kernels: lines make the image half as large again, and the user's program debugs its own kernels.
     #[doc(hidden)]
-    pub fn always_optimized(mut self) -> PtxBuilder {
-        self.always_optimized = true;
+    pub fn library(mut self) -> PtxBuilder {
+        self.library = true;
         self
     }
 
@@ -382,15 +382,15 @@ impl PtxBuilder {
 
     /// Returns the debug information of this build.
     fn debug(&self) -> Result<DebugInfo, Error> {
-        let requested = match env::var(DEBUG).as_deref() {
+        Ok(match env::var(DEBUG).as_deref() {
+            Err(_) | Ok("") if self.library => DebugInfo::None,
             Err(_) | Ok("") => self.debug_info,
             Ok("none") => DebugInfo::None,
             Ok("lines") => DebugInfo::Lines,
+            Ok("full") if self.library => DebugInfo::Lines,
             Ok("full") => DebugInfo::Full,
             Ok(value) => return Err(Error::UnknownDebugInfo(value.to_owned())),
-        };
-        let is_library = self.always_optimized && requested == DebugInfo::Full;
-        Ok(if is_library { DebugInfo::Lines } else { requested })
+        })
     }
 
     fn with_tools(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::common::{build, folders, scratch_crate};
-use warpsmith_builder::{Arch, BuiltImage, Error, PtxBuilder};
+use warpsmith_builder::{Arch, BuiltImage, DebugInfo, Error, PtxBuilder};
 
 /// A library without any GPU code; panics are reported from its lines.
 const LIBRARY: &str = "#![no_std]
@@ -120,8 +120,22 @@ fn calls_that_were_inlined_are_listed() {
         [["values[at]", "helper::pick(x, n)"], ["values[at]", "helper::pick(x, n + 1)"]],
         "panics of two branches stay apart"
     );
-    let code = crate::common::ptx(&image, "sm_80");
-    assert!(!code.contains(".loc") && !code.contains("debug"), "the code that runs has no line table");
+}
+
+#[test]
+fn lines_do_not_change_the_code() {
+    let of = |debug_info| {
+        let builder = PtxBuilder::new(crates("lines", "")).archs([Arch::SM_80]).debug_info(debug_info);
+        crate::common::ptx(&build("lines", &builder).unwrap(), "sm_80")
+    };
+    let (lines, none) = (of(DebugInfo::Lines), of(DebugInfo::None));
+    let is_code = |line: &&str| {
+        let line = line.trim();
+        !line.is_empty() && ![".loc", ".file", ".section"].iter().any(|word| line.starts_with(word))
+    };
+    assert!(lines.lines().filter(is_code).eq(none.lines().filter(is_code)), "{none}\n{lines}");
+    assert!(lines.contains("steps.rs\"") && !lines.contains(", debug"), "{lines}");
+    assert!(!none.contains(".loc"), "{none}");
 }
 
 #[test]
