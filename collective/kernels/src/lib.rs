@@ -6,7 +6,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`number`] | arithmetic of reductions, also used on the host |
-//! | [`mod@comm`] | the memory that ranks share, and their barrier |
+//! | [`mod@device_comm`] | the memory that ranks share, and their barrier |
 //! | [`words`] | elements that are pushed to other ranks together with the epoch (LL protocol) |
 //! | [`mod@low_latency`] | reductions of few elements, by words |
 //! | [`mod@reduce`] | one-shot and two-shot reductions |

@@ -31,6 +31,7 @@ impl Scalar for Mine {
     const ONE: Self = Self(1.0);
     const MIN_IDENTITY: Self = Self(0.0);
     const MAX_IDENTITY: Self = Self(0.0);
+    const EPSILON: f64 = 1e-7;
     type Accumulator = f32;
     fn to_acc(self) -> f32 {
         self.0
