@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::KernelReport;
 use crate::arch::Arch;
 use crate::cache::{self, Cache};
-use crate::codegen::{self, DebugInfo, Job, Module, Options};
+use crate::codegen::{self, Job, Module, Options};
 use crate::compile::{self, Compiled, Request};
+use crate::debug_info::{self, DebugInfo};
 use crate::device_runtime;
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
@@ -24,7 +25,7 @@ use crate::toolchain::{self, CudaTools, DeviceToolchain};
 
 /// Environment variables that affect the build; a change of one reruns the build script.
 const WATCHED_VARIABLES: [&str; 11] = [
-    DEBUG,
+    debug_info::VARIABLE,
     "WARPSMITH_DEVICE_RUSTC",
     "WARPSMITH_LLVM_BIN",
     "WARPSMITH_CUDA_TOOLS",
@@ -44,9 +45,6 @@ const WATCHED_WITHOUT_IMAGE: [&str; 5] =
 
 /// Variable that makes a missing image an error, and makes a development build compile for all architectures.
 const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
-
-/// Variable that overrides the debug information of device code.
-const DEBUG: &str = "WARPSMITH_GPU_DEBUG";
 
 /// Compiles a kernel crate into a GPU image that the host crate embeds.
 ///
@@ -375,22 +373,9 @@ impl PtxBuilder {
             cfgs: &self.cfgs,
             alloc: self.alloc,
             jump_threading: self.jump_threading,
-            full_debug_info: self.debug()? == DebugInfo::Full,
+            full_debug_info: self.debug_info.of_build(self.library)? == DebugInfo::Full,
         };
         compile::compile(tools, &request)
-    }
-
-    /// Returns the debug information of this build.
-    fn debug(&self) -> Result<DebugInfo, Error> {
-        Ok(match env::var(DEBUG).as_deref() {
-            Err(_) | Ok("") if self.library => DebugInfo::None,
-            Err(_) | Ok("") => self.debug_info,
-            Ok("none") => DebugInfo::None,
-            Ok("lines") => DebugInfo::Lines,
-            Ok("full") if self.library => DebugInfo::Lines,
-            Ok("full") => DebugInfo::Full,
-            Ok(value) => return Err(Error::UnknownDebugInfo(value.to_owned())),
-        })
     }
 
     fn with_tools(
@@ -409,7 +394,7 @@ impl PtxBuilder {
         let work = folders.out_dir.join(format!("{name}_ir"));
         let keep = is_set("WARPSMITH_KEEP_IR");
 
-        let debug = self.debug()?;
+        let debug = self.debug_info.of_build(self.library)?;
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep} {debug:?}"));
         fingerprint.value(&kernel_crate.sources);

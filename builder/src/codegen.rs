@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::arch::Arch;
 use crate::cache::{Cache, Entry};
 use crate::callees;
+use crate::debug_info::DebugInfo;
 use crate::directives;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
@@ -81,17 +82,6 @@ const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 /// Expands casts between floats and integers wider than this into integer instructions, because there is no library
 /// that implements them.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
-
-/// Debug information of device code: what compute-sanitizer, Nsight Compute and cuda-gdb know of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DebugInfo {
-    /// None: the smallest image.
-    None,
-    /// The line of each instruction. The code is the same as without, byte for byte.
-    Lines,
-    /// Lines, types and variables for cuda-gdb. The code is not optimized, and is many times slower.
-    Full,
-}
 
 /// Passes of a build with full debug information: variables stay in memory, where cuda-gdb finds them.
 const UNOPTIMISED: &str = "internalize,globaldce,always-inline,globaldce";
@@ -174,7 +164,9 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
 
     let has_lines = job.debug == DebugInfo::Lines;
     let ir = if has_lines { line_table::user_lines(&ir) } else { ir };
-    link::write(&optimised, &ir)?;
+    if has_lines {
+        link::write(&optimised, &ir)?;
+    }
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let mut command = llvm.passes("llc");
     let level = if job.debug == DebugInfo::Full { "-O1" } else { "-O3" };

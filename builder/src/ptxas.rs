@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::arch::Arch;
-use crate::codegen::DebugInfo;
+use crate::debug_info::DebugInfo;
 use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;

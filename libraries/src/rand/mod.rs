@@ -198,7 +198,7 @@ impl Generator {
         if let Some(dimensions) = self.dimensions
             && !len.is_multiple_of(dimensions as usize)
         {
-            let problem = format!("{len} numbers are no multiple of {dimensions} dimensions");
+            let problem = format!("{len} numbers are not a multiple of {dimensions} dimensions");
             return Err(LibraryError::shape(operation, problem));
         }
         if len == 0 {

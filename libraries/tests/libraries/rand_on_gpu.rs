@@ -175,7 +175,7 @@ fn bad_parameters_and_captures_are_refused() -> Result<()> {
     assert_refused(generator.normal(&stream, f64::NAN, 1.0, &mut numbers), "finite");
     assert_refused(generator.log_normal(&stream, 0.0, -1.0, &mut numbers), "not negative");
     assert_refused(generator.poisson(&stream, 0.0, &mut counts), "positive");
-    assert_refused(quasi.uniform(&stream, &mut numbers), "100 numbers are no multiple of 3 dimensions");
+    assert_refused(quasi.uniform(&stream, &mut numbers), "100 numbers are not a multiple of 3 dimensions");
     assert_refused(Generator::quasi(&device, Quasi::Sobol64, 0, 0), "1 to 20000");
     assert_refused(Generator::quasi(&device, Quasi::Sobol64, 20_001, 0), "1 to 20000");
     generator.uniform(&stream, numbers.slice_mut(..0))?;

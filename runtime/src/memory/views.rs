@@ -163,7 +163,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
     if plane_stride.checked_rem(row_stride).unwrap_or(plane_stride) != 0 {
         let reason =
-            format!("the plane stride of {plane_stride} is no multiple of the row stride of {row_stride}");
+            format!("the plane stride of {plane_stride} is not a multiple of the row stride of {row_stride}");
         return Err(bad(reason));
     }
     if plane_stride < rows.saturating_mul(row_stride) {

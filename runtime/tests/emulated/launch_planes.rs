@@ -200,8 +200,8 @@ fn extents_that_do_not_fit_are_refused() {
     refused(buffer.as_2d_strided(1 << 31, 0, 0), &["2^31 - 1"]);
     refused(buffer.as_3d(5, 5, 5), &["5 x 5 x 5", "125 elements"]);
     refused(buffer.as_3d_strided([2, 5, 5], [20, 5]), &["20 is below 5 rows with a stride of 5"]);
-    refused(buffer.as_3d_strided([2, 5, 5], [32, 6]), &["32 is no multiple of the row stride of 6"]);
-    refused(buffer.as_3d_strided([2, 5, 0], [5, 0]), &["5 is no multiple of the row stride of 0"]);
+    refused(buffer.as_3d_strided([2, 5, 5], [32, 6]), &["32 is not a multiple of the row stride of 6"]);
+    refused(buffer.as_3d_strided([2, 5, 0], [5, 0]), &["5 is not a multiple of the row stride of 0"]);
     refused(buffer.as_3d_strided([3, 5, 5], [40, 5]), &["strides of 40 and 5", "ends at element 105"]);
     refused(buffer.as_3d_strided_mut([1 << 20, 1 << 20, 0], [0, 0]), &["2^32 rows"]);
 }
