@@ -201,18 +201,19 @@ impl Health {
     }
 
     /// Marks the device lost. Returns the error for the caller to report: the fault, or that the device was lost by it.
+    /// Only the first caller takes the fault from the driver, which has it once; others wait for its description.
     #[cold]
     pub(super) fn lose(
         &self,
         device: DeviceId,
         driver_error: Error,
-        fault: Option<Fault>,
+        fault: impl FnOnce() -> Option<Fault>,
         stack: &Stack,
     ) -> Error {
         let mut first = false;
         let cause = self.fault.get_or_init(|| {
             first = true;
-            Arc::new(self.describe(device, driver_error, fault, stack))
+            Arc::new(self.describe(device, driver_error, fault(), stack))
         });
         if first {
             tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");

@@ -234,7 +234,7 @@ impl Device {
             return error;
         }
         let inner = &*self.0;
-        let fault = inner.driver.take_fault(inner.context);
+        let fault = || inner.driver.take_fault(inner.context);
         let error = inner.health.lose(inner.id, error, fault, &inner.stack);
         inner.parts.lost(self);
         error
