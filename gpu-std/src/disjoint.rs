@@ -2,19 +2,19 @@
 //!
 //! Safe kernels write through [`DisjointMut`], or [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions.
 //! All threads of a launch have a view of the same memory. A thread can access only the elements of an index that no
-//! other thread can have. Such an index is a *claim*: an index token, which proves ownership.
+//! other thread can obtain. Such an index is a *claim*: an index token that proves ownership.
 //!
 //! # Why this is sound
 //!
 //! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear index
-//!    is i mod S. [`unique_index`] gives thread t the index t, and [`grid_stride`] gives it t, t + S, t + 2S, …. All of
-//!    these belong to the calling thread. S and t are constant while a kernel runs.
-//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be made from bytes, and
-//!    is neither `Send` nor `Sync`. So no safe memory that threads share can hold one. Copies of it belong to the same
-//!    thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS thread,
-//!    or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
+//!    is i mod S. [`unique_index`] returns the index t to thread t, and [`grid_stride`] returns t, t + S, t + 2S, ….
+//!    All of these belong to the calling thread. S and t are constant while a kernel runs.
+//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be created from bytes,
+//!    and is neither `Send` nor `Sync`. So no safe memory that threads share can contain one. Copies of it belong to
+//!    the same thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS
+//!    thread, or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
 //! 3. *All threads divide the memory in the same way.* The elements of index i depend only on i, the length and the
-//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or makes a view
+//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or creates a view
 //!    from something else, so two threads cannot disagree. For any one `M`, the element sets of different indices do
 //!    not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
@@ -24,10 +24,10 @@
 //!    launch's threads along each axis. These claims distinguish threads only in launches with no more dimensions than
 //!    the claim, and with at most 2^32 threads along each axis. Each view states the shapes that its claims need
 //!    ([`MutableView::CLAIMS`]). `#[kernel]` puts the requirements of all views into the kernel's `KernelInfo`. The
-//!    runtime refuses other launches. The kernel itself checks none of this.
-//! 6. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows mutably. It
-//!    lets nothing read or write the buffer until the launch ends. Two parameters of one launch therefore never
-//!    overlap.
+//!    runtime refuses other launches. The kernel itself does not check them.
+//! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably. It
+//!    prevents all other reads and writes of the buffer until the launch ends. Two parameters of one launch therefore
+//!    never overlap.
 
 mod claims;
 mod planes;
@@ -54,7 +54,7 @@ use crate::per_block::PerBlock;
 use crate::per_tile::PerTile;
 use crate::thread;
 
-/// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
+/// An index that no other thread of the launch can obtain: a thread's claim to its elements of a [`DisjointMut`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -83,7 +83,7 @@ pub struct UniqueIndex {
 }
 
 impl Claim for UniqueIndex {
-    /// Makes an index that belongs to this thread: index modulo the launch size is the thread's linear index.
+    /// Creates an index that must belong to this thread: the index modulo the launch size is the thread's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -91,7 +91,7 @@ impl Claim for UniqueIndex {
 }
 
 impl UniqueIndex {
-    /// The index.
+    /// Returns the index.
     #[inline(always)]
     pub fn get(self) -> usize {
         self.index
@@ -118,7 +118,7 @@ impl UniqueIndex {
     }
 }
 
-/// A type of index that only the calling thread has: [`UniqueIndex`].
+/// An index type whose values belong to the calling thread alone: [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an index that only the calling thread has",
     label = "every thread could name the same element",
@@ -162,10 +162,10 @@ pub fn unique_index() -> UniqueIndex {
     note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
-    /// Launch shapes in which no two threads have the same claim to the view.
+    /// Launch shapes in which no two threads can obtain the same claim to the view.
     const CLAIMS: Claims;
 
-    /// Error text if the constants of the mapping are invalid; `#[kernel]` and the view then do not compile.
+    /// Error text if the constants of the mapping are invalid, in which case `#[kernel]` and the view do not compile.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
@@ -244,18 +244,18 @@ impl<V: MutableView> MutableView for Option<V> {
     const SIGNATURE: u32 = V::SIGNATURE;
 }
 
-/// The mapping in which each claim has one element: the element at its index in a [`DisjointMut`], or at its
+/// The mapping in which each claim owns one element: the element at its index in a [`DisjointMut`], or at its
 /// coordinates in a [`DisjointMut2`] or [`DisjointMut3`].
 pub enum Elements {}
 
-/// The mapping of a [`DisjointMut2`] in which index i has row i.
+/// The mapping of a [`DisjointMut2`] in which index i owns row i.
 pub enum Rows {}
 
-/// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, truncated at the length.
+/// The mapping of a [`DisjointMut`] in which index i owns elements `i * N .. (i + 1) * N`, truncated at the length.
 pub enum Chunks<const N: usize> {}
 
-/// The mapping of a [`DisjointMut`] in which no index has an element. It is for kernels that divide the work themselves
-/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
+/// The mapping of a [`DisjointMut`] in which no index owns an element. It is for kernels that divide the work
+/// themselves with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
 pub enum Unclaimed {}
 
 /// A mutable slice that gives every thread of the launch its own elements.
@@ -289,18 +289,19 @@ pub struct DisjointMut<'a, T, M = Elements> {
 }
 
 impl<'a, T, M> DisjointMut<'a, T, M> {
-    /// Makes a view of `len` elements at `data`; every thread of the launch makes the same view.
+    /// Creates a view of `len` elements at `data`; every thread of the launch creates the same view.
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned and valid for reads and writes of `len` elements. All threads of the launch make the
-    /// view with the same arguments and mapping, at most once. Only these views use the memory.
+    /// `data` must be aligned, and valid for reads and writes of `len` elements for `'a`. All threads of the launch
+    /// must create the view with the same arguments and mapping, each at most once. Only these views may access the
+    /// memory.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
         Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
-    /// Number of elements in the whole view, over all threads.
+    /// Number of elements of the whole view, across all threads.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -326,7 +327,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     }
 }
 
-/// Types that could index a mutable view, as in `y[i]`: none, since any thread could have the same index.
+/// Types that could index a mutable view, as in `y[i]`: none, because any thread could use the same index.
 #[diagnostic::on_unimplemented(
     message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
     label = "take the element by `get_mut`, with a claim that only the calling thread has",
@@ -353,7 +354,7 @@ macro_rules! not_indexed {
 not_indexed!(DisjointMut, DisjointMut2, DisjointMut3);
 
 impl<T> DisjointMut<'_, T, Elements> {
-    /// Element `index`, or `None` past the end.
+    /// Returns element `index`, or `None` past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut T> {
@@ -368,7 +369,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Returns the first element of a chunk; `None` beyond the address space.
+/// Returns the index of a chunk's first element; `None` if it is beyond the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)

@@ -29,7 +29,7 @@ use crate::{block, cluster, grid, thread};
 
 pub use crate::tile::Tile;
 
-/// Threads that can wait for each other. A value represents the group that the calling thread belongs to.
+/// A group of threads that can wait for each other. A value represents the group of the calling thread.
 ///
 /// The trait is sealed, so `unsafe` code can rely on sizes and ranks.
 pub trait Group: Sealed {

@@ -114,8 +114,8 @@ pub fn launch_size() -> usize {
 /// the barrier are visible to all threads of the block after it.
 ///
 /// Every thread of the block that has not returned must reach a barrier. If one does not, the emulated device reports a
-/// deadlock and a GPU hangs. The threads of a warp may diverge: it is PTX's `barrier.sync` without `.aligned`, which is
-/// defined in divergent code too.
+/// deadlock and a GPU hangs. The threads of a warp may diverge, because the barrier is PTX's `barrier.sync` without
+/// `.aligned`, which is also defined in divergent code.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
@@ -125,35 +125,35 @@ pub fn sync_threads() {
     collective::barrier(false);
 }
 
-/// [`sync_threads`] that returns the number of threads with a true `predicate`.
+/// Synchronizes like [`sync_threads`], and returns the number of threads with a true `predicate`.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: bool) -> u32 {
     gpu_or_host!(nvvm::barrier_count(0, predicate), collective::barrier(predicate).count)
 }
 
-/// [`sync_threads`] that returns whether `predicate` was true in all threads.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in all threads.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_and(0, predicate), collective::barrier(predicate).and)
 }
 
-/// [`sync_threads`] that returns whether `predicate` was true in any thread.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in any thread.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_or(0, predicate), collective::barrier(predicate).or)
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as other threads of the block see them:
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
+/// Orders this thread's earlier memory accesses before its later ones, as observed by other threads of the block.
+/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
 #[inline(always)]
 pub fn block_fence() {
     crate::atomic::fence::<crate::atomic::scope::Block>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as all threads of the device see them:
+/// Orders this thread's earlier memory accesses before its later ones, as observed by all threads of the device. Equals
 /// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. An atomic store after the fence publishes the
 /// writes before it.
 #[inline(always)]
@@ -161,14 +161,14 @@ pub fn device_fence() {
     crate::atomic::fence::<crate::atomic::scope::Device>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as the host and other devices see them:
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
+/// Orders this thread's earlier memory accesses before its later ones, as observed by the host and other devices.
+/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
 #[inline(always)]
 pub fn system_fence() {
     crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. It is for
+/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. Use it in
 /// loops that poll for another thread. On the emulated device it lets other threads run.
 #[inline(always)]
 #[track_caller]
@@ -183,7 +183,8 @@ pub fn nanosleep(nanoseconds: u32) {
 }
 
 /// Pauses in a loop that polls another device or the host. Call it in addition to reading the atomic. On the emulated
-/// device the host thread sleeps briefly, because the awaited work may need the CPU. It does nothing on the GPU.
+/// device the host thread sleeps briefly, because the awaited work may need the CPU. On the GPU, the function does
+/// nothing.
 #[inline(always)]
 #[track_caller]
 pub fn system_pause() {

@@ -19,17 +19,17 @@ macro_rules! view {
         }
 
         impl<'a, T, M> $name<'a, T, M> {
-            /// Makes the view of the elements that start at `data`; every thread of the launch makes the same view.
+            /// Creates the view of the elements that start at `data`; every thread of the launch creates the same view.
             ///
             /// # Safety
             ///
-            /// For `'a`, `data` is aligned, not null, and valid for reads and writes of `extents.span()` elements. All
-            /// threads of the launch make the view with the same arguments and mapping, at most once. Only these views
-            /// use the elements. The launch has a shape that [`MutableView::CLAIMS`](super::MutableView::CLAIMS)
-            /// allows.
+            /// `data` must be aligned, not null, and valid for reads and writes of `extents.span()` elements for `'a`.
+            /// All threads of the launch must create the view with the same arguments and mapping, each at most once.
+            /// Only these views may use the elements. The launch must have a shape that
+            /// [`MutableView::CLAIMS`](super::MutableView::CLAIMS) allows.
             #[inline(always)]
             pub unsafe fn from_raw_parts(data: *mut T, extents: $extents) -> Self {
-                // SAFETY: the caller's promise. It removes the null comparison of an `Option<&mut T>`.
+                // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&mut T>`.
                 unsafe { core::hint::assert_unchecked(!data.is_null()) };
                 Self { data, extents, _borrow: PhantomData, _mapping: PhantomData }
             }
@@ -60,7 +60,7 @@ macro_rules! view {
             ///
             /// # Safety
             ///
-            /// No thread writes the elements while the view lives: for example, between two grid-wide barriers.
+            /// No thread may write the elements while the view lives, for example between two grid-wide barriers.
             #[inline(always)]
             pub unsafe fn as_slice(&self) -> $read<'_, T> {
                 // SAFETY: this view describes the memory; the caller promises that nothing changes it.
@@ -81,8 +81,8 @@ view! {
     /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
     /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. Three-dimensional launches are refused, since several
-    /// threads would have the same x and y.
+    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime refuses three-dimensional launches, because
+    /// several threads would share the same x and y.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -101,7 +101,7 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
         row_stride
     ]
 }
@@ -121,7 +121,7 @@ view! {
         columns,
         /// Distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
         row_stride
     ]
 }
