@@ -78,8 +78,8 @@ pub struct Package {
 pub struct Source {
     /// The located package.
     pub package: Package,
-    /// [`hash`] of the path of the package's folder, with symbolic links resolved; several hashes if the folder was
-    /// moved.
+    /// Hash (see [`hash`]) of the path of the package's folder, with symbolic links resolved; several hashes if the
+    /// folder was moved.
     pub folders: &'static [u64],
 }
 
