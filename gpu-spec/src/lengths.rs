@@ -26,7 +26,7 @@ impl Length {
         self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
     }
 
-    /// Fails if two of the lengths do not agree. Absent arguments are ignored.
+    /// Returns an error if two of the lengths do not agree. Absent arguments are ignored.
     pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
         let mut present = lengths.iter().flatten();
         let Some(first) = present.next() else { return Ok(()) };

@@ -47,7 +47,7 @@ struct Outputs<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Outputs<'_, T> {
-    /// Fails if an output does not have the length of the input.
+    /// Returns an error if an output does not have the length of the input.
     fn check(&self, operation: &'static str, len: usize) -> Result<()> {
         same_length(operation, ("x", len), ("selected", self.selected.len()))?;
         if let Some(rejected) = &self.rejected {
