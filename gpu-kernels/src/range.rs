@@ -4,31 +4,31 @@ use gpu_std::prelude::*;
 
 use crate::powers::two_to;
 
-/// Returns one power for f32, another for f64.
+/// Returns one power for f32, and another for f64.
 #[inline(always)]
 const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
 }
 
-/// Factor for small numbers: the square of the smallest one is then a normal number.
+/// Factor for small numbers, with which the square of the smallest one is a normal number.
 #[inline(always)]
 pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Factor for large numbers: the sum of 2⁴⁰ squares of the largest one is then in range.
+/// Factor for large numbers, with which the sum of 2⁴⁰ squares of the largest one is in range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()
 }
 
-/// Smallest sum of squares that has lost nothing significant to underflow.
+/// Smallest sum of squares that has not lost significant digits to underflow.
 #[inline(always)]
 pub(crate) fn min_sum<A: Scalar>() -> A {
     of::<A>(-80, -900).cast()
 }
 
-/// Smallest mean of squares that has lost nothing significant to underflow.
+/// Smallest mean of squares that has not lost significant digits to underflow.
 #[inline(always)]
 pub(crate) fn min_mean<A: Scalar>() -> A {
     of::<A>(-110, -960).cast()
@@ -46,7 +46,7 @@ pub(crate) fn gradients_down<A: Scalar>() -> A {
     of::<A>(-90, -600).cast()
 }
 
-/// Sums of products below this may have lost digits to underflow.
+/// Limit below which sums of products may have lost digits to underflow.
 #[inline(always)]
 pub(crate) fn min_product<A: Scalar>() -> A {
     of::<A>(-90, -900).cast()
