@@ -17,7 +17,7 @@ use gpu_std::shared::{copy_async, wait_copies};
 
 use crate::tile::{each, in_first_row, load, store, with_lanes};
 
-/// Number of 16-byte accesses per row of a tile.
+/// Returns the number of 16-byte accesses per row of a tile.
 const fn chunks(size: usize) -> usize {
     // A tile of bytes with 16 accesses would take 64 KiB.
     if size == 1 { 8 } else { 16 }

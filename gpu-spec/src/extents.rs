@@ -28,19 +28,19 @@ impl Extents2 {
         Some(Self { rows: rows as u32, columns: columns as u32, row_stride: row_stride as u32 })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub const fn columns(self) -> u32 {
         self.columns
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -52,7 +52,7 @@ impl Extents2 {
         self.columns == 0 || self.rows == 0
     }
 
-    /// Number of elements from the first to the last, including the padding between rows.
+    /// Returns the number of elements from the first to the last, including the padding between rows.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -106,31 +106,31 @@ impl Extents3 {
         Some(Self { planes, rows, columns, plane_rows: plane_rows as u32, row_stride: row_stride as u32 })
     }
 
-    /// Number of planes.
+    /// Returns the number of planes.
     #[inline(always)]
     pub const fn planes(self) -> u32 {
         self.planes
     }
 
-    /// Number of rows per plane.
+    /// Returns the number of rows per plane.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub const fn columns(self) -> u32 {
         self.columns
     }
 
-    /// Distance between the starts of adjacent planes, in elements.
+    /// Returns the distance between the starts of adjacent planes, in elements.
     #[inline(always)]
     pub const fn plane_stride(self) -> u64 {
         self.plane_rows as u64 * self.row_stride as u64
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -142,7 +142,7 @@ impl Extents3 {
         self.columns == 0 || self.rows == 0 || self.planes == 0
     }
 
-    /// Number of elements from the first to the last, including the padding between rows and planes.
+    /// Returns the number of elements from the first to the last, including the padding between rows and planes.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -199,7 +199,7 @@ impl Claims {
         claims
     }
 
-    /// Maximum number of dimensions of a launch.
+    /// Returns the maximum number of dimensions of a launch.
     pub const fn dimensions(self) -> usize {
         match self {
             Claims::Linear => 1,

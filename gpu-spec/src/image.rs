@@ -25,8 +25,8 @@ pub fn symbol_of(name: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Qualified symbol of a kernel that shares its symbol with another kernel of the image. The path of its module follows
-/// the symbol, crate first, as in `scale$kernels$half`.
+/// Returns the qualified symbol of a kernel that shares its symbol with another kernel of the image. The path of its
+/// module follows the symbol, crate first, as in `scale$kernels$half`.
 pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
     let path = module.split("::").flat_map(|part| core::iter::once('$').chain(symbol_of(part)));
     symbol.chars().chain(path)

@@ -290,7 +290,7 @@ pub enum ParamKind {
     Slice3 = 7,
     /// A disjoint mutable 3-D view: a device pointer and [`Extents3`].
     SliceMut3 = 8,
-    /// An array in dynamic shared memory: a length in elements, see [`SharedLen`](crate::SharedLen).
+    /// An array in dynamic shared memory: a length in elements (see [`SharedLen`](crate::SharedLen)).
     Shared = 9,
     /// A tensor map: [`TensorMapData`], passed by value.
     TensorMap = 10,
@@ -327,7 +327,7 @@ impl ParamKind {
         Self::TensorMap,
     ];
 
-    /// Number of kernel parameters.
+    /// Returns the number of kernel parameters.
     pub const fn ptx_param_count(self) -> usize {
         match self.lower(0, 1).1 {
             Some(_) => 2,

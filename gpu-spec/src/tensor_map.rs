@@ -43,7 +43,7 @@ impl Swizzle {
         offset ^ (((offset >> 7) & mask) << 4)
     }
 
-    /// Maximum bytes of a box's row; `None` if there is no limit.
+    /// Returns the maximum bytes of a box's row; `None` if there is no limit.
     pub const fn row_bytes(self) -> Option<u32> {
         match self {
             Self::None => None,
@@ -53,7 +53,7 @@ impl Swizzle {
         }
     }
 
-    /// Period of the pattern in bytes, to which a box in shared memory must be aligned.
+    /// Returns the period of the pattern in bytes, to which a box in shared memory must be aligned.
     pub const fn align(self) -> usize {
         match self {
             Self::None => 128,

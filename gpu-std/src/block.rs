@@ -46,13 +46,13 @@ pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
 };
 
-/// Number of threads in a block; at most 1024.
+/// Returns the number of threads in a block; at most 1024.
 #[inline(always)]
 pub fn threads() -> u32 {
     thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z()
 }
 
-/// The block's linear index in the grid.
+/// Returns the block's linear index in the grid.
 #[inline(always)]
 pub fn linear_index() -> usize {
     let [x, y, z] = thread::block_idx();
@@ -189,7 +189,7 @@ impl Warp {
         u32::MAX >> (WARP_SIZE - self.lanes)
     }
 
-    /// Number of warps in the block.
+    /// Returns the number of warps in the block.
     #[inline(always)]
     fn warps(self) -> u32 {
         threads().div_ceil(WARP_SIZE)
@@ -265,7 +265,7 @@ impl Warp {
     }
 }
 
-/// Shared memory for one value of each of 32 warps, in one slot per warp.
+/// Returns shared memory for one value of each of 32 warps, in one slot per warp.
 #[inline(always)]
 #[track_caller]
 fn slots<T>() -> *mut u8 {
@@ -326,7 +326,7 @@ impl<T: KernelType> Totals<T> {
         })
     }
 
-    /// First word of a slot.
+    /// Returns the first word of a slot.
     #[inline(always)]
     fn slot(&self, warp: u32) -> *mut u32 {
         self.slots.cast::<u32>().wrapping_add(warp as usize * Self::WORDS)

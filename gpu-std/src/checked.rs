@@ -102,7 +102,7 @@ impl<T: KernelEnum> Checked<T> {
     #[inline(always)]
     pub fn from_slice(values: &[T]) -> &[Self] {
         const { assert!(size_of::<T>() == size_of::<Self>() && align_of::<T>() == align_of::<Self>()) };
-        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a `Checked`.
+        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a valid `Checked`.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }

@@ -41,7 +41,7 @@ use crate::host::{collective, shared as emulated_shared, thread as emulated};
 use crate::{arch, nvvm};
 use crate::{block, thread};
 
-/// Number of blocks in the cluster along x, y, z.
+/// Returns the number of blocks in the cluster along x, y, z.
 #[inline(always)]
 pub fn dim() -> [u32; 3] {
     gpu_or_host!(
@@ -54,7 +54,7 @@ pub fn dim() -> [u32; 3] {
     )
 }
 
-/// Number of blocks in the cluster: 1 to 16.
+/// Returns the number of blocks in the cluster: 1 to 16.
 #[inline(always)]
 pub fn blocks() -> u32 {
     gpu_or_host!(
@@ -63,7 +63,7 @@ pub fn blocks() -> u32 {
     )
 }
 
-/// The cluster's index in the grid: x, y, z.
+/// Returns the cluster's index in the grid: x, y, z.
 #[inline(always)]
 pub fn index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -80,7 +80,7 @@ pub fn index() -> [u32; 3] {
     }
 }
 
-/// The block's index in its cluster: x, y, z.
+/// Returns the block's index in its cluster: x, y, z.
 #[inline(always)]
 pub fn block_index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -97,19 +97,19 @@ pub fn block_index() -> [u32; 3] {
     }
 }
 
-/// The block's linear index in its cluster.
+/// Returns the block's linear index in its cluster.
 #[inline(always)]
 pub fn block_rank() -> u32 {
     gpu_or_host!(if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }, emulated::cluster_rank())
 }
 
-/// Number of threads in the cluster.
+/// Returns the number of threads in the cluster.
 #[inline(always)]
 pub fn threads() -> u32 {
     blocks() * block::threads()
 }
 
-/// The thread's linear index in its cluster, counted block by block.
+/// Returns the thread's linear index in its cluster, counted block by block.
 #[inline(always)]
 pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()

@@ -1,4 +1,4 @@
-//! Mutable views that give every thread its own elements.
+//! Mutable views that assign every thread its own elements.
 //!
 //! Safe kernels write through [`DisjointMut`], or [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions.
 //! All threads of a launch have a view of the same memory. A thread can access only the elements of an index that no
@@ -23,7 +23,7 @@
 //!    launch. A claim of [`unique_2d`] or [`unique_3d`] belongs to the thread whose indices are x, y and z modulo the
 //!    launch's threads along each axis. These claims distinguish threads only in launches with no more dimensions than
 //!    the claim, and with at most 2^32 threads along each axis. Each view states the shapes that its claims need
-//!    ([`MutableView::CLAIMS`]). `#[kernel]` puts the requirements of all views into the kernel's `KernelInfo`. The
+//!    ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the kernel's `KernelInfo`. The
 //!    runtime refuses other launches. The kernel itself does not check them.
 //! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably. It
 //!    prevents all other reads and writes of the buffer until the launch ends. Two parameters of one launch therefore
@@ -138,7 +138,7 @@ impl OwnIndex for UniqueIndex {
     }
 }
 
-/// The calling thread's linear index in the launch.
+/// Returns the calling thread's linear index in the launch.
 #[inline(always)]
 pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
@@ -173,8 +173,8 @@ pub trait MutableView: sealed::View {
     #[doc(hidden)]
     const PLANES: usize;
 
-    /// Signature of the mapping, for the comparison of host and GPU code: see
-    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
+    /// Signature of the mapping, for the comparison of host and GPU code (see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32;
 }
@@ -258,7 +258,7 @@ pub enum Chunks<const N: usize> {}
 /// themselves with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
 pub enum Unclaimed {}
 
-/// A mutable slice that gives every thread of the launch its own elements.
+/// A mutable slice that assigns every thread of the launch its own elements.
 ///
 /// The mapping `M` determines the elements of a thread: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each).
 /// The module documentation explains why two threads can never access the same element.
@@ -301,7 +301,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
         Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
-    /// Number of elements of the whole view, across all threads.
+    /// Returns the number of elements of the whole view, across all threads.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -320,7 +320,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
         self.data
     }
 
-    /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
+    /// Reborrows the view for a shorter lifetime, so that it can be passed to a function and still be used afterwards.
     #[inline(always)]
     pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
         DisjointMut { data: self.data, len: self.len, _borrow: PhantomData, _mapping: PhantomData }
@@ -341,7 +341,7 @@ pub trait ViewIndex: sealed::ViewIndex {
 
 macro_rules! not_indexed {
     ($($view:ident),*) => { $(
-        /// Exists only for its error message, which says how to access an element.
+        /// Exists only for its error message, which states how to access an element.
         impl<T, M, I: ViewIndex> Index<I> for $view<'_, T, M> {
             type Output = T;
 
@@ -391,7 +391,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
     }
 
-    /// Number of chunks in the whole view; the last may have fewer than `N` elements.
+    /// Returns the number of chunks in the whole view; the last may have fewer than `N` elements.
     #[inline(always)]
     pub fn chunks(&self) -> usize {
         self.len.div_ceil(N)

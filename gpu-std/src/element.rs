@@ -83,8 +83,8 @@ use half::{bf16, f16};
     note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
 pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
-    /// Signature of the type, for the comparison of host and GPU code: see
-    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
+    /// Signature of the type, for the comparison of host and GPU code (see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }
@@ -220,11 +220,11 @@ pub unsafe trait SliceElement: Sync + 'static {
     /// Marker of a slice of elements of this type.
     type Param: param::SliceMarker;
 
-    /// Compiles only for types with a valid layout, see [`KernelType`].
+    /// Compiles only for types with a valid layout (see [`KernelType`]).
     #[doc(hidden)]
     const CHECKED: () = ();
 
-    /// Signature of the type: see [`KernelValue::SIGNATURE`].
+    /// Signature of the type (see [`KernelValue::SIGNATURE`]).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }

@@ -91,7 +91,7 @@ sources!(A 0, B 1);
 sources!(A 0, B 1, C 2);
 sources!(A 0, B 1, C 2, D 3);
 
-/// Size of the largest element among the sources and `U`, in bytes.
+/// Returns the size of the largest element among the sources and `U`, in bytes.
 const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }

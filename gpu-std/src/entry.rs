@@ -217,7 +217,7 @@ pub const fn claims<V: MutableView>() -> (Claims, u32) {
     (V::CLAIMS, V::SIGNATURE)
 }
 
-/// Defines the functions that make a view from two kernel parameters, on the GPU and on the host.
+/// Defines the functions that create a view from two kernel parameters, on the GPU and on the host.
 macro_rules! views {
     ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
         /// Returns the view of a parameter.

@@ -4,7 +4,7 @@
 //! precede the node, or are part of its body, set it with [`set_condition`]. They receive the condition as a `u64`
 //! argument, from the host's handle.
 //!
-//! On the GPU this is a function of NVIDIA's device runtime, see [`dynamic`](crate::dynamic). On the emulated device
+//! On the GPU this is a function of NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
 //! the handle is the address of an atomic number owned by the graph.
 //!
 //! ```

@@ -35,13 +35,13 @@ use crate::{arch, atomic, nvvm};
 
 pub use crate::thread::{grid_dim as dim, launch_size as threads};
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
 }
 
-/// The thread's linear index in the launch: below [`threads`].
+/// Returns the thread's linear index in the launch: below [`threads`].
 #[inline(always)]
 pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
@@ -117,7 +117,7 @@ fn sync_blocks(workspace: u64) {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(workspace as usize + 4);
         atomic::Atomic::<u32, atomic::scope::Device>::from_ptr(word)
     };
-    // Releases the writes of the block: the preceding block barrier orders them before the arrival.
+    // Releases the writes of the block, which the preceding block barrier orders before the arrival.
     let before = word.fetch_add(share, atomic::Ordering::Release);
     while (word.load(atomic::Ordering::Acquire) ^ before) & LAST == 0 {}
 }

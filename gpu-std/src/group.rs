@@ -33,10 +33,10 @@ pub use crate::tile::Tile;
 ///
 /// The trait is sealed, so `unsafe` code can rely on sizes and ranks.
 pub trait Group: Sealed {
-    /// Number of threads in the group.
+    /// Returns the number of threads in the group.
     fn size(&self) -> usize;
 
-    /// The calling thread's index in the group: below [`size`](Self::size).
+    /// Returns the calling thread's index in the group: below [`size`](Self::size).
     fn thread_rank(&self) -> usize;
 
     /// Waits until every thread of the group has arrived. Writes before it, to memory that all threads of the group can

@@ -75,7 +75,7 @@ impl<T: Scalar> Indexed<T> {
         self.better(other, other.key < self.key)
     }
 
-    /// Returns `other` if its key `beats` that of `self`, or if NaN, absence or the index decides for it.
+    /// Returns `other` if its key `beats` the key of `self`, or if NaN, absence or the index decides.
     #[inline(always)]
     fn better(self, other: Self, beats: bool) -> Self {
         let (is_nan, other_is_nan) = (is_nan(self.key), is_nan(other.key));
@@ -110,7 +110,7 @@ fn is_nan<T: Scalar>(key: T) -> bool {
     key != key
 }
 
-/// Compares the results of `get`: two absent elements are equal.
+/// Compares the results of `get`, so that two absent elements are equal.
 impl<T: Scalar> PartialEq for Indexed<T> {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {

@@ -22,9 +22,9 @@
 //! # The workspace
 //!
 //! The workspace is a slice of [`workspace_len`] atomics, zeroed before its first use. It is never cleared between
-//! launches: each launch publishes values with a new tag. Launches on one stream can share it, whatever they scan, also
-//! in a graph that is launched many times. Launches that may overlap must not share it. Always pass the whole
-//! workspace: after 2³¹ launches the tags wrap, and the slice is cleared.
+//! launches, because each launch publishes values with a new tag. Launches on one stream can share it, whatever they
+//! scan, also in a graph that is launched many times. Launches that may overlap must not share it. Always pass the
+//! whole workspace, because after 2³¹ launches the tags wrap, and the slice is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -200,14 +200,14 @@ pub(crate) fn check(holds: bool, otherwise: &'static str) {
     assert!(holds, "{otherwise}");
 }
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> u32 {
     let [x, y, z] = thread::grid_dim();
     x * y * z
 }
 
-/// Look-back prefixes of tiles: see the module documentation.
+/// Look-back prefixes of tiles (see the module documentation).
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
@@ -238,13 +238,13 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
     }
 
-    /// Slot of a group's value, after the slots of the tiles.
+    /// Returns the slot of a group's value, after the slots of the tiles.
     #[inline(always)]
     fn group(&self, group: usize) -> usize {
         self.tiles as usize + group
     }
 
-    /// Slot of a section's value, after the slots of the groups.
+    /// Returns the slot of a section's value, after the slots of the groups.
     #[inline(always)]
     fn section(&self, section: usize) -> usize {
         let tiles = self.tiles as usize;

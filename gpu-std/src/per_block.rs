@@ -1,4 +1,4 @@
-//! Mutable views that give every block its own elements, for block-wide results.
+//! Mutable views that assign every block its own elements, for block-wide results.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -62,7 +62,7 @@ impl BlockIndex {
     }
 }
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> usize {
     let [x, y, z] = thread::grid_dim();

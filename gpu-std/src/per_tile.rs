@@ -64,13 +64,13 @@ impl<const N: u32> TileIndex<N> {
     }
 }
 
-/// Number of tiles of `N` threads in the launch.
+/// Returns the number of tiles of `N` threads in the launch.
 #[inline(always)]
 fn tiles<const N: u32>() -> usize {
     thread::launch_size() / N as usize
 }
 
-/// Number of the calling thread's tile in the launch.
+/// Returns the number of the calling thread's tile in the launch.
 #[inline(always)]
 fn number<const N: u32>() -> usize {
     linear_in_launch() / N as usize

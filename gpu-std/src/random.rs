@@ -2,9 +2,9 @@
 //! and normal numbers.
 //!
 //! A number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each uses its
-//! own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal those of cuRAND's
-//! device functions for Philox with the same three parameters. Normal numbers agree to a few units in the last place
-//! (see [`normal2`]).
+//! own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal the results of
+//! cuRAND's Philox device functions with the same three parameters. Normal numbers agree to a few units in the last
+//! place (see [`normal2`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;

@@ -1,4 +1,5 @@
-//! Single-launch, deterministic reductions of whole arrays: the last block to finish combines the partial results.
+//! Single-launch, deterministic reductions of whole arrays, in which the last block to finish combines the partial
+//! results.
 //!
 //! [`#[reduction]`](macro@crate::reduction) generates such a kernel from an associative operator. The generated kernels
 //! call [`reduce`], which handwritten kernels can call with their own [`Reduction`].
@@ -217,13 +218,13 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Bytes per warp slot, at least 16.
+/// Returns the bytes per warp slot, at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }
 }
 
-/// Shared memory for one value of each of 32 warps.
+/// Returns shared memory for one value of each of 32 warps.
 #[inline(always)]
 fn slots<P>() -> *mut P {
     // A static cannot depend on `P`. The kernel contains only the array that it uses.

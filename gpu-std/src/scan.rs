@@ -54,7 +54,7 @@ pub trait Operation {
 ///
 /// The methods must not have preconditions other than those that they state.
 pub unsafe trait Arrays<O: Operation, const N: usize> {
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
     /// Returns true if there are no elements.
@@ -62,7 +62,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Number of elements between an aligned address and the first element, less than `N`.
+    /// Returns the number of elements between an aligned address and the first element, less than `N`.
     fn head(&self) -> usize;
 
     /// Loads elements `i` to `i + N`.
@@ -95,13 +95,13 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Number of elements per tile of a [`scan()`] with blocks of `threads`.
+/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads`.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes
 }
 
-/// Number of tiles of a [`scan()`] (see [`tile_len`]).
+/// Returns the number of tiles of a [`scan()`] (see [`tile_len`]).
 #[inline(always)]
 pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
@@ -121,7 +121,7 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// Number of tiles.
+    /// Returns the number of tiles.
     #[inline(always)]
     pub const fn tiles(&self) -> usize {
         tiles(self.len, self.head, self.tile_len as usize)
@@ -151,14 +151,16 @@ impl Tiling {
     }
 }
 
-/// Maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of `vector` bytes.
+/// Returns the maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of
+/// `vector` bytes.
 pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. It is halved, if possible, for
-/// elements that are not 4 bytes large. These take more registers, so that fewer blocks would fit on an SM.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. It is halved, if
+/// possible, for elements that are not 4 bytes large. These take more registers, so that fewer blocks would fit on an
+/// SM.
 const fn rows(bytes: usize, items: usize) -> usize {
     if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
@@ -173,7 +175,7 @@ struct Slices<O: Operation> {
     out_fits: bool,
 }
 
-// SAFETY: `scan_slice` makes it from arrays of `len` elements.
+// SAFETY: `scan_slice` creates it from arrays of `len` elements.
 unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -217,8 +219,8 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter. The results are those of [`scan()`]; exclusive results include
-/// `initial`. `workspace` is a pointer to the workspace and its number of words.
+/// Scans `x` to `out`, up to the length of the shorter. The results equal those of [`scan()`]; exclusive results
+/// include `initial`. `workspace` is a pointer to the workspace and its number of words.
 ///
 /// All threads of all blocks must call the function once per launch, in blocks whose size is a multiple of 32 threads.
 ///

@@ -15,7 +15,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Number of elements, excluding the padding between the rows of a view.
+    /// Returns the number of elements, excluding the padding between the rows of a view.
     pub fn len(self) -> usize {
         self.planes * self.rows * self.columns
     }
@@ -25,22 +25,22 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Size of the elements in bytes.
+    /// Returns the size of the elements in bytes.
     pub fn bytes(self) -> usize {
         self.len() * self.element
     }
 
-    /// Number of planes; 1 for a slice or a 2-D view.
+    /// Returns the number of planes; 1 for a slice or a 2-D view.
     pub fn planes(self) -> usize {
         self.planes
     }
 
-    /// Number of rows per plane; 1 for a slice.
+    /// Returns the number of rows per plane; 1 for a slice.
     pub fn rows(self) -> usize {
         self.rows
     }
 
-    /// Number of elements per row; the length for a slice.
+    /// Returns the number of elements per row; the length for a slice.
     pub fn columns(self) -> usize {
         self.columns
     }
@@ -120,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the extent that a launch was made for to a length.
+/// Converts the extent that a launch requested to a length.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

@@ -24,57 +24,57 @@ macro_rules! coordinates {
 }
 
 coordinates! {
-    /// The thread's x index in its block (CUDA `threadIdx.x`).
+    /// Returns the thread's x index in its block (CUDA `threadIdx.x`).
     thread_idx_x = tid_x, thread_index[0];
-    /// The thread's y index in its block.
+    /// Returns the thread's y index in its block.
     thread_idx_y = tid_y, thread_index[1];
-    /// The thread's z index in its block.
+    /// Returns the thread's z index in its block.
     thread_idx_z = tid_z, thread_index[2];
-    /// The block's x index in the grid (CUDA `blockIdx.x`).
+    /// Returns the block's x index in the grid (CUDA `blockIdx.x`).
     block_idx_x = ctaid_x, block_index[0];
-    /// The block's y index in the grid.
+    /// Returns the block's y index in the grid.
     block_idx_y = ctaid_y, block_index[1];
-    /// The block's z index in the grid.
+    /// Returns the block's z index in the grid.
     block_idx_z = ctaid_z, block_index[2];
-    /// Number of threads per block along x.
+    /// Returns the number of threads per block along x.
     block_dim_x = ntid_x, block_dim[0];
-    /// Number of threads per block along y.
+    /// Returns the number of threads per block along y.
     block_dim_y = ntid_y, block_dim[1];
-    /// Number of threads per block along z.
+    /// Returns the number of threads per block along z.
     block_dim_z = ntid_z, block_dim[2];
-    /// Number of blocks in the grid along x.
+    /// Returns the number of blocks in the grid along x.
     grid_dim_x = nctaid_x, grid_dim[0];
-    /// Number of blocks in the grid along y.
+    /// Returns the number of blocks in the grid along y.
     grid_dim_y = nctaid_y, grid_dim[1];
-    /// Number of blocks in the grid along z.
+    /// Returns the number of blocks in the grid along z.
     grid_dim_z = nctaid_z, grid_dim[2];
 }
 
-/// The thread's index in its block: x, y, z.
+/// Returns the thread's index in its block: x, y, z.
 #[inline(always)]
 pub fn thread_idx() -> [u32; 3] {
     [thread_idx_x(), thread_idx_y(), thread_idx_z()]
 }
 
-/// The block's index in the grid: x, y, z.
+/// Returns the block's index in the grid: x, y, z.
 #[inline(always)]
 pub fn block_idx() -> [u32; 3] {
     [block_idx_x(), block_idx_y(), block_idx_z()]
 }
 
-/// Number of threads per block along x, y, z.
+/// Returns the number of threads per block along x, y, z.
 #[inline(always)]
 pub fn block_dim() -> [u32; 3] {
     [block_dim_x(), block_dim_y(), block_dim_z()]
 }
 
-/// Number of blocks in the grid along x, y, z.
+/// Returns the number of blocks in the grid along x, y, z.
 #[inline(always)]
 pub fn grid_dim() -> [u32; 3] {
     [grid_dim_x(), grid_dim_y(), grid_dim_z()]
 }
 
-/// The thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
+/// Returns the thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
 ///
 /// Wraps at 2³²; [`unique_index`] does not.
 #[inline(always)]
@@ -82,28 +82,28 @@ pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row y and
-/// column x.
+/// Returns the thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row
+/// y and column x.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in plane
-/// z, row y and column x.
+/// Returns the thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in
+/// plane z, row y and column x.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();
     [x, y, block_idx_z().wrapping_mul(block_dim_z()).wrapping_add(thread_idx_z())]
 }
 
-/// The thread's linear index in its block.
+/// Returns the thread's linear index in its block.
 #[inline(always)]
 pub fn linear_in_block() -> u32 {
     thread_idx_x() + block_dim_x() * (thread_idx_y() + block_dim_y() * thread_idx_z())
 }
 
-/// Number of threads in the launch.
+/// Returns the number of threads in the launch.
 #[inline(always)]
 pub fn launch_size() -> usize {
     let blocks = grid_dim_x() as usize * grid_dim_y() as usize * grid_dim_z() as usize;

@@ -54,25 +54,25 @@ impl<const N: u32> Tile<N> {
         Self { _of_this_thread: PhantomData }
     }
 
-    /// Number of threads in the tile.
+    /// Returns the number of threads in the tile.
     #[inline(always)]
     pub fn size(&self) -> u32 {
         N
     }
 
-    /// The thread's index in the tile.
+    /// Returns the thread's index in the tile.
     #[inline(always)]
     pub fn rank(&self) -> u32 {
         warp::lane_id() & (N - 1)
     }
 
-    /// The tile's index in its block.
+    /// Returns the tile's index in its block.
     #[inline(always)]
     pub fn index(&self) -> u32 {
         thread::linear_in_block() / N
     }
 
-    /// Mask of the tile's lanes, for the functions of [`warp`].
+    /// Returns the mask of the tile's lanes, for the functions of [`warp`].
     #[inline(always)]
     pub fn mask(&self) -> u32 {
         Self::LANES << self.first_lane()

@@ -38,13 +38,13 @@ use core::mem::{size_of, transmute_copy};
 
 use crate::{Vector, thread};
 
-/// Number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of `T` is not
-/// a power of two or exceeds the access.
+/// Returns the number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of
+/// `T` is not a power of two or exceeds the access.
 pub const fn lanes<T>(vector: usize) -> usize {
     lanes_of(size_of::<T>(), vector)
 }
 
-/// Number of elements of `size` bytes per access of `vector` bytes, like [`lanes`].
+/// Returns the number of elements of `size` bytes per access of `vector` bytes, like [`lanes`].
 pub const fn lanes_of(size: usize, vector: usize) -> usize {
     let lanes = if size.is_power_of_two() && size < vector { vector / size } else { 1 };
     if lanes > 16 { 16 } else { lanes }

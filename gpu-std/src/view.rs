@@ -124,19 +124,19 @@ impl<'a, T> Slice2<'a, T> {
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline(always)]
     pub fn rows(self) -> usize {
         self.extents.rows() as usize
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub fn columns(self) -> usize {
         self.extents.columns() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -291,31 +291,31 @@ impl<'a, T> Slice3<'a, T> {
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of planes.
+    /// Returns the number of planes.
     #[inline(always)]
     pub fn planes(self) -> usize {
         self.extents.planes() as usize
     }
 
-    /// Number of rows per plane.
+    /// Returns the number of rows per plane.
     #[inline(always)]
     pub fn rows(self) -> usize {
         self.extents.rows() as usize
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub fn columns(self) -> usize {
         self.extents.columns() as usize
     }
 
-    /// Distance between the starts of adjacent planes, in elements.
+    /// Returns the distance between the starts of adjacent planes, in elements.
     #[inline(always)]
     pub fn plane_stride(self) -> usize {
         self.extents.plane_stride() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize

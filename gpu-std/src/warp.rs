@@ -50,14 +50,14 @@ pub const WARP_SIZE: u32 = 32;
 /// Mask of all 32 lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// The lane of the calling thread, 0 to 31.
+/// Returns the lane of the calling thread, 0 to 31.
 #[inline(always)]
 pub fn lane_id() -> u32 {
     gpu_or_host!(nvvm::laneid(), emulated::lane())
 }
 
-/// Mask of the lanes that currently execute this instruction together with the caller. The hardware determines these
-/// lanes, so the function does not tell a kernel which mask to pass.
+/// Returns the mask of the lanes that currently execute this instruction together with the caller. The hardware
+/// determines these lanes, so the function does not tell a kernel which mask to pass.
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {

@@ -368,7 +368,7 @@ impl Setting<'_> {
     }
 }
 
-/// Unary operation.
+/// Enqueues a unary operation.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -379,7 +379,7 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Binary operation.
+/// Enqueues a binary operation.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,

@@ -301,7 +301,7 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index,
-/// if the indices were checked for a limit above the number of rows, or if they were not checked to be unique; also the
+/// if the indices were checked for a limit above the number of rows, or were not checked to be unique; also the
 /// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -68,7 +68,7 @@ impl Workspace {
                 instead: "use the form that writes it to a buffer, `…_into`",
             }));
         }
-        // SAFETY: the driver calls get only the stream's own handles and the memory that it keeps.
+        // SAFETY: the driver calls receive only the stream's own handles and the memory that it keeps.
         let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized; after that the copy
         // is not running, regardless of the outcome.

@@ -51,8 +51,8 @@ macro_rules! claim {
                 [$(self.$side),*]
             }
 
-            /// Returns whether the coordinates belong to the calling thread: see point 2 of the parent module's
-            /// documentation.
+            /// Returns whether the coordinates belong to the calling thread (see point 2 of the parent module's
+            /// documentation).
             #[cfg(not(target_arch = "nvptx64"))]
             #[inline(always)]
             pub(super) fn is_own(self) -> bool {
@@ -90,7 +90,7 @@ claim! {
     ]
 }
 
-/// Number of threads of the launch along x, y and z.
+/// Returns the number of threads of the launch along x, y and z.
 #[inline(always)]
 pub(super) fn launch_threads() -> [u64; 3] {
     let along = |blocks: u32, threads: u32| u64::from(blocks) * u64::from(threads);

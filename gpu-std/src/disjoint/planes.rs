@@ -43,7 +43,7 @@ pub struct Column<'a, T, const K: usize> {
 }
 
 impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
-    /// Number of elements per plane.
+    /// Returns the number of elements per plane.
     #[inline(always)]
     pub fn plane_len(&self) -> usize {
         const { assert!(Self::WRONG.is_none()) };
@@ -143,7 +143,7 @@ impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
         Self { elements, plane_len: elements.len() / K }
     }
 
-    /// Number of elements per plane.
+    /// Returns the number of elements per plane.
     #[inline(always)]
     pub fn plane_len(self) -> usize {
         self.plane_len

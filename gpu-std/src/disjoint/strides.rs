@@ -218,7 +218,7 @@ place_stride! {
 mod tests {
     use super::*;
 
-    /// Random numbers of all magnitudes, many of them near the maximum.
+    /// Returns random numbers of all magnitudes, many of them near the maximum.
     fn numbers() -> impl FnMut(u128) -> u128 {
         let seed = fastrand::u64(..);
         println!("seed {seed:#x}");
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// First indices of a thread, by exact arithmetic.
+    /// Returns the first indices of a thread, by exact arithmetic.
     fn exact(first: u128, step: u128, len: u128) -> Vec<u128> {
         (0..4).map(|round| first + round * step).take_while(|index| *index < len).collect()
     }

@@ -1,4 +1,4 @@
-//! Mappings that give each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
+//! Mappings that assign each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
 //!
 //! # Why this is sound
 //!
@@ -30,14 +30,14 @@ pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 /// element `[x * ROWS, y * COLUMNS]`. This transposed tile position is for kernels that transpose.
 pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// A mapping that gives each block a tile.
+/// A mapping that assigns each block a tile.
 pub trait TileMapping: sealed::Tile {}
 
 mod sealed {
     pub trait Tile {
         const ROWS: usize;
         const COLUMNS: usize;
-        /// Position of the tile among all tiles, as row and column.
+        /// Returns the position of the tile among all tiles, as row and column.
         fn place() -> [u32; 2];
     }
 }

@@ -1,4 +1,4 @@
-//! Mutable 2-D and 3-D views that give every thread its own elements: [`DisjointMut2`] and [`DisjointMut3`].
+//! Mutable 2-D and 3-D views that assign every thread its own elements: [`DisjointMut2`] and [`DisjointMut3`].
 
 use core::marker::PhantomData;
 
@@ -50,7 +50,8 @@ macro_rules! view {
                 self.data
             }
 
-            /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
+            /// Reborrows the view for a shorter lifetime, so that it can be passed to a function and still be used
+            /// afterwards.
             #[inline(always)]
             pub fn reborrow(&mut self) -> $name<'_, T, M> {
                 $name { data: self.data, extents: self.extents, _borrow: PhantomData, _mapping: PhantomData }
@@ -71,7 +72,7 @@ macro_rules! view {
 }
 
 view! {
-    /// A mutable 2-D view that gives every thread of the launch its own elements, as a kernel parameter.
+    /// A mutable 2-D view that assigns every thread of the launch its own elements, as a kernel parameter.
     ///
     /// The mapping `M` determines the elements of a thread:
     ///
@@ -107,7 +108,7 @@ view! {
 }
 
 view! {
-    /// A mutable 3-D view that gives every thread of the launch its own element, at its
+    /// A mutable 3-D view that assigns every thread of the launch its own element, at its
     /// [`unique_3d`](crate::thread::unique_3d), as a kernel parameter.
     ///
     /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.

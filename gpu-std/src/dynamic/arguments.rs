@@ -57,7 +57,7 @@ impl Parameters<'_> {
     }
 }
 
-/// Maximum bytes of a value, including the alignment padding before it.
+/// Returns the maximum bytes of a value, including the alignment padding before it.
 const fn bytes_of<T>() -> usize {
     size_of::<T>() + align_of::<T>() - 1
 }
@@ -77,7 +77,7 @@ pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for the argument.
+    /// Returns the bytes of dynamic shared memory that the child needs for the argument.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
@@ -215,7 +215,7 @@ pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for the arguments.
+    /// Returns the bytes of dynamic shared memory that the child needs for the arguments.
     fn shared_bytes(&self) -> u32;
 
     /// Adds all arguments to the parameters.

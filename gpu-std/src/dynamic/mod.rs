@@ -14,16 +14,16 @@
 //!
 //! # On the GPU
 //!
-//! Launches go through NVIDIA's device runtime (`libcudadevrt`), which needs a CUDA 12 driver or later. The builder
-//! puts launching kernels and their children into a separate module, so that the code of other kernels does not change.
-//! That module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
+//! Launches use NVIDIA's device runtime (`libcudadevrt`), which requires a CUDA 12 driver or later. The builder places
+//! launching kernels and their children in a separate module, so that the code of other kernels does not change. That
+//! module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
 //! pending. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or [`LaunchError::OUT_OF_RESOURCES`].
 //!
 //! # On the emulated device
 //!
-//! Children run sequentially after the grid that launched them. The order is that of blocks and threads, or determined
-//! by the seed of a seeded launch. The limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault of a child is
-//! reported as a fault of the launch, and names the child.
+//! Children run sequentially after the grid that launched them. Their order follows the order of blocks and threads, or
+//! the seed of a seeded launch. The limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault of a child is reported
+//! as a fault of the launch, and names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;

@@ -6,9 +6,9 @@
 //! that are efficient on a GPU: `rsqrt`, `exp10`, `gelu`.
 //!
 //! On the GPU they are CUDA's libdevice functions, except `sin` and `cos`, which need no stack here. On the emulated
-//! device they come from the standard library and `libm`. Standard library methods that take precedence have the errors
-//! of the system's C library. Errors of both sides are within the following bounds of the CUDA programming guide, in
-//! units in the last place (ULP). GPU and emulated results may differ within these bounds:
+//! device they come from the standard library and `libm`. Standard library methods that take precedence have the error
+//! bounds of the system's C library. Errors of both sides are within the following bounds of the CUDA programming
+//! guide, in units in the last place (ULP). GPU and emulated results may differ within these bounds:
 //!
 //! | functions | `f32` | `f64` |
 //! | --- | --- | --- |
@@ -129,25 +129,25 @@ macro_rules! functions {
                 self.pow(y)
             }
 
-            /// The logarithm to any base.
+            /// Returns the logarithm to any base.
             #[inline(always)]
             fn log(self, base: Self) -> Self {
                 self.ln() / base.ln()
             }
 
-            /// The sine and the cosine of x in radians.
+            /// Returns the sine and the cosine of x in radians.
             #[inline(always)]
             fn sin_cos(self) -> (Self, Self) {
                 (self.sin(), self.cos())
             }
 
-            /// The fractional part: `self - self.trunc()`.
+            /// Returns the fractional part: `self - self.trunc()`.
             #[inline(always)]
             fn fract(self) -> Self {
                 self - self.trunc()
             }
 
-            /// The integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
+            /// Returns the integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
             #[inline(always)]
             fn div_euclid(self, y: Self) -> Self {
                 let quotient = (self / y).trunc();
@@ -160,7 +160,7 @@ macro_rules! functions {
                 }
             }
 
-            /// The non-negative remainder of x / y.
+            /// Returns the non-negative remainder of x / y.
             #[inline(always)]
             fn rem_euclid(self, y: Self) -> Self {
                 let remainder = self.fmod(y);

@@ -31,7 +31,7 @@ pub fn f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(turns as i32 as u32))
 }
 
-/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
 #[inline(always)]
 fn reduced_f32(r: f32, quadrants: u32) -> f32 {
     let z = r * r;
@@ -50,7 +50,7 @@ fn reduced_f32(r: f32, quadrants: u32) -> f32 {
 static WORDS: [u32; 8] =
     [0x0000_0000, 0xA2F9_836E, 0x4E44_1529, 0xFC27_57D1, 0xF534_DDC0, 0xDB62_9599, 0x3C43_9041, 0xFE51_63AB];
 
-/// Sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
+/// Computes the sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
 #[inline(never)]
 fn large_f32(x: f32, quadrants: u32) -> f32 {
     let bits = x.to_bits();
@@ -99,7 +99,7 @@ pub fn f64(x: f64, quadrants: u32) -> f64 {
 const HALF_PI: [f64; 3] =
     [core::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
-/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
 #[inline(always)]
 fn reduced_f64(r: f64, quadrants: u32) -> f64 {
     let z = r * r;

@@ -63,7 +63,7 @@ unsafe impl<T: KernelType> SharedData for [T] {
     }
 }
 
-/// Number of innermost elements of a value.
+/// Returns the number of innermost elements of a value.
 const fn count_of<A>(element_bytes: usize) -> u32 {
     assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
     let count = size_of::<A>() / element_bytes;

@@ -50,7 +50,7 @@ fn uniform_numbers_keep_to_their_bounds() {
     }
 }
 
-/// Box-Muller in f64, from the two uniform numbers.
+/// Computes the Box-Muller method in f64, from the two uniform numbers.
 fn box_muller(first: f64, angle: f64) -> [f64; 2] {
     let radius = (-2.0 * first.ln()).sqrt();
     [radius * angle.sin(), radius * angle.cos()]

@@ -222,7 +222,7 @@ fn chain_blocks<T: Chain>(input: &[T], mut out: DisjointMut<[T; 2]>, mut totals:
     }
 }
 
-/// Expected scans: inclusive and exclusive.
+/// Returns the expected scans, inclusive and exclusive.
 fn scanned<T: Chain>(values: &[T]) -> Vec<[T; 2]> {
     let mut before = T::START;
     values

@@ -71,7 +71,7 @@ impl<S: Sum> Default for Gemm<S> {
 /// # Errors
 /// - [`LibraryError::Shape`] for shapes or batch sizes that do not match.
 /// - [`LibraryError::Unsupported`] for operands that this GPU cannot multiply. 8-bit integers require strides and
-///   addresses that are multiples of 4; for 8-bit floating point, see [`matmul`](super::matmul).
+///   addresses that are multiples of 4; [`matmul`](super::matmul) lists the requirements of 8-bit floating point.
 /// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
 ///   of the library or the driver.
 #[track_caller]
@@ -222,7 +222,7 @@ impl Problem {
         self.c.layout.is_empty()
     }
 
-    /// Returns true if the product is zero: the inner dimension or the factor is 0.
+    /// Returns true if the product is zero because the inner dimension or the factor is 0.
     pub fn is_zero<S: Sum>(&self, alpha: S) -> bool {
         self.k == 0 || alpha == S::from_f64(0.0)
     }
@@ -333,7 +333,7 @@ impl Problem {
         check_with(call, status, || self.to_string())
     }
 
-    /// Implementation for the emulated device; `finish` receives the column and the sum of each element.
+    /// Computes the GEMM on the emulated device; `finish` receives the column and the sum of each element.
     pub fn on_host<A, B, C>(
         self,
         alpha: A::Sum,

@@ -112,7 +112,7 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     Ok(may && Vendor::Cublas.version()? >= WITH_GROUPS)
 }
 
-/// Arguments of one grouped call: each product is a group of size 1.
+/// Arguments of one grouped call, in which each product is a group of size 1.
 struct Table {
     /// Addresses of all b, then of all a, then of all c, because cuBLAS treats row-major matrices as their transposes.
     pointers: DeviceBuffer<u64>,

@@ -71,12 +71,12 @@ impl Layout {
         if self.is_transposed { self.stored_rows } else { self.stored_cols }
     }
 
-    /// Number of matrices.
+    /// Returns the number of matrices.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Number of elements in memory from the first to the last; `None` on overflow.
+    /// Returns the number of elements in memory from the first to the last; `None` on overflow.
     pub fn extent(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -183,12 +183,12 @@ macro_rules! matrix {
                 Self { layout: self.layout.transposed(), ..self }
             }
 
-            /// Number of rows, after any transposition.
+            /// Returns the number of rows, after any transposition.
             pub fn rows(&self) -> usize {
                 self.layout.rows()
             }
 
-            /// Number of columns, after any transposition.
+            /// Returns the number of columns, after any transposition.
             pub fn columns(&self) -> usize {
                 self.layout.columns()
             }

@@ -54,7 +54,7 @@ macro_rules! vector {
                 Ok(Self { stride: check(stride)?, ..self })
             }
 
-            /// Number of elements.
+            /// Returns the number of elements.
             pub fn len(&self) -> usize {
                 self.slice.len().div_ceil(self.stride)
             }

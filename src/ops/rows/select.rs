@@ -21,7 +21,7 @@ use crate::random::{Generator, Numbers, with_base};
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of
-/// `x`, and if the shapes of the outputs differ or their number of rows is not that of `x`; also the [enqueue
+/// `x`, and if the outputs differ in shape or do not have as many rows as `x`; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -64,9 +64,9 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 ///
 /// # Errors
 /// Returns [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
-/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if there are more new rows
-/// than the cache has, and unless there is one length per sequence. In these cases nothing is written. Also returns the
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if `new` has more rows than
+/// `cache`, or unless there is one length per sequence. In these cases nothing is written. Also returns the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -190,9 +190,9 @@ pub enum RotaryPairs {
 ///
 /// # Errors
 /// Returns [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the columns of `x` are not a
-/// multiple of the head width, and unless there is one position per row. In these cases nothing is written. Also
-/// returns the [enqueue errors](crate::Error#enqueue-errors).
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the head width does not divide the
+/// number of columns of `x`, or unless there is one position per row. In these cases nothing is written. Also returns
+/// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
