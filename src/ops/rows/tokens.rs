@@ -189,7 +189,7 @@ pub enum RotaryPairs {
 /// positions are passed, the operation waits for the stream in order to check them.
 ///
 /// # Errors
-/// Returns [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
+/// Returns [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables. Returns
 /// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the head width does not divide the
 /// number of columns of `x`, or unless there is one position per row. In these cases nothing is written. Also returns
 /// the [enqueue errors](crate::Error#enqueue-errors).
