@@ -10,7 +10,7 @@ use crate::raw::{Call, DriverIndex, Raw};
 use crate::recording::Recording;
 use crate::recording::log::with_local;
 
-/// Receives the records of a driver. See the [module's documentation](self).
+/// Receives the records of a driver. See the [module documentation](self).
 pub(crate) struct Inlet {
     recording: Arc<Recording>,
     driver: DriverIndex,

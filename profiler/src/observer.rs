@@ -11,7 +11,7 @@ use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};
 use crate::recording::{Recording, address_of};
 
-/// Receives runtime operations. See the [module's documentation](self).
+/// Receives runtime operations. See the [module documentation](self).
 pub(crate) struct HostObserver(pub(crate) Arc<Recording>);
 
 impl HostObserver {

@@ -10,7 +10,7 @@ use warpsmith_trace::{ChromeWriter, Record, Sink, Trace, check_name};
 
 use crate::error::{ProfilerError, Result};
 
-/// Destination of joined records. See the [module's documentation](self).
+/// Destination of joined records. See the [module documentation](self).
 pub(crate) enum Output {
     Memory(Box<Trace>),
     Chrome(Box<ChromeWriter<BufWriter<File>>>),

@@ -232,7 +232,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Counts each operation separately. See the [module's documentation](self).
+/// Counts each operation separately. See the [module documentation](self).
 pub(super) struct CountingObserver(pub(super) Arc<Counting>);
 
 impl CountingObserver {

@@ -32,7 +32,7 @@ pub(super) struct Key {
     pub(super) line: Option<String>,
 }
 
-/// Totals of the counters. See the [module's documentation](self).
+/// Totals of the counters. See the [module documentation](self).
 #[derive(Default)]
 pub(super) struct Tally {
     devices: Vec<(CounterDevice, Vec<Counter>)>,

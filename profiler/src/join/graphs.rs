@@ -12,7 +12,7 @@ use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
 use super::{Joiner, ORIGINS, Origin};
 use crate::recording::Recording;
 
-/// Capture locations of graph nodes. See the [module's documentation](self).
+/// Capture locations of graph nodes. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     /// Places where operations captured or added work.

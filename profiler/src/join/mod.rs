@@ -97,7 +97,7 @@ struct Memory {
     live: HashMap<u64, (u64, Name, u64)>,
 }
 
-/// Correlates host operations with device work. See the [module's documentation](self).
+/// Correlates host operations with device work. See the [module documentation](self).
 pub(crate) struct Joiner {
     output: Output,
     /// Reason why the file cannot be written.

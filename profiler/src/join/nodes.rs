@@ -70,7 +70,7 @@ pub(crate) enum Found {
     Unfit,
 }
 
-/// Identifies nodes of an executable. See the [module's documentation](self).
+/// Identifies nodes of an executable. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     /// Number of the executable in records.

@@ -16,7 +16,7 @@ struct Joined {
     round: u64,
 }
 
-/// Operations of one thread, sorted by their start, enclosing ones first. See the [module's documentation](self).
+/// Operations of one thread, sorted by their start, enclosing ones first. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Spans(VecDeque<Joined>);
 

@@ -29,7 +29,7 @@ pub(crate) struct Recorded {
     pub(crate) devices: u32,
 }
 
-/// A running profiler. See the [module's documentation](self).
+/// A running profiler. See the [module documentation](self).
 pub(crate) struct Recording {
     /// ID of the recording, unique in the process.
     pub(crate) id: u64,
