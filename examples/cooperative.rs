@@ -17,7 +17,7 @@ use warpsmith::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Number of runs, of which the fastest counts.
+/// Number of runs. Only the fastest counts.
 const RUNS: usize = 5;
 
 fn main() -> Outcome<()> {

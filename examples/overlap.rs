@@ -16,7 +16,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Number of slots, which is the number of arrays whose stages can be in flight at the same time.
 const DEPTH: usize = 4;
-/// Number of runs, of which the fastest counts.
+/// Number of runs. Only the fastest counts.
 const RUNS: usize = 3;
 
 /// Name of each assignment, with its number of streams.
@@ -95,7 +95,7 @@ struct Arrays {
     len: usize,
     /// Inputs that are not owned by a copy in flight.
     inputs: Vec<PinnedBuffer<f32>>,
-    /// Slots, of which item `i` uses slot `i % DEPTH`.
+    /// Slots. Item `i` uses slot `i % DEPTH`.
     slots: Vec<Slot>,
 }
 

@@ -25,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LAUNCHES: usize = 100_000;
 const NODES: usize = 1000;
-/// Number of measurements, of which the minimum counts.
+/// Number of measurements. Only the minimum counts.
 const ROUNDS: usize = 7;
 
 struct Fixture {

@@ -20,7 +20,7 @@ use warpsmith_tensor::{
 };
 
 const ROUNDS: usize = 15;
-/// Number of tokens of all sequences; `WIDTH` is the number of elements of all heads per token.
+/// Total number of tokens over all sequences. `WIDTH` is the number of elements of all heads per token.
 const TOKENS: usize = 16384;
 const WIDTH: usize = 2048;
 

@@ -1,11 +1,11 @@
 //! `reduce`: all-reduce, reduce and reduce-scatter.
 //!
-//! A rank writes the elements that other ranks reduce to their halves. Writing over the links is faster than reading,
-//! because no rank waits for a response. *One-shot*: each rank writes its elements to all other ranks and reduces the
-//! elements of all ranks. It needs one barrier, and (n - 1) times the elements cross the links. *Two-shot*: each rank
-//! reduces a part of the elements and writes the results to all other ranks. It needs two barriers, and 2 (n - 1) / n
-//! times the elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its part
-//! there. A reduce-scatter computes only each rank's block, which is the first shot of two-shot.
+//! A rank writes its elements to the halves of the ranks that reduce them. Writing over the links is faster than
+//! reading, because no rank waits for a response. *One-shot*: each rank writes its elements to all other ranks and
+//! reduces the elements of all ranks. It needs one barrier, and (n - 1) times the elements cross the links. *Two-shot*:
+//! each rank reduces a part of the elements and writes the results to all other ranks. It needs two barriers, and 2 (n
+//! - 1) / n times the elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its
+//! part there. A reduce-scatter computes only each rank's block, which is the first shot of two-shot.
 //!
 //! Each result is reduced in rank order. In two-shot, one rank computes it for all ranks; in one-shot, every rank
 //! executes the same steps. The results are therefore bit-identical on all ranks, in every run, and to those of the
@@ -66,9 +66,9 @@ pub mod options {
 /// [`THREADS`](crate::device_comm::THREADS) threads and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks. The
 /// [`DeviceComm`]s must belong to one communicator and differ only in the rank. A half must be large enough for the
 /// elements of all other ranks, each aligned to 16 bytes. With [`options::SCATTER`], these are only the other ranks'
-/// elements of the rank's own block. In two-shot, a part of the half must be large enough for the elements. Directly
-/// accessed elements need no space in the half, except in two-shot for results that are not in place; blocks then start
-/// at multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
+/// elements of the rank's own block. In two-shot, the elements must fit in the first 50 % of the half, and the results
+/// in the rest. Directly accessed elements need no space in the half, except in two-shot for results that are not in
+/// place; blocks then start at multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),

@@ -380,7 +380,7 @@ impl Joining<'_> {
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
         let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
         let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
-        // Whether the ranks of these cards have ended is checked during the wait.
+        // During the wait, the loop checks whether the ranks of these cards have ended.
         let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
             let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));

@@ -31,8 +31,8 @@ struct Thresholds {
     low_latency: usize,
     /// Maximum size for one-shot reductions.
     one_shot: usize,
-    /// Maximum size for elements that are written to the other ranks. Larger inputs are reduced in place if all ranks
-    /// can access them.
+    /// Maximum size for elements that are written to the other ranks. Larger inputs are read directly from the
+    /// program's memory, if all ranks can access it.
     written: usize,
     /// Maximum size of operations that `Auto` does not pass to NCCL.
     auto: usize,

@@ -78,7 +78,7 @@ impl Launching<'_> {
         let room = match (algorithm, &direct) {
             // The half has one part per other rank.
             (Algorithm::OneShot, None) => (half / (world - 1).max(1)) & !15,
-            // One half contains the elements of the other ranks, the other half the results.
+            // The lower 50 % of the half contains the elements of the other ranks, the upper 50 % the results.
             (Algorithm::TwoShot, _) if !is_in_place => half / 2,
             _ => total.max(1),
         };

@@ -78,7 +78,7 @@ pub fn sync_threads_and(predicate: u32) -> u32 {
     thread::sync_threads_and(predicate != 0) as u32
 }
 
-/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in any thread, and 0 otherwise.
+/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in at least one thread, and 0 otherwise.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: u32) -> u32 {

@@ -151,7 +151,7 @@ pub enum WarpShuffleMode {
 }
 
 impl WarpShuffleMode {
-    /// Returns true if the source lane is inside of the caller's segment of `width` lanes, as the hardware predicate
+    /// Returns true if the source lane is inside the caller's segment of `width` lanes, as the hardware predicate
     /// reports it. (A shuffle-xor with a mask of `width` or more can read from a lower segment.)
     #[inline(always)]
     fn is_inside(self, operand: u32, width: u32) -> bool {
@@ -256,7 +256,7 @@ macro_rules! shuffles {
         $(#[$doc])*
         ///
         /// Shuffles within segments of `width` lanes, 1 to 32. The second value is the hardware predicate, which is
-        /// true if the source lane is inside of the caller's segment. Otherwise the first value is the caller's own
+        /// true if the source lane is inside the caller's segment. Otherwise the first value is the caller's own
         /// value.
         ///
         /// # Panics

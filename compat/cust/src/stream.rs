@@ -57,7 +57,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream on the thread's device. A lower priority number is more urgent. A priority outside of the
+    /// Creates a stream on the thread's device. A lower priority number is more urgent. A priority outside the
     /// [range](crate::context::CurrentContext::get_stream_priority_range) is clamped.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ impl From<TraceError> for Error {
     }
 }
 
-/// Damage of a file that could be read in part.
+/// Damage in a file that could be read in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {

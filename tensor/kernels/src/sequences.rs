@@ -153,8 +153,8 @@ impl Sequences {
 }
 
 /// Returns the start and the end of the rows of each lane's sequence. The end is the maximum of `end` over this lane
-/// and the lanes before it. The sequence of the first lane starts at `first`, and the others where the preceding one
-/// ends.
+/// and the lanes before it. The first lane's sequence starts at `first`. Every other sequence starts where the
+/// preceding one ends.
 #[inline(always)]
 fn extent(end: u32, first: u32) -> (u32, u32) {
     let end = warp::inclusive_scan(!0, end.max(first), u32::max);

@@ -10,7 +10,7 @@ use crate::sequences::Place;
 pub(crate) struct Keys {
     count: u32,
     is_causal: bool,
-    /// Number of rows by which k exceeds q.
+    /// Number of rows of k minus the number of rows of q.
     ahead: i32,
 }
 

@@ -400,7 +400,7 @@ fn is_of_single_launches(mode: Mode) -> bool {
 }
 
 /// Widens the interval for a ratio of medians from two processes, whose launch times can differ by `between_us` for
-/// reasons outside of the kernels.
+/// reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);

@@ -13,8 +13,9 @@ pub struct Effort {
     pub most: usize,
     /// Maximum total time of the samples, in microseconds.
     pub budget_us: f64,
-    /// Sufficient relative uncertainty of the median. Half of the 95 % confidence interval must not be wider before the
-    /// last fifth of the samples. With 0, only the number of samples and the budget matter.
+    /// Relative uncertainty of the median at which sampling can stop: half the width of its 95 % confidence interval,
+    /// divided by the median. Once it is reached, a quarter more samples are taken. With 0, only the number of samples
+    /// and the budget matter.
     pub precision: f64,
     /// Number of launches per sample; if `None`, enough launches to last [`SHORT_US`](super::SHORT_US). Timings that
     /// are compared should use the same number, so that the overhead of a sample is the same fraction of each. If a

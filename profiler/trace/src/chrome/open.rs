@@ -46,7 +46,7 @@ impl Open {
         let name = short(event.name.text());
         let open = self.tracks.get_mut(&track);
         // An end event can omit the name. If its name differs from the innermost slice, it ends the slice with its
-        // name, and the slices inside of that one never end.
+        // name, and the slices inside that one never end.
         let found = open.as_ref().and_then(|open| match name.as_str() {
             "" => open.len().checked_sub(1),
             name => open.iter().rposition(|begun| begun.name == name),

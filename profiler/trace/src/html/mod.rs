@@ -1,7 +1,7 @@
 //! A trace as a single HTML page with a timeline and the tables.
 //!
-//! Guarantees: the guarantees of [`Page`]. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a larger
-//! trace, the remaining content is joined or omitted, and a note on the page says so. The tables are those of
+//! Guarantees: the guarantees of [`Page`] apply. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a
+//! larger trace, the remaining content is joined or omitted, and a note on the page says so. The tables are those of
 //! [`Summary`], and cover all records.
 
 mod reduce;

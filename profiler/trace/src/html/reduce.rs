@@ -51,7 +51,7 @@ pub(super) struct Piece {
 const ROUNDING: u64 = 2;
 
 /// Assigns slices to rows, starting at row `first`, so that the slices of a row do not overlap. Unless the track is
-/// flat, a slice inside of another slice is placed below it.
+/// flat, a slice inside another slice is placed below it.
 pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &mut Vec<Vec<Slice>>) {
     slices.sort_unstable_by_key(|slice| (slice.start, Reverse(slice.end)));
     let mut ends: Vec<u64> = Vec::new();

@@ -71,7 +71,7 @@ struct Row {
     k: Vec<usize>,
     a: Vec<u32>,
     f: Vec<u32>,
-    /// Joined slices, each with the index of the slice, and with the number and the total time of the slices in it.
+    /// Joined slices, each with the index of the joined slice, the number of original slices, and their total time.
     joined: Vec<(usize, u64, u64)>,
 }
 

@@ -65,7 +65,7 @@ pub struct Summary {
     pub lines: Vec<Row>,
     /// Runtime and library calls on the host, by function.
     pub calls: Vec<Row>,
-    /// Driver calls by function. Most of them are made inside of runtime and library calls.
+    /// Driver calls by function. Most of them are made inside runtime and library calls.
     pub driver_calls: Vec<Row>,
     /// Overhead of the profiler or the driver, by kind.
     pub overhead: Vec<Row>,

@@ -287,7 +287,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
 struct Queries {
     count: u32,
     is_causal: bool,
-    /// Number of rows by which k exceeds q.
+    /// Number of rows of k minus the number of rows of q.
     ahead: i32,
 }
 
