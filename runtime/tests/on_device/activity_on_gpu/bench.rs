@@ -220,6 +220,10 @@ pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
         .collect()
 }
 
+/// Allowed error of CUPTI's conversion from the GPU's clock to the host's, in nanoseconds. In one run on an H200, a call
+/// began 0.2 µs after the end of its kernel.
+const CLOCK_ERROR: u64 = 20_000;
+
 /// Checks that all work has a call of this thread, and did not start before it. Returns the minimum delay in
 /// nanoseconds between a call and its work.
 pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
@@ -227,9 +231,10 @@ pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
     let on_device = kept.iter().filter_map(Kept::on_device);
     let delays = on_device.map(|(start, end, place)| {
         let (began, _, thread, function) = &calls[&place.correlation];
-        assert!(began <= &start && start <= end, "{function} at {began} of work from {start} to {end}");
+        let is_after = *began <= start + CLOCK_ERROR && start <= end;
+        assert!(is_after, "{function} at {began} of work from {start} to {end}");
         assert_eq!(*thread, this_thread(), "{function}");
-        start - began
+        start.saturating_sub(*began)
     });
     delays.min().expect("something ran")
 }
