@@ -68,7 +68,7 @@ impl TunedConfiguration {
         Ok(())
     }
 
-    /// Returns block and grid for open launches of the instance, if the instance depends on no other value. A missing
+    /// Returns block and grid for open launches of the instance; `None` if they do not determine its launch. A missing
     /// grid means `auto`.
     pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
