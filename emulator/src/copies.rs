@@ -183,7 +183,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Outside a kernel.
 ///
 /// # Safety
-/// As [`load`].
+/// Same as [`load`].
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

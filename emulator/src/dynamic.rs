@@ -50,7 +50,7 @@ pub enum Refused {
 /// Outside a kernel; if the size of the parameters does not match the kernel.
 ///
 /// # Safety
-/// As for [`run`](crate::run), when the child runs.
+/// Same as for [`run`](crate::run), when the child runs.
 #[track_caller]
 pub unsafe fn launch(
     kernel: &'static KernelSpec,
@@ -149,19 +149,19 @@ struct Child {
 /// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
-/// As for [`run`](crate::run).
+/// Same as for [`run`](crate::run).
 pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { run_tree(launch, 0, &mut 0) }
 }
 
 /// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
-/// As for [`run`](crate::run).
+/// Same as for [`run`](crate::run).
 unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result<(), Fault> {
     let children = Children { depth, pending: *pending, launched: Mutex::default() };
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let children = unsafe { run_grid(launch, children) }?;
     let mut launched = children.launched.into_inner().unwrap_or_else(PoisonError::into_inner);
     if launched.is_empty() {

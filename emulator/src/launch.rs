@@ -77,14 +77,14 @@ pub struct Launch<'a> {
 /// calling the kernel hold: memory that pointers among the arguments point to is valid until the call returns, and, for
 /// an unsafe kernel, its documented requirements are met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { dynamic::run_all(launch) }
 }
 
 /// Runs one grid, and returns the grids that it launched.
 ///
 /// # Safety
-/// As for [`run`].
+/// Same as for [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;

@@ -46,7 +46,7 @@ impl Action {
     /// The memory that it names is valid, and the two sides of a copy do not overlap.
     pub(super) unsafe fn run(&self, context: &EmulatedContext) {
         match self {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             Self::Copy { dst, src, bytes, .. } => unsafe {
                 let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);

@@ -179,7 +179,7 @@ impl Heap {
         if busy(ptr.0, ptr.0 + block.bytes as u64) {
             return Err(still_used(call, ptr));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.remove(&mut blocks, ptr.0, block) };
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Heap {
         if busy(ptr.0, ptr.0 + block.bytes as u64) {
             return Err(still_used(Call::StreamFree, ptr));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.remove(&mut blocks, ptr.0, block) };
         Ok(())
     }
@@ -298,7 +298,7 @@ const KEPT_FREED: usize = 64 << 20;
 /// `address` and `bytes` belong to a block from [`host_block`] that is no longer used.
 unsafe fn release(address: u64, bytes: usize) {
     if !check::is_on() {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { deallocate(address, bytes) };
     }
     check::freed(address as usize, bytes);
@@ -316,7 +316,7 @@ unsafe fn release(address: u64, bytes: usize) {
 }
 
 /// # Safety
-/// As for [`release`].
+/// Same as for [`release`].
 unsafe fn deallocate(address: u64, bytes: usize) {
     if let Some((layout, before)) = layout(bytes) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize - before);

@@ -55,7 +55,7 @@ impl KernelCall {
         order: Order,
         args: &[*const c_void],
     ) -> Self {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) }, module }
     }
 
@@ -192,7 +192,7 @@ unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// As for [`KernelCall::new`].
+    /// Same as for [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());

@@ -191,7 +191,7 @@ mod host {
     /// # Safety
     /// The range is reserved and nothing uses it, now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
-        // SAFETY: passed on from the caller. It fails only when the system cannot split any more mappings; the
+        // SAFETY: guaranteed by the caller. It fails only when the system cannot split any more mappings; the
         // addresses then stay reserved.
         unsafe { libc::munmap(pointer(address), bytes) };
     }

@@ -117,7 +117,7 @@ impl Rows {
             let at = |side: Side| side.address as usize + row * side.pitch;
             let src: *const u8 = std::ptr::with_exposed_provenance(at(self.src));
             let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(at(self.dst));
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { dst.copy_from_nonoverlapping(src, self.row_bytes) };
             warpsmith_emulator::check::copied(dst.addr(), src.addr(), self.row_bytes);
         }

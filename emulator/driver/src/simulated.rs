@@ -166,10 +166,10 @@ impl Timeline {
     /// Runs an action and takes its time; a kernel of an idle driver only takes its time.
     ///
     /// # Safety
-    /// As for [`Action::run`].
+    /// Same as for [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.do_action(action, context) };
         if ran.is_recorded() {
             record(ran, context.ordinal, action, (start, self.now_ns()));
@@ -193,10 +193,10 @@ impl Timeline {
     }
 
     /// # Safety
-    /// As for [`Action::run`].
+    /// Same as for [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { action.run(context) };
         }
         let config;

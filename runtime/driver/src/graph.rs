@@ -310,7 +310,7 @@ pub unsafe trait GraphDriver {
     /// affected.
     ///
     /// # Safety
-    /// As for [`Self::graph_add`], for all nodes of the graph.
+    /// Same as for [`Self::graph_add`], for all nodes of the graph.
     unsafe fn graph_exec_update(
         &self,
         context: Context,
@@ -323,7 +323,7 @@ pub unsafe trait GraphDriver {
     /// [`NodeWork::Empty`].
     ///
     /// # Safety
-    /// As for [`Self::graph_add`].
+    /// Same as for [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

@@ -15,7 +15,7 @@ pub struct ExportedMemory(
 /// Calls of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// As for [`Driver`](crate::Driver).
+/// Same as for [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
     /// Free and total bytes of device memory.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;

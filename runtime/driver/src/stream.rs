@@ -9,7 +9,7 @@ pub const IPC_EVENT_BYTES: usize = 64;
 /// Calls of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
-/// As for [`Driver`](crate::Driver).
+/// Same as for [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
     /// Range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;

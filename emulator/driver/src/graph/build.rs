@@ -61,7 +61,7 @@ impl EmulatedDriver {
     /// Step for a node to add.
     ///
     /// # Safety
-    /// As for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// Same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,
@@ -72,7 +72,7 @@ impl EmulatedDriver {
             NodeWork::Empty => return Ok(Step::Empty),
             NodeWork::Kernel { function, config, args } => {
                 self.check_config(call, function, &config)?;
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let launch = unsafe {
                     KernelCall::new(self.code.kernel_of(call, function)?, config, self.order, args)
                 };

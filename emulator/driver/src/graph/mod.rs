@@ -142,7 +142,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     ) -> Result<NodeHandle> {
         let _called = self.called_aside(Call::GraphAdd);
         let context = self.enter(Call::GraphAdd, context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let step = unsafe { self.step(Call::GraphAdd, &context, work) }?;
         self.store().add(Call::GraphAdd, graph, after, &step)
     }
@@ -266,7 +266,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         if matches!(work, NodeWork::Empty) {
             return Err(invalid("an empty node has no parameters".to_owned()));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let new = unsafe { self.step(call, &context, work) }?;
         let plan = update::with_node(&executable.program().plan, node, &mut |old| match (
             update::step_difference(old, &new),
