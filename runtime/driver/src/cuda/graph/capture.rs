@@ -22,15 +22,13 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
     unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
 }
 
-/// Ends the capture that was started on a stream, even if no graph results. On the wrong thread, the capture does not
-/// end.
+/// Ends the capture that was started on a stream, even if this fails, except on the wrong thread.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
         Ok(graph) => graph.ok_or_else(invalidated),
         Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
         Err(error) => {
-            // The driver reports whether the capture has ended. If the capture was only invalidated, it must still be
-            // ended.
+            // The capture may have ended already, or it may only be invalidated and must then still be ended.
             if !matches!(status(stream), Ok(CaptureStatus::None))
                 && let Ok(Some(graph)) = try_end(stream)
             {
