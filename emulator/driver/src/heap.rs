@@ -34,7 +34,7 @@ pub(super) struct Heap {
 #[derive(Debug, Default)]
 struct Blocks {
     used: u64,
-    /// Bytes of blocks allocated in stream order.
+    /// Returns the bytes of blocks that were allocated in stream order.
     pooled: u64,
     /// Live blocks, by address.
     live: BTreeMap<u64, Block>,
@@ -111,7 +111,7 @@ impl Heap {
         (self.capacity - self.blocks().used, self.capacity)
     }
 
-    /// Bytes of blocks allocated in stream order.
+    /// Returns the bytes of blocks that were allocated in stream order.
     pub(super) fn pooled(&self) -> u64 {
         self.blocks().pooled
     }
