@@ -131,7 +131,7 @@ pub(crate) struct Grid {
     pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
-    /// Block size in threads: x, y and z. The next field is the total. The field below is the total.
+    /// Block size in threads: x, y and z. The next field is the total.
     pub block: [u32; 3],
     pub threads: u32,
     pub shape: Shape,

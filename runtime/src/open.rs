@@ -223,7 +223,8 @@ impl Device {
     }
 }
 
-/// The last result of [`Device::best`]. `None` if that device is lost, because a handle would prevent reopening it.
+/// Returns the last result of [`Device::best`]. `None` if that device is lost, because a handle would prevent reopening
+/// it.
 fn known_best() -> Option<Device> {
     // This must not wait for the lock, because its holder may not exist in a forked process.
     let device = BEST.try_read().ok()?.as_ref()?.upgrade()?;

@@ -128,12 +128,12 @@ impl AddressSpace {
         self.backing.can_reserve().then_some(GRANULARITY)
     }
 
-    /// Number of reservations.
+    /// Returns the number of reservations.
     pub(super) fn reservations(&self) -> usize {
         self.state().reservations.len()
     }
 
-    /// Number of physical allocations that still count.
+    /// Returns the number of live physical allocations.
     pub(super) fn live(&self) -> usize {
         self.state().physical.len()
     }

@@ -116,7 +116,7 @@ impl Heap {
         self.blocks().pooled
     }
 
-    /// Number of live blocks.
+    /// Returns the number of live blocks.
     pub(super) fn live(&self) -> usize {
         self.blocks().live.len()
     }

@@ -107,7 +107,7 @@ impl Reserved {
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system refuses.
+    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system call fails.
     ///
     /// # Safety
     /// The range must not be in use.

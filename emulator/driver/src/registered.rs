@@ -16,7 +16,7 @@ impl Registered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub(super) fn live(&self) -> usize {
         self.ranges().len()
     }

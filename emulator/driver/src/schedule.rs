@@ -134,7 +134,7 @@ impl Stepper {
         queues.push((stream.0, Arc::downgrade(queue)));
     }
 
-    /// Position of the next task in enqueue order.
+    /// Returns the position of the next task in enqueue order.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

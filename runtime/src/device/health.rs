@@ -50,7 +50,7 @@ const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
 const DEPENDENT: usize = 2;
 
-/// Hash of a launch's words. Two launches collide with probability 2^-64.
+/// Returns the hash of a launch's words. Two launches collide with probability 2^-64.
 #[inline]
 fn hash(words: &[u64; WORDS]) -> u64 {
     words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))

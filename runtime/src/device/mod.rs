@@ -109,7 +109,7 @@ impl Device {
         self.0.id
     }
 
-    /// Product name.
+    /// Returns the product name.
     pub fn name(&self) -> &str {
         &self.0.properties.name
     }

@@ -93,18 +93,18 @@ impl Device {
         drivers::driver(DeviceId::Emulated(0)).ok().and_then(|driver| driver.device_count().ok()).unwrap_or(0)
     }
 
-    /// Index among the devices of the same kind.
+    /// Returns the index among the devices of the same kind.
     pub fn ordinal(&self) -> u32 {
         self.id().ordinal()
     }
 
-    /// Compute capability as (major, minor); (0, 0) for an emulated device.
+    /// Returns the compute capability as (major, minor); (0, 0) for an emulated device.
     pub fn capability(&self) -> (u32, u32) {
         self.properties().capability
     }
 
-    /// Current clocks, temperature and power. Values that the system does not report are `None`. Without the driver's
-    /// management library (NVML) and on the emulated device, all values are `None`.
+    /// Returns the current clocks, temperature and power. Values that the system does not report are `None`. Without
+    /// the driver's management library (NVML) and on the emulated device, all values are `None`.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
@@ -124,15 +124,15 @@ impl Device {
         Ok(processes.into_iter().map(|(pid, memory)| DeviceProcess { pid, memory }).collect())
     }
 
-    /// Current SM clock, in MHz; `None` if the system does not report it, or in a process that was forked since the
-    /// device was opened. The query is cheap enough to run while work is in progress, because it enqueues and allocates
-    /// nothing.
+    /// Returns the current SM clock in MHz; `None` if the system does not report it, or in a process that was forked
+    /// since the device was opened. The query is cheap enough to run while work is in progress, because it enqueues and
+    /// allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())
     }
 
-    /// UUID of the device, stable across processes.
+    /// Returns the UUID of the device, which is stable across processes.
     pub fn uuid(&self) -> Uuid {
         Uuid(self.properties().uuid)
     }

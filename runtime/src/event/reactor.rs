@@ -192,7 +192,7 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread's loop.
+    /// Runs the thread's loop.
     fn run(&self) {
         exact_timers();
         loop {

@@ -217,7 +217,7 @@ impl Entry {
 }
 
 impl Drop for Listening {
-    /// No call of the listener starts after this. A call that another thread started earlier may still be running.
+    /// Prevents further calls of the listener. A call that another thread started earlier may still be running.
     fn drop(&mut self) {
         if self.forks == state::forks() {
             self.entry.remove();

@@ -142,7 +142,7 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of starts and ends of captures so far; odd while the stream takes part in one.
+    /// Returns the number of starts and ends of captures so far; it is odd while the stream takes part in one.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS

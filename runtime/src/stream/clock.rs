@@ -159,12 +159,12 @@ impl Timestamp {
         self.others.iter().for_each(StreamEpoch::finish);
     }
 
-    /// The stream's shared state.
+    /// Returns the stream's shared state.
     pub fn done(&self) -> &Arc<Done> {
         &self.own.done
     }
 
-    /// Unique ID of this point: the stream and its epoch.
+    /// Returns the unique ID of this point, which consists of the stream and its epoch.
     pub fn id(&self) -> (u64, u64) {
         (self.own.stream, self.own.epoch)
     }

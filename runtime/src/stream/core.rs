@@ -101,7 +101,7 @@ impl StreamCore {
         self.id
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     pub(crate) fn handle(&self) -> StreamHandle {
         self.handle
     }

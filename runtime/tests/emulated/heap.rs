@@ -13,11 +13,11 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending no longer has a counter.
+    // The counter of a thread that is ending no longer exists.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: the system's allocator does everything; counting changes only a thread-local integer.
+// SAFETY: all calls are forwarded to the system's allocator, and counting changes only a thread-local integer.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Number of allocations that `work` makes on this thread.
+/// Returns the number of allocations that `work` makes on this thread.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();

@@ -123,7 +123,7 @@ impl GraphRun {
         self.before.as_ref()
     }
 
-    /// End of this launch.
+    /// Returns the mark that the launch sets when it ends.
     pub(in super::super) fn done(&self) -> &Arc<Mark> {
         &self.turn.done
     }
