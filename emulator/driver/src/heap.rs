@@ -3,8 +3,8 @@
 //! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), which reveals a kernel's reads of
 //! uninitialized memory. A range is checked against the live blocks before it is copied or freed, so a foreign or stale
 //! pointer causes an error, not a crash. Memory owned by other modules also counts against the capacity
-//! ([`Heap::take`]). A block that was freed in stream order must not be used any more, although it lives until its
-//! stream reaches the free.
+//! ([`Heap::take`]). A block that was freed in stream order must no longer be used, although it lives until its stream
+//! reaches the free.
 //!
 //! [Red zones](redzone) surround every block. The red zones are checked when the block is freed, and for some blocks
 //! also when the host waits ([`Heap::inspect`]). Damage is stored until [`Heap::take_damage`].
@@ -186,7 +186,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Marks a block as freed in stream order, so that it must not be used any more. Returns its size in bytes.
+    /// Marks a block as freed in stream order, so that it must no longer be used. Returns its size in bytes.
     pub(super) fn leave(&self, ptr: DevicePtr) -> Result<usize> {
         match self.blocks().live.get_mut(&ptr.0) {
             Some(block) if block.kind == Kind::Pooled => {
@@ -339,7 +339,7 @@ impl Drop for Heap {
             unsafe { release(address, block.bytes) };
         }
         if let Some(damage) = blocks.damage.take() {
-            // No call can report the damage any more.
+            // From now on, no call can report the damage.
             eprintln!("warpsmith: emulated device: {damage}");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A use is forgotten when a later one can replace it, because work that is ordered after the later use is also ordered
 //! after the earlier one. A byte therefore has at most a few uses per stream, however long the program runs. Uses that
-//! the host knows to be complete cannot conflict with later work and are removed when the history has many pieces.
+//! the host has observed to be complete cannot conflict with later work and are removed when the history has many
+//! pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;

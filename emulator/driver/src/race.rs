@@ -1,8 +1,8 @@
 //! The race check, which detects unordered work of two streams that uses the same memory.
 //!
 //! Every stream has a vector clock, which advances with its tasks and with the waits enqueued on it. The host has a
-//! clock of the work it knows to be complete. Findings therefore depend only on the calls that are made, not on when
-//! tasks happen to run.
+//! clock of the work that it has observed to be complete. Findings therefore depend only on the calls that are made,
+//! not on when tasks happen to run.
 //!
 //! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory that its arguments
 //! name, and it is compared when it is enqueued. In the kernel check, with [`Way::Accesses`], a kernel is observed to
@@ -27,7 +27,7 @@ use super::touched::{Access, Touched};
 struct Slot {
     context: u64,
     alive: bool,
-    /// Work ordered before the stream's next task, beyond the work that the host knows to be complete.
+    /// Work ordered before the stream's next task, beyond the work that the host has observed to be complete.
     clock: Clock,
 }
 
@@ -37,7 +37,7 @@ struct State {
     slots: Vec<Slot>,
     /// Slots of live streams, keyed by handle.
     by_handle: HashMap<u64, usize>,
-    /// Work that the host knows to be complete. All work enqueued later is ordered after it.
+    /// Work that the host has observed to be complete. All work enqueued later is ordered after it.
     host: Clock,
     history: History,
     found: Vec<String>,

@@ -141,7 +141,7 @@ impl Stepper {
 
     /// Runs tasks until `reached` returns true, and no further task. Other waiting threads continue afterwards.
     ///
-    /// Fails if no task can run any more, because a stream waits for a record that was never enqueued.
+    /// Fails if no task can run because a stream waits for a record that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {
         if reached() {
             return Ok(());

@@ -68,7 +68,7 @@ mod implementation {
         unsafe { libc::pthread_kill(thread as libc::pthread_t, SIGNAL) };
     }
 
-    /// Restores the signal action when no thread is late any more.
+    /// Restores the signal action as soon as no thread is late.
     pub(crate) fn rest() {
         if let Some(before) = BEFORE.lock().ok().and_then(|mut before| before.take()) {
             // SAFETY: the call restores the previous action.

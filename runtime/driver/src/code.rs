@@ -23,7 +23,7 @@ pub unsafe trait CodeDriver {
     /// Unloads a module.
     ///
     /// # Safety
-    /// No work that uses the module may be enqueued any more, and none of its functions may be used again.
+    /// No further work that uses the module may be enqueued, and none of its functions may be used again.
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle);
     /// Returns a kernel of a module.
     fn module_function(
@@ -54,7 +54,7 @@ pub unsafe trait CodeDriver {
     /// Encodes a tensor map for the context's device, for use by TMA copies. Fails with `CUDA_ERROR_NOT_SUPPORTED` if
     /// tensor maps are not supported.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
-    /// Returns the number of blocks of `block_threads` threads that are resident on an SM at once.
+    /// Returns the number of blocks of `block_threads` threads that can be resident on an SM concurrently.
     fn function_occupancy(
         &self,
         context: Context,
@@ -72,7 +72,7 @@ pub unsafe trait CodeDriver {
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Returns the number of clusters of this configuration that are resident on the device at once.
+    /// Returns the number of clusters of this configuration that can be resident on the device concurrently.
     fn function_resident_clusters(
         &self,
         context: Context,

@@ -227,7 +227,7 @@ pub unsafe trait GraphDriver {
     /// Adds a host function call to the capture of a stream. Fails on a stream that is not being captured.
     ///
     /// # Safety
-    /// The function must be kept until no executable of the graph, or of a copy of the graph, can run any more.
+    /// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
     unsafe fn capture_host_function(
         &self,
         context: Context,

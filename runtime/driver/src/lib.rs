@@ -169,7 +169,7 @@ pub struct LaunchConfig {
     /// Cluster size in blocks: x, y and z. A cluster of one block means no clusters. The grid must be a multiple of the
     /// cluster.
     pub cluster: [u32; 3],
-    /// True for a cooperative launch: all blocks are resident at once, so that they can wait for each other.
+    /// True for a cooperative launch, whose blocks are all resident concurrently, so that they can wait for each other.
     pub cooperative: bool,
     /// True for a programmatic dependent launch: the kernel may start when the preceding kernel on the stream permits
     /// it, before that kernel has finished.
@@ -314,7 +314,7 @@ pub struct Fault {
     pub message: String,
     /// Source location, `file:line:column`, if known.
     pub location: Option<String>,
-    /// Kernel name, if the driver knows it.
+    /// Kernel name, if the driver reports it.
     pub kernel: Option<String>,
     /// Block index, if known.
     pub block: Option<[u32; 3]>,
@@ -357,7 +357,7 @@ pub struct LibraryCalls {
 /// - Work on one stream runs in order. Work after [`StreamDriver::stream_wait_event`] runs after the work before the
 ///   event's last record.
 /// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
-///   [`Self::context_synchronize`]) return only when none of the work is running any more, even if they fail.
+///   [`Self::context_synchronize`]) return only after all of the work has stopped running, even if they fail.
 ///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same condition.
 /// - Copies, memsets and launches access only the memory that they name, and only until they finish. Arguments and
 ///   specs are not used after the call.

@@ -27,7 +27,8 @@ const GRAPH_KERNELS: usize = 8;
 const RINGS: usize = 8;
 
 /// The last launches of some streams. The ring is lock-free, so simultaneous launches may overwrite each other. If two
-/// threads write a slot at once, or a slot is read during a write, its seal does not match and it counts as empty.
+/// threads write a slot at the same time, or a slot is read during a write, its seal does not match and it counts as
+/// empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {

@@ -240,7 +240,7 @@ pub enum LaunchError {
         device: DeviceId,
     },
 
-    /// A cooperative grid whose blocks cannot all be resident at once.
+    /// A cooperative grid whose blocks cannot all be resident concurrently.
     #[error(
         "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
          once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"

@@ -446,7 +446,7 @@ pub enum Error {
         held: u64,
         /// The part of these bytes that belongs to no buffer and that no stream uses: the rest of the reserve segment.
         cached: u64,
-        /// The limit that was reached; `None` if the system has no more page-locked memory.
+        /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,
     },
 

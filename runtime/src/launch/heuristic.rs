@@ -162,8 +162,8 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over `tiles` blocks' worth of items. The grid has one block per tile if all are resident
-/// at once or run in many waves; otherwise it balances the work of the blocks.
+/// Returns the grid for a loop over `tiles` blocks' worth of items. The grid has one block per tile if all blocks can
+/// be resident concurrently or run in many waves. Otherwise the grid balances the work of the blocks.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

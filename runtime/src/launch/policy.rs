@@ -17,7 +17,8 @@ use crate::driver::DeviceProperties;
 pub enum GridChoice {
     /// One block per block's worth of items.
     All,
-    /// At most the number of blocks that are resident at once, reduced so that all blocks have the same amount of work.
+    /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have the same amount
+    /// of work.
     Balanced,
     /// At most this number of waves.
     Waves(u32),
@@ -26,7 +27,8 @@ pub enum GridChoice {
 }
 
 impl GridChoice {
-    /// Returns the number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
+    /// Returns the number of blocks for `tiles` blocks' worth of items, of which `capacity` can be resident
+    /// concurrently.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {

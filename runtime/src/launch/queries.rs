@@ -16,7 +16,7 @@ pub struct PotentialBlock {
     pub block: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks resident on the device at once.
+    /// Blocks that can be resident on the device concurrently.
     pub grid: u32,
 }
 
@@ -41,7 +41,7 @@ impl Function {
     }
 
     /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that are
-    /// resident on the device at once. This is the largest grid of a cooperative launch.
+    /// resident on the device concurrently. This is the largest grid of a cooperative launch.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -108,8 +108,8 @@ impl Function {
         })
     }
 
-    /// Returns the number of clusters of a checked configuration that are resident at once, or of blocks if it has no
-    /// clusters.
+    /// Returns the number of clusters of a checked configuration that can be resident concurrently, or of blocks if it
+    /// has no clusters.
     ///
     /// # Errors
     /// [`Error::Launch`](crate::Error::Launch) for a shape that exceeds the limits of device or kernel; any [driver
@@ -129,7 +129,7 @@ impl Function {
         Explanation::of(self, &launch)
     }
 
-    /// Returns the number of blocks of this configuration that are resident on the device at once.
+    /// Returns the number of blocks of this configuration that can be resident on the device concurrently.
     pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
         if config.cluster != [1; 3] {
             self.allow(config)?;

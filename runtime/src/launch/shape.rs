@@ -135,8 +135,8 @@ impl Launch {
         Self::of(Shape::Bandwidth { items, item_bytes, in_flight: item_bytes })
     }
 
-    /// Sets the bytes that a thread has in flight at once, for [`Launch::for_bandwidth`]: the bytes of all loads that
-    /// it issues before it uses the first one. It has no effect on other launches.
+    /// Sets the bytes that a thread has in flight, for [`Launch::for_bandwidth`]: the bytes of all loads that it issues
+    /// before it uses the first one. It has no effect on other launches.
     pub fn in_flight(mut self, bytes: u32) -> Self {
         if let Shape::Bandwidth { in_flight, .. } = &mut self.shape {
             *in_flight = bytes;
@@ -188,8 +188,8 @@ impl Launch {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
     }
 
-    /// Limits the grid to `waves` waves (at least one), that is, `waves` times the blocks that are resident on the
-    /// device at once.
+    /// Limits the grid to `waves` waves (at least one), that is, `waves` times the blocks that can be resident on the
+    /// device concurrently.
     ///
     /// The kernel must loop until all elements are done (grid-stride loop); other kernels leave the rest unprocessed.
     /// It has no effect on [`Launch::grid_block`] and [`Launch::cover`].
@@ -224,8 +224,8 @@ impl Launch {
         self
     }
 
-    /// Requests a cooperative launch. It runs only if all blocks can be resident at once, so that they can wait for
-    /// each other. Kernels declared as cooperative are always launched this way.
+    /// Requests a cooperative launch. It runs only if all blocks can be resident concurrently, so that they can wait
+    /// for each other. Kernels declared as cooperative are always launched this way.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self

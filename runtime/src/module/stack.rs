@@ -10,7 +10,7 @@ use super::GpuImage;
 const UNKNOWN: u32 = 16 << 10;
 
 /// Returns the minimum stack limit of the device for a kernel, in bytes per thread; 0 for a kernel whose stack size the
-/// driver knows.
+/// driver determines.
 pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>) -> u32 {
     let Some(record) = record else { return spec.stack.unwrap_or(0) };
     let is_linked = |part: usize| image.parts().get(part).is_some_and(|part| part.is_linked);

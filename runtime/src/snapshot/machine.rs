@@ -2,8 +2,8 @@
 //! of protocols 0 to 5.
 //!
 //! Guarantees: names in a pickle are neither looked up nor run. A pickle may name the containers of [`Class`], which
-//! represent plain ones; a pickle that names anything else is rejected. Damaged pickles cause errors, whatever lengths
-//! they claim. Shared values are stored once, however often they are referenced.
+//! represent plain ones; a pickle that names anything else is rejected. Damaged pickles cause errors, regardless of the
+//! lengths they claim. Shared values are stored once, however often they are referenced.
 
 use std::collections::HashMap;
 

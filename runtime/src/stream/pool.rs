@@ -150,7 +150,7 @@ impl Stream {
     /// CUDA may also crash.
     ///
     /// # Errors
-    /// [`Error::StreamDestroyed`] for a handle that the driver does not know, [`Error::PerThreadStream`] for CUDA's
+    /// [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for CUDA's
     /// per-thread default stream; any other driver error.
     ///
     /// # Safety

@@ -50,7 +50,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until no enqueued work of the stream is running, whatever the state of the device. Captured work is
+    /// Waits until no enqueued work of the stream is running, regardless of the state of the device. Captured work is
     /// ignored. The call does not wait in a [host function](Stream::host_function), or on an adopted stream that its
     /// owner destroyed.
     #[cold]

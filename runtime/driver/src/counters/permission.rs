@@ -47,7 +47,7 @@ impl CounterPermission {
     }
 }
 
-/// Describes the permission in words.
+/// Describes the permission.
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {

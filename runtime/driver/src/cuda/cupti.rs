@@ -192,7 +192,7 @@ impl Cupti {
                 unsafe { (self.unsubscribe)(subscriber) };
             }
         }
-        // SAFETY: the last byte is zero, whatever the library wrote before it.
+        // SAFETY: the last byte is zero, regardless of what the library wrote before it.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().trim().to_owned();
         let known = if name.is_empty() { None } else { Some(format!("`{name}`")) };
         let by = [known, attached_tool(|name| std::env::var(name).ok())].into_iter().flatten();

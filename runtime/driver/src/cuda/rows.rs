@@ -37,7 +37,7 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
     }
 }
 
-/// Returns a copy of all rows at once, in the driver's form.
+/// Returns a single copy of all rows, in the driver's form.
 fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     let (src_type, src_host, src_device) = parts(rows.src);
     let (dst_type, dst_host, dst_device) = parts(rows.dst);

@@ -28,7 +28,7 @@ pub const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
 pub const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
 /// A kernel stopped with a fault.
 pub const LAUNCH_FAILED: u32 = 719;
-/// A cooperative grid does not fit on the device at once.
+/// The blocks of a cooperative grid cannot all be resident on the device.
 pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 /// The call is not permitted here.
 pub const NOT_PERMITTED: u32 = 800;

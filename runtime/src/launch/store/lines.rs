@@ -2,8 +2,8 @@
 //!
 //! Lines of several processes are never interleaved. Each line is a single write at the end of the file, under a lock
 //! if the file system supports locks. If a line was truncated, because a process was killed or the disk was full, later
-//! lines are unaffected because the next writer starts a new line. Reading uses a bounded amount of memory, whatever
-//! the file contains.
+//! lines are unaffected because the next writer starts a new line. Reading uses a bounded amount of memory, regardless
+//! of the file's contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -12,8 +12,8 @@ const MAX_TEXT: usize = 256;
 /// The fastest configuration of a kernel for a key: a value for each axis, and the instance that was launched.
 ///
 /// `block` and `grid` have the same meaning for every kernel. `block` is the number of threads per block. `grid` is
-/// `auto` (one thread per element), `waves:N` (at most `N` times the blocks that are resident on the device at once) or
-/// `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
+/// `auto` (one thread per element), `waves:N` (at most `N` times the blocks that can be resident on the device
+/// concurrently) or `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis occurs twice.

@@ -61,7 +61,7 @@ impl Expandable {
                 let _ = driver.physical_release(context, handle);
             }
         }
-        // SAFETY: guaranteed by the caller; nothing is mapped any more.
+        // SAFETY: guaranteed by the caller. All memory in the range has been unmapped.
         let _ = unsafe { driver.virtual_release(context, DevicePtr(address), size as usize) };
     }
 }

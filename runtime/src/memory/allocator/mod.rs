@@ -9,8 +9,9 @@
 //! **Threads.** Every stream has its own arena with its own lock. A request that a free block can serve acquires only
 //! that lock. State shared by all streams (the registry and the totals) is accessed only when memory comes from the
 //! driver or returns to it, when a stream is first or last used, and for reports. Locks are acquired in the order
-//! registry, arena, totals. Two arenas are never locked at once, and no lock is held while user code runs. Calls that
-//! must not occur during a capture of another thread, above all waits for a stream, hold a lock that excludes captures.
+//! registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code runs.
+//! Calls that must not occur during a capture of another thread, above all waits for a stream, hold a lock that
+//! excludes captures.
 //!
 //! `docs/memory.md` describes the steps of a request.
 //!

@@ -316,7 +316,7 @@ impl fmt::Debug for PoolGuard {
 
 impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While a thread exits, its thread-locals may already be destroyed; then no requests are routed any more.
+        // While a thread exits, its thread-locals may already be destroyed; in that case, no requests are routed.
         let removed = ROUTES.try_with(|routes| {
             let mut routes = routes.try_borrow_mut().ok()?;
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
