@@ -1,8 +1,8 @@
 //! Transaction barriers (`mbarrier`), and the TMA copies that they track.
 //!
-//! A copy completes as late as possible: a load completes when no thread can continue without it, a store when its
-//! thread waits for it. Until then, the destination of a load is poison. A kernel that does not wait, or that reuses
-//! memory too early, therefore produces wrong results here, where a GPU may be right by chance.
+//! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
+//! when its thread waits for it. Until then, the destination of a load is poison. A kernel that does not wait, or that
+//! reuses memory too early, therefore produces wrong results here, where a GPU may be right by chance.
 
 use std::panic::Location;
 

@@ -56,7 +56,7 @@ pub struct Launch<'a> {
     pub shared_bytes: u32,
     /// Cluster size in blocks: x, y and z; `[1; 3]` for no clusters. The blocks of a cluster run concurrently.
     pub cluster: [u32; 3],
-    /// True for a cooperative launch: all blocks run concurrently.
+    /// True for a cooperative launch, whose blocks all run concurrently.
     pub cooperative: bool,
     /// Pointers to the values of the kernel parameters (PTX `.param`), one per parameter.
     pub args: &'a [*const c_void],

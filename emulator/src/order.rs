@@ -15,7 +15,7 @@ pub enum Order {
     /// Sequential order: blocks and threads start in ascending order, and blocks run on several cores.
     #[default]
     Sequential,
-    /// Seeded order on one core: the seed determines the order in which blocks and threads start and in which threads
+    /// Seeded order on one core. The seed determines the order in which blocks and threads start and in which threads
     /// continue. The same seed produces the same run. This order reveals kernels that depend on an order that a GPU
     /// does not guarantee.
     Seeded(u64),

@@ -42,7 +42,7 @@ pub(crate) enum Progress {
 
 /// Number of stacks of all host threads above which a host thread returns most of its own to the pool after a launch.
 const MANY_STACKS: u32 = 12 * 1024;
-/// Number of stacks that the host thread keeps in that case.
+/// Number of stacks that the host thread keeps if there are more than [`MANY_STACKS`].
 const KEPT_STACKS: usize = 64;
 /// Maximum number of stacks. Linux permits 65530 mappings per process, and a stack with its guard page uses two of
 /// them. The pool's stacks do not increase the number, because no stack is mapped while the pool contains one.

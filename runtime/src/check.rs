@@ -1,6 +1,6 @@
 //! Findings of `warpsmith check` in the kernels that a program launches on the emulated device.
 //!
-//! A finding is an error of its launch, not a fault: the kernel runs to completion, and the device stays usable.
+//! A finding is an error of its launch, not a fault, so the kernel runs to completion and the device stays usable.
 //! Findings are reported to the thread that enqueued the launch. They are returned by its next call that waits for work
 //! or observes its completion: `synchronize` and `query` of streams, events and the device, copies to the host, and
 //! futures. That call returns [`Error::Findings`] once, although the work that it waited for has run. If the thread

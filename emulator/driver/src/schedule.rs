@@ -1,4 +1,5 @@
-//! Execution of an emulated driver's tasks without worker threads: the waiting host thread runs them one at a time.
+//! Execution of an emulated driver's tasks without worker threads. The waiting host thread runs the tasks one at a
+//! time.
 //!
 //! Tasks run only in [`Stepper::run_until`]. The order depends only on the calls that are made and on the [`Schedule`],
 //! so a program with one host thread runs the same way every time.

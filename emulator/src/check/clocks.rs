@@ -285,7 +285,7 @@ impl Clocks {
         self.logs.len() as u32 - 1
     }
 
-    /// Handles a completed cluster barrier: every thread of the cluster's blocks has arrived or exited.
+    /// Handles the completion of a cluster barrier, after every thread of the cluster's blocks has arrived or exited.
     pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
         let barrier = self.clusters.entry(numbers.start).or_default();
         barrier.released = None;

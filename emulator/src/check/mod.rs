@@ -255,7 +255,7 @@ impl Checker {
         !self.findings.is_empty()
     }
 
-    /// Prepares for a block that is about to run, at index `number` of the running blocks.
+    /// Prepares the check of a block that is about to run, at index `number` of the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
         self.clocks.begin_block(number, linear as u32, index, threads);
     }

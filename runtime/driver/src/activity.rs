@@ -406,7 +406,7 @@ pub trait ActivityDriver {
 
     /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of a node in an executable,
     /// the upper 32 bits of [`ActivityPlace::node`] are [`Self::activity_exec`] or 0, and the lower bits equal those of
-    /// this ID. Nodes of child graphs either have the IDs after those of the graph itself (CUPTI 13.0 on a GPU), or
+    /// this ID. The IDs of child graphs' nodes either follow those of the graph itself (CUPTI 13.0 on a GPU), or have
     /// separate upper halves.
     ///
     /// # Errors

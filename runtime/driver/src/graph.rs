@@ -148,8 +148,8 @@ pub struct Edge {
     pub from: NodeHandle,
     /// Later node.
     pub to: NodeHandle,
-    /// True for a programmatic dependency: the later node may start when the earlier one permits it, before the earlier
-    /// one has finished.
+    /// True for a programmatic dependency. The later node may start as soon as the earlier node permits it, before the
+    /// earlier node has finished.
     pub early: bool,
 }
 
@@ -206,14 +206,15 @@ pub enum ExecUpdate {
 /// - A launch must not call functions after the executable is destroyed and its launches have finished.
 /// - Arguments of [`Self::graph_add`] and of captured calls must be copied by the call.
 pub unsafe trait GraphDriver {
-    /// Starts a capture: work on the stream becomes part of a new graph instead of running. Other streams that wait for
-    /// an event recorded on this stream join the capture.
+    /// Starts a capture, during which work on the stream becomes part of a new graph instead of running. Other streams
+    /// that wait for an event recorded on this stream join the capture.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
-    /// Ends the capture that was started on this stream. If the call fails, the capture has ended nevertheless: its
-    /// graph is destroyed, and all its streams return to normal.
+    /// Ends the capture that was started on this stream. Even if the call fails, the capture ends, its graph is
+    /// destroyed, and all its streams return to normal.
     ///
     /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. On another
-    /// thread, the call fails and the capture has ended or is invalidated; its own thread may still have to end it.
+    /// thread, the call fails, and the capture has ended or is invalidated. The thread that started the capture may
+    /// still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Returns the capture status of a stream.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;

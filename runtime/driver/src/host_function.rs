@@ -81,7 +81,7 @@ impl HostWork {
         &self.uses
     }
 
-    /// Calls the function. Fails with the text of its panic.
+    /// Calls the function. Fails with the text of the panic if the function panics.
     pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {

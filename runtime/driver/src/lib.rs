@@ -171,8 +171,8 @@ pub struct LaunchConfig {
     pub cluster: [u32; 3],
     /// True for a cooperative launch, whose blocks are all resident concurrently, so that they can wait for each other.
     pub cooperative: bool,
-    /// True for a programmatic dependent launch: the kernel may start when the preceding kernel on the stream permits
-    /// it, before that kernel has finished.
+    /// True for a programmatic dependent launch. The kernel may start as soon as the preceding kernel on the stream
+    /// permits it, before that kernel has finished.
     pub dependent: bool,
 }
 
@@ -182,7 +182,7 @@ impl LaunchConfig {
         Self { grid, block, shared_bytes, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
-    /// Returns true for a plain launch: no clusters, not cooperative, not dependent.
+    /// Returns true for a plain launch, which has no clusters and is neither cooperative nor dependent.
     pub const fn is_plain(&self) -> bool {
         matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
     }
@@ -354,8 +354,8 @@ pub struct LibraryCalls {
 ///   least 256 bytes. If [`Self::name`] is `"emulated"`, either the memory is memory of the process, valid for reads
 ///   and writes, or all work that uses it fails.
 /// - Handles stay valid until they are destroyed, and no two live handles are equal.
-/// - Work on one stream runs in order. Work after [`StreamDriver::stream_wait_event`] runs after the work before the
-///   event's last record.
+/// - Work on one stream runs in order. Work that is enqueued after [`StreamDriver::stream_wait_event`] runs after all
+///   work that precedes the event's last record.
 /// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
 ///   [`Self::context_synchronize`]) return only after all of the work has stopped running, even if they fail.
 ///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same condition.

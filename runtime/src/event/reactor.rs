@@ -242,8 +242,8 @@ impl Reactor {
     }
 }
 
-/// Makes pauses of this thread end on time. By default, Linux extends them by up to 50 microseconds to wake less often
-/// (timer slack).
+/// Minimizes the timer slack of this thread, so that its pauses end on time. By default, Linux extends pauses by up to
+/// 50 microseconds to wake threads less often.
 fn exact_timers() {
     #[cfg(target_os = "linux")]
     // SAFETY: the call receives a number and changes only the timers of this thread.

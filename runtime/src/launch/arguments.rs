@@ -40,7 +40,7 @@ use crate::memory::{
 
 /// Maximum number of arguments of a launch. The lists are on the stack, and only used slots are written.
 const MAX_ARGUMENTS: usize = 32;
-/// Maximum number of PTX parameters: each argument has at most a pointer and a length, or extents.
+/// Maximum number of PTX parameters. Each argument has at most a pointer and a length, or a pointer and extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 /// Maximum number of buffer uses: one per argument, and one for the kernel's code.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;

@@ -60,7 +60,7 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
 }
 
 /// Returns `block`, halved until `threads` threads give no SM more than 125 % of its share, but not less than a warp.
-/// Only small launches are affected: a launch that exceeds one wave keeps its block.
+/// Only small launches are affected, because a launch that exceeds one wave keeps its block.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {

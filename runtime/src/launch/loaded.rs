@@ -78,7 +78,7 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // If the host function cannot be enqueued, the module is dropped here, which waits.
+        // If the host function cannot be enqueued, the module is dropped here, and the drop waits for the kernels.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);

@@ -23,8 +23,8 @@
 //! | a listener for the ranges of a program | [`listen`] |
 //! | the thread's current range | [`current()`] |
 //!
-//! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and a branch: no name is formatted, and no time
-//! is read.
+//! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and a branch, because no name is formatted and
+//! no time is read.
 //!
 //! # Destinations of ranges
 //!

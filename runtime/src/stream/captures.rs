@@ -3,8 +3,8 @@
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
 //!
-//! Threads: each stream counts the starts and ends of its captures ([`Captures::count`]); the count is odd while the
-//! stream takes part in one. The count is incremented before the driver starts a capture and after the driver has ended
+//! Each stream counts the starts and ends of its captures ([`Captures::count`]). The count is odd while the stream
+//! takes part in a capture. The count is incremented before the driver starts a capture and after the driver has ended
 //! it. A thread that enqueues work to run reads the count before and after. If the count has changed, the work may have
 //! become part of the graph although it was recorded as running, so the graph is marked invalid ([`Invalidation`]).
 //!

@@ -17,8 +17,8 @@ impl HandleCount {
         Self(AtomicUsize::new(handles))
     }
 
-    /// Adds a handle when none may exist. Returns true if it is the first. Then the caller, which has access to the
-    /// owner, must acquire a reference to it for the handles.
+    /// Adds a handle, even if no handle exists. Returns true if it is the first. In that case, the caller, which has
+    /// access to the owner, must acquire a reference to the owner for the handles.
     pub(crate) fn add_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::AcqRel) == 0
     }

@@ -98,12 +98,12 @@ impl Stream {
     /// stream. It is called on the launching thread with the stream of the launch, and the work that it enqueues there
     /// precedes the graph. If it returns an error, the launch returns that error and enqueues nothing else.
     ///
-    /// Use it for values that differ between launches: the function writes them to a buffer that captured kernels read.
-    /// Copies of the graph, graphs that contain it, and executables all call the same function, once per launch and one
-    /// launch at a time. This also applies if the launch runs this part of the graph several times or not at all. The
-    /// function is not called for a launch that fails validation, such as one whose buffers were dropped. It may launch
-    /// graphs that have no such functions; launching a graph that has one fails with [`GraphError::LaunchInHook`]. The
-    /// function is dropped with the last graph or executable that calls it.
+    /// Use it for values that differ between launches. The function can write such values to a buffer that captured
+    /// kernels read. Copies of the graph, graphs that contain it, and executables all call the same function, once per
+    /// launch and one launch at a time. This also applies if the launch runs this part of the graph several times or
+    /// not at all. The function is not called for a launch that fails validation, such as one whose buffers were
+    /// dropped. It may launch graphs that have no such functions; launching a graph that has one fails with
+    /// [`GraphError::LaunchInHook`]. The function is dropped with the last graph or executable that calls it.
     ///
     /// ```
     /// use std::sync::Mutex;

@@ -158,11 +158,11 @@ impl Stream {
 
     /// Enqueues a host function, which runs on a driver thread. Later work on the stream waits until it has returned.
     ///
-    /// The function must not use devices: the driver rejects enqueueing, allocating and waiting in it. Buffers, streams
-    /// and devices that the function drops are destroyed soon after by another thread. Typical uses are sending on a
-    /// channel, setting an atomic, and computing. The function must not wait for a thread that uses devices either,
-    /// because a call of that thread may be waiting for the stream. A panic in the function is caught and discarded. If
-    /// a fault stops the device first, the function is dropped without being called.
+    /// The function must not use devices, because the driver rejects enqueueing, allocating and waiting in it. Buffers,
+    /// streams and devices that the function drops are destroyed soon after by another thread. Typical uses are sending
+    /// on a channel, setting an atomic, and computing. The function must not wait for a thread that uses devices
+    /// either, because a call of that thread may be waiting for the stream. A panic in the function is caught and
+    /// discarded. If a fault stops the device first, the function is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();

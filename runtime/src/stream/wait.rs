@@ -16,8 +16,8 @@ const NOTHING_RUNS: &str = "what is captured does not run before the graph is la
 
 impl Stream {
     /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still
-    /// running. The exceptions are a call in a [host function](Stream::host_function) and an adopted stream that its
-    /// owner destroyed: there the call fails without waiting.
+    /// running. There are two exceptions, in which the call fails without waiting: in a [host
+    /// function](Stream::host_function), and on an adopted stream that its owner destroyed.
     ///
     /// # Errors
     /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).

@@ -16,7 +16,7 @@ pub struct CounterPermission {
 }
 
 impl CounterPermission {
-    /// Remedy that permits all users to count; it requires a reboot.
+    /// Remedy that permits all users to read counters. It requires a reboot.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 

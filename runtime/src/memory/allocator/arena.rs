@@ -233,8 +233,8 @@ impl ArenaState {
         rest
     }
 
-    /// Takes a block back from its user. The block becomes free, unless `pending` states that other streams may still
-    /// use it; then [`Self::release`] frees it later. Returns the resulting merged block.
+    /// Frees a block that its user no longer needs. The block becomes free, unless `pending` states that other streams
+    /// may still use it. In that case, [`Self::release`] frees it later. Returns the resulting merged block.
     #[inline]
     pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
         use Counted::*;

@@ -268,7 +268,7 @@ impl Counters {
                 }
             });
             let [small, large] = &active;
-            // While no block waits, the active blocks are the allocated ones.
+            // While no block waits, the active blocks are the same as the allocated blocks.
             small.add_with_peak(small.peak.max(waiting.peak[0]), &mut sum.small_pool);
             large.add_with_peak(large.peak.max(waiting.peak[1]), &mut sum.large_pool);
             let peak = self.peaks[counted as usize].max(waiting.peak[2]);

@@ -2,10 +2,11 @@
 //! then requested again.
 //!
 //! In a loop that allocates and drops a buffer in every iteration, the block would be coalesced with its neighbors and
-//! split again each time. If the operation after an allocation frees that block, the free is deferred: the block stays
-//! split and counts as allocated. If the next operation requests the same number of bytes, it receives this block. Best
-//! fit would select the same block, because the arena has not changed in between. Every other operation first performs
-//! the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without this path.
+//! split again each time. If the operation after an allocation frees that block, the free is deferred, so the block
+//! stays split and counts as allocated. If the next operation requests the same number of bytes, it receives this
+//! block. Best fit would select the same block, because the arena has not changed in between. Every other operation
+//! first performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without
+//! this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};

@@ -183,7 +183,7 @@ impl CachingAllocator {
     }
 
     /// Records the last use of a block's segment if the segment is now entirely free. A segment without such a record
-    /// is not lent.
+    /// is not lent to other streams.
     pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
         let found = &state.blocks[block];
         if found.is_split() || found.expandable || device.is_lost() {

@@ -17,7 +17,7 @@ use crate::activity::{ActivityError, ActivityResult};
 
 /// Bytes per buffer (about 20 000 records), if the memory suffices for several.
 const BYTES: usize = 4 << 20;
-/// Minimum buffer size in bytes. The minimum memory for records contains [`BUFFERS`] of them.
+/// Minimum buffer size in bytes. The minimum memory for records provides [`BUFFERS`] buffers of this size.
 const MIN_BYTES: usize = 16 << 10;
 /// Number of buffers into which a small amount of memory is divided.
 const BUFFERS: usize = 4;
