@@ -220,8 +220,8 @@ pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
         .collect()
 }
 
-/// Checks that all work belongs to a call of this thread and did not start before the call. Returns the minimum delay
-/// in nanoseconds between a call and its work.
+/// Checks that all work has a call of this thread, and did not start before it. Returns the minimum delay in
+/// nanoseconds between a call and its work.
 pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
     let calls = calls(kept);
     let on_device = kept.iter().filter_map(Kept::on_device);
