@@ -1,12 +1,12 @@
 //! Indices and sizes as queried by the running kernel.
 //!
-//! Every function panics when called outside a kernel.
+//! Every function but [`running_indices`] panics when called outside a kernel.
 //!
 //! In a program that `warpsmith check` builds, no function is inlined: the kernel's crate is instrumented, this one is
 //! not.
 
 use crate::order::lanes_in_warp;
-use crate::registers::running;
+use crate::registers::{registers, running};
 
 macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $register:ident;)*) => { $(
@@ -34,6 +34,15 @@ registers! {
     cluster_dim: [u32; 3] = cluster_dim;
     /// Dynamic shared memory of the block, in bytes.
     dynamic_shared_bytes: u32 = shared_bytes;
+}
+
+/// Index of the block in the grid, and of the thread in its block, for a debugger; unspecified outside a kernel. Without
+/// a panic, optimized code drops a call whose result it does not use.
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
+pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+    let registers = registers();
+    (registers.block_index.get(), registers.thread.get())
 }
 
 /// Linear index of the block in its cluster, x fastest.
