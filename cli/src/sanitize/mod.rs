@@ -52,7 +52,9 @@ pub fn run(args: &SanitizeArgs) -> Result<(), Failure> {
 
     let shown = name.to_string_lossy();
     if !report.is_complete() {
-        eprint!("\n{text}");
+        if !report.used_no_gpu {
+            eprint!("\n{text}");
+        }
         return Err(Failure::Failed(unreadable(&report, &shown, child::code(status))));
     }
     if args.json {

@@ -113,11 +113,9 @@ fn an_unreadable_report_is_shown_as_it_is() {
                   API call\n";
     let no_gpu = run(no_gpu, &[], "exit 255");
     assert_eq!(no_gpu.code(), Some(1));
-    assert!(
-        no_gpu.stderr().contains("saw no CUDA call of `sh` (exit code 255), and checked nothing"),
-        "{}",
-        no_gpu.stderr()
-    );
+    let said = no_gpu.stderr();
+    assert!(said.contains("saw no CUDA call of `sh` (exit code 255), and checked nothing"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]
