@@ -1,12 +1,12 @@
 //! Indices and sizes as queried by the running kernel.
 //!
-//! Every function panics when it is called outside of a kernel.
+//! Every function but [`running_indices`] panics when it is called outside of a kernel.
 //!
 //! In a program that `warpsmith check` builds, no function is inlined, because the kernel's crate is instrumented but
 //! this crate is not.
 
 use crate::order::lanes_in_warp;
-use crate::registers::running;
+use crate::registers::{registers, running};
 
 macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $register:ident;)*) => { $(
@@ -34,6 +34,15 @@ registers! {
     cluster_dim: [u32; 3] = cluster_dim;
     /// Dynamic shared memory of the block, in bytes.
     dynamic_shared_bytes: u32 = shared_bytes;
+}
+
+/// Returns the index of the block in the grid and of the thread in its block, for a debugger. The result is unspecified
+/// outside of a kernel. Because this function cannot panic, optimized code drops a call whose result is not used.
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
+pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+    let registers = registers();
+    (registers.block_index.get(), registers.thread.get())
 }
 
 /// Returns the linear index of the block in its cluster, x fastest.

@@ -7,6 +7,8 @@ mod commands;
 mod launch;
 mod new;
 mod profile;
+#[cfg(unix)]
+mod sanitize;
 mod shared;
 mod traces;
 mod tuning;
