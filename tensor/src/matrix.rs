@@ -22,8 +22,8 @@ pub(crate) struct Stored {
     pub row_stride: usize,
 }
 
-/// Read-only matrix or batch of matrices. [`From`] a view creates a row-major matrix, and [`Self::transposed`] a
-/// column-major one.
+/// Read-only matrix or batch of matrices. [`From`] a view creates a row-major matrix; [`Self::transposed`] turns it
+/// into a column-major one.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -94,17 +94,17 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         self.is_transposed
     }
 
-    /// Distance between the starts of adjacent rows in memory, in elements.
+    /// Returns the distance between the starts of adjacent rows in memory, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Distance between the starts of adjacent matrices, in elements.
+    /// Returns the distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }
 
-    /// Elements from the first to the last, including gaps between rows.
+    /// Returns the elements from the first to the last, including gaps between rows.
     pub fn elements(&self) -> DeviceSlice<'a, T> {
         self.elements
     }
@@ -126,17 +126,17 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         self.stored.planes
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Distance between the starts of adjacent matrices, in elements.
+    /// Returns the distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }
 
-    /// Elements from the first to the last, including gaps between rows, as a writable slice.
+    /// Returns the elements from the first to the last, including gaps between rows, as a writable slice.
     pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
         self.elements
     }
@@ -202,7 +202,7 @@ from_views! {
     DeviceSlice3, DeviceSliceMut3: stored_3;
 }
 
-/// Fails if the address or a stride does not have the alignment that the kernels require.
+/// Fails if the address or a stride is not aligned as the kernels require.
 pub(crate) fn check_rows<T: DeviceCopy>(
     operation: &'static str,
     matrix: &'static str,
