@@ -1,4 +1,4 @@
-//! ! `out = softmax(scale * q * k^T) * v`: checks the sizes of the heads and launches the kernel.
+//! `out = softmax(scale * q * k^T) * v`: checks the sizes of the heads and launches the kernel.
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};

@@ -1,4 +1,4 @@
-//! ! `c = a * b`: checks the matrices, selects the kernel instance, the cluster size and the split-K factor, and
+//! `c = a * b`: checks the matrices, selects the kernel instance, the cluster size and the split-K factor, and
 //! launches the kernel.
 
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};

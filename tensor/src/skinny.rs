@@ -1,4 +1,4 @@
-//! ! Skinny GEMM (M ≤ 16): with 16-bit operands for [`matmul()`](crate::matmul()), and with int4 weights (weight-only,
+//! Skinny GEMM (M ≤ 16): with 16-bit operands for [`matmul()`](crate::matmul()), and with int4 weights (weight-only,
 //! W4A16).
 
 use gpu_std::{Kernel, param};

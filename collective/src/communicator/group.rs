@@ -7,8 +7,8 @@ use crate::backend::Kind;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
-/// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately, and enqueued
-/// after the closure returns. The methods match the methods of [`Communicator`](super::Communicator).
+/// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately but enqueued
+/// only after the closure returns. The methods correspond to those of [`Communicator`](super::Communicator).
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,
@@ -20,7 +20,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Adds the operation of [`Communicator::send`](super::Communicator::send) to the group.
+    /// Adds a [`send`](super::Communicator::send) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -30,7 +30,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::Send { to }, x.len()).reads(&x))
     }
 
-    /// Adds the operation of [`Communicator::recv`](super::Communicator::recv) to the group.
+    /// Adds a [`recv`](super::Communicator::recv) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -40,7 +40,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::Receive { from }, y.len()).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::all_reduce`](super::Communicator::all_reduce) to the group.
+    /// Adds an [`all_reduce`](super::Communicator::all_reduce) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -55,8 +55,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// Adds the operation of [`Communicator::all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the
-    /// group.
+    /// Adds an [`all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -71,7 +70,7 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::reduce`](super::Communicator::reduce) to the group.
+    /// Adds a [`reduce`](super::Communicator::reduce) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -95,7 +94,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds the operation of [`Communicator::broadcast`](super::Communicator::broadcast) to the group.
+    /// Adds a [`broadcast`](super::Communicator::broadcast) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -109,7 +108,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::Broadcast { root }, buffer.len()).writes(&buffer))
     }
 
-    /// Adds the operation of [`Communicator::all_gather`](super::Communicator::all_gather) to the group.
+    /// Adds an [`all_gather`](super::Communicator::all_gather) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -123,8 +122,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllGather, x.len()).reads(&x).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place) to the
-    /// group.
+    /// Adds an [`all_gather_in_place`](super::Communicator::all_gather_in_place) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -139,7 +137,7 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter) to the group.
+    /// Adds a [`reduce_scatter`](super::Communicator::reduce_scatter) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -154,8 +152,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// Adds the operation of [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to
-    /// the group.
+    /// Adds a [`reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -172,7 +169,7 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::all_to_all`](super::Communicator::all_to_all) to the group.
+    /// Adds an [`all_to_all`](super::Communicator::all_to_all) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -187,7 +184,7 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllToAll, len).reads(&x).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::gather`](super::Communicator::gather) to the group.
+    /// Adds a [`gather`](super::Communicator::gather) to the group.
     ///
     /// # Errors
     /// The errors of that method.
@@ -210,7 +207,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds the operation of [`Communicator::scatter`](super::Communicator::scatter) to the group.
+    /// Adds a [`scatter`](super::Communicator::scatter) to the group.
     ///
     /// # Errors
     /// The errors of that method.

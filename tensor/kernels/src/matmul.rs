@@ -1,4 +1,4 @@
-//! ! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and their body [`product`], from which other crates
+//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and their body [`product`], from which other crates
 //! build kernels with their own epilogues.
 //!
 //! A block has three warpgroups. One thread of the first warpgroup is the producer: it copies tiles of A and B into a

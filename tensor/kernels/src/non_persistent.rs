@@ -1,6 +1,6 @@
 //! [`product`]: non-persistent GEMM. A cluster computes one or two tiles, with split-K across its blocks.
 //!
-//! ! Each block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles
+//! Each block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles
 //! of A and B into a circular buffer. With split-K, each block writes its partial sums to its own shared memory.
 //! Through distributed shared memory, each block then adds the partial sums of all blocks of the cluster, in block
 //! order, for its share of the columns. Split-K therefore requires neither a workspace nor a second kernel. The threads

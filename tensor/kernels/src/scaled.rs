@@ -1,4 +1,4 @@
-//! ! Block-scaled FP8 GEMM, with one scale per [`BLOCK`] elements along K.
+//! Block-scaled FP8 GEMM, with one scale per [`BLOCK`] elements along K.
 //!
 //! A pipeline stage covers one block along K. Tensor cores accumulate FP8 products with only about 14 bits of mantissa.
 //! Therefore, they add only the products within a stage. These sums are multiplied by both scales and accumulated in
