@@ -22,7 +22,8 @@ pub struct Options {
     pub seeds: u32,
     /// True if the program's standard output is redirected to standard error.
     pub output_to_stderr: bool,
-    /// True if the program itself compares the findings with the expected ones. Nothing is collected then.
+    /// True if the program itself compares the findings with the expected ones. In this case, no findings are
+    /// collected.
     pub expects_findings: bool,
     /// Folder in which cargo is started; `None` for the current folder.
     pub folder: Option<PathBuf>,

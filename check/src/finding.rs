@@ -13,7 +13,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// Memory access of a finding.
+/// Memory access that is part of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// Operation of the access, for example `atomic read`.

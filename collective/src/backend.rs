@@ -94,7 +94,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub kind: Kind,
-    /// Fingerprint, with sequence 0.
+    /// Fingerprint with the sequence number 0.
     pub fingerprint: Fingerprint,
     /// Reduction operator; `None` unless the operation reduces.
     pub reduction: Option<Reduction>,

@@ -13,7 +13,7 @@ use warpsmith_runtime::memory::DeviceCopy;
 /// let sum = ReduceOp::<u16>::Sum;
 /// ```
 pub trait Reducible: DeviceCopy + bytemuck::Pod + sealed::Sealed {
-    /// Run-time value for this type.
+    /// Value that represents this type at run time.
     const TYPE: ElementType;
 }
 
@@ -82,7 +82,7 @@ impl ElementType {
 ///
 /// Elements are reduced in rank order, starting with rank 0. Each result is computed by one rank for all ranks, so the
 /// results are bit-identical on all ranks and in every run. 8-bit and 16-bit floating-point elements are accumulated in
-/// `f32` and rounded once; 8-bit results saturate at the largest finite number. Integers wrap.
+/// `f32` and rounded once; 8-bit results saturate at the largest finite number. Integers wrap around on overflow.
 ///
 /// NCCL selects the order of the additions and the intermediate rounding. Its results are bit-identical on all ranks,
 /// but can differ between GPUs, lengths and library versions.

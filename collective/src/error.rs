@@ -76,7 +76,7 @@ pub enum CollectiveError {
         rank: usize,
         /// Expected number of ranks.
         world_size: usize,
-        /// Cause, and advice.
+        /// Cause and advice.
         reason: String,
     },
     /// The ranks cannot map each other's memory. Nothing was allocated on any rank; the communicator remains usable.

@@ -54,7 +54,7 @@ pub enum Failure {
     Aborted {
         /// The rank that aborted.
         rank: usize,
-        /// Reason of the abort.
+        /// Reason for the abort.
         reason: String,
     },
     /// A rank could not run an operation, because its device was lost or rejected the operation.

@@ -36,7 +36,7 @@ pub struct Attended<'a, T: DeviceCopy> {
     pub sums: DeviceSlice<'a, f32>,
 }
 
-/// Gradients to write. Each has the same shape as its operand, but may have a different layout.
+/// Gradients that the call writes. Each has the same shape as its operand, but may have a different layout.
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.

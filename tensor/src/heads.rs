@@ -13,7 +13,7 @@ pub(crate) struct Extents {
     pub rows: usize,
     /// Heads per plane.
     pub heads: usize,
-    /// Number of planes: sequences.
+    /// Number of planes (sequences).
     pub planes: usize,
     /// Stride between the rows of a head.
     pub row: usize,

@@ -453,7 +453,8 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = arguments(maps, c, self.sizes());
         // SAFETY: the tensor maps have the boxes that the kernel requires and describe matrices of these sizes; the
-        // views check that the sizes are below 2^31. `c` is borrowed exclusively. The caller guarantees the kernel.
+        // views check that the sizes are below 2^31. `c` is borrowed exclusively. The caller guarantees that the kernel
+        // is a matching instance.
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 

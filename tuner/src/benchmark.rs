@@ -27,7 +27,7 @@ pub struct Work {
 /// Parameters for preparing a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// Stream to launch on.
+    /// Stream on which to launch.
     pub stream: &'a Stream,
     /// Element type: one of [`Benchmark::dtypes`].
     pub dtype: &'a str,

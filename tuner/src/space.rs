@@ -20,7 +20,7 @@ const MAX_CONFIGURATIONS: usize = 1_000_000;
 /// Rule that determines the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// Default of the kernel.
+    /// The kernel's default.
     Auto,
     /// This multiple of the number of blocks that can be resident on the device at the same time.
     Waves(u32),

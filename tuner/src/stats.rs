@@ -1,6 +1,6 @@
 //! Statistics of samples: percentiles, confidence intervals of medians, and ratios of medians.
 //!
-//! Guarantees: everything is deterministic. Percentiles interpolate linearly between order statistics, as numpy does by
+//! All functions are deterministic. Percentiles interpolate linearly between order statistics, as numpy does by
 //! default. No sample is discarded.
 
 mod bootstrap;

@@ -45,7 +45,7 @@ impl From<u64> for Value {
 }
 
 /// # Panics
-/// Panics for a negative number.
+/// Panics if the number is negative.
 impl From<i32> for Value {
     fn from(number: i32) -> Self {
         Value::Number(number.try_into().expect("values are not negative"))

@@ -1,6 +1,6 @@
 //! Comparison of the output of a kernel with a float64 reference.
 //!
-//! Guarantees: every element is compared. An element is correct if it equals the reference rounded to the element type,
+//! Every element is compared. An element is correct if it equals the reference rounded to the element type,
 //! or if it differs from the exact reference by no more than the [`Tolerance`] of the operation. NaN is correct only if
 //! the reference is also NaN.
 

@@ -44,7 +44,7 @@ pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
 const FAILED: usize = MAX_BLOCKS;
 /// Number of words at the address `host` of a [`DeviceComm`].
 pub const HOST_WORDS: usize = 2;
-/// Index of the host word with which the host aborts kernels. A non-zero value aborts.
+/// Index of the host word with which the host aborts kernels. Any nonzero value aborts them.
 pub const ABORT: usize = 0;
 /// Index of the host word that receives the first verdict other than [`Verdict::None`].
 pub const VERDICT: usize = 1;
@@ -56,7 +56,7 @@ const POLLS: u32 = if cfg!(target_arch = "nvptx64") { 4096 } else { 64 };
 pub enum Verdict {
     /// The kernel has not failed.
     None,
-    /// The host aborted it.
+    /// The host aborted the kernel.
     Aborted,
     /// A rank did not arrive in time.
     TimedOut {
@@ -65,7 +65,7 @@ pub enum Verdict {
         /// Hash of the kernel's operation.
         hash: u32,
     },
-    /// A rank runs another operation.
+    /// A rank is running a different operation.
     Mismatched {
         /// The rank.
         rank: usize,

@@ -41,7 +41,7 @@ pub struct Blocks {
 /// place, or if no block was provided.
 #[kernel(types(T = u8, u32), launch_bounds(512, 1))]
 pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Blocks, comm: DeviceComm) {
-    // SAFETY: the caller's contract. In every block, each vector belongs to one thread: a vector of this rank before
+    // SAFETY: guaranteed by the caller. In every block, each vector belongs to one thread: a vector of this rank before
     // the barrier, and vectors of other ranks after it.
     unsafe {
         let Some(epoch) = comm.begin() else { return };

@@ -47,10 +47,10 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let mut elements = T::of_words([0; 4]);
     if is_there {
         // The elements are loaded before the epoch starts, so that both loads are in flight at the same time. SAFETY:
-        // the vector has elements.
+        // the vector contains elements.
         elements = unsafe { load(x, len, vector) };
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     let (epoch, mut has_failed) = unsafe { comm.begin_alone() };
     let has = |option| comm.options & option != 0;
     let how = Reduce {
@@ -97,7 +97,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
         }
         is_there = vector < count;
         if is_there {
-            // SAFETY: the vector has elements.
+            // SAFETY: the vector contains elements.
             elements = unsafe { load(x, len, vector) };
         }
     }

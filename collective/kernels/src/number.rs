@@ -1,7 +1,7 @@
 //! Reduction steps in rank order: ((x0 + x1) + x2) + …
 //!
 //! The GPU and the host execute the same steps, so that results are bit-identical, except for the bits of NaN. Integers
-//! wrap.
+//! wrap around on overflow.
 
 pub use gpu_std::scalar::Scalar;
 

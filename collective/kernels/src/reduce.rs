@@ -85,7 +85,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     let Some(epoch) = (unsafe { comm.begin() }) else { return };
     let has = |option| comm.options & option != 0;
     let how = Reduce {
@@ -105,7 +105,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         (false, false) => Parts { stride: 0, len, end: len },
     };
     let work = Work { how, x, y, parts, factor, rank, epoch };
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     if unsafe { work.run::<WORLD>() } {
         epoch.end();
     }
@@ -215,15 +215,15 @@ impl<T: Packed> Work<T> {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: the caller's contract. The first barrier separates the writes of a part's elements by the other ranks
-        // from the rank that reads them. The second barrier separates the writes of that part's results from the ranks
-        // that read them. Until the second barrier, no other rank accesses the addresses of the part. Only the rank
-        // that owns the part reads the elements and then overwrites them.
+        // SAFETY: guaranteed by the caller. The first barrier separates the writes of a part's elements by the other
+        // ranks from the rank that reads them. The second barrier separates the writes of that part's results from the
+        // ranks that read them. Until the second barrier, no other rank accesses the addresses of the part. Only the
+        // rank that owns the part reads the elements and then overwrites them.
         unsafe {
             // Each rank starts with the rank that follows it, so that not all ranks write to the same rank at once.
             for step in 1..if is_direct { 0 } else { world } {
                 let rank = self.after(step);
-                // In two-shot all ranks reduce.
+                // In two-shot, all ranks reduce.
                 if is_two_shot || self.is_for(rank) {
                     self.give(rank);
                 }
@@ -267,7 +267,7 @@ impl<T: Packed> Work<T> {
             let mut step = 0;
             while step < DEPTH {
                 if vector + step * stride < count {
-                    // SAFETY: the vector has elements.
+                    // SAFETY: the vector contains elements.
                     elements[step] = unsafe { self.own(from, len, vector + step * stride) };
                 }
                 step += 1;
@@ -315,7 +315,7 @@ impl<T: Packed> Work<T> {
                             elements[step][rank] =
                                 unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
                         } else if rank == this.rank {
-                            // SAFETY: the vector has elements.
+                            // SAFETY: the vector contains elements.
                             elements[step][rank] = unsafe { this.own(own, len, vector) };
                         }
                         rank += 1;

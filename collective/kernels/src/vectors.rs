@@ -62,7 +62,7 @@ pub(crate) fn lanes_of<T: Packed>(len: usize, vector: usize) -> usize {
 #[inline(always)]
 pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) -> T::Lanes {
     let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let from = from.add(vector * T::LANES);
         if from.addr().is_multiple_of(16) && lanes == T::LANES {
@@ -80,7 +80,7 @@ pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) 
 #[inline(always)]
 pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let to = to.add(vector * T::LANES);
         if to.addr().is_multiple_of(16) && lanes == T::LANES {
@@ -100,7 +100,7 @@ pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, 
 pub(crate) unsafe fn copy<T: Packed>(from: *const T, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);
     let is_aligned = (from.addr() | to.addr()).is_multiple_of(16);
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (from, to) = (from.add(vector * T::LANES), to.add(vector * T::LANES));
         if is_aligned && lanes == T::LANES {

@@ -6,8 +6,8 @@
 //! Epochs are never zero, so memory that has never been written contains no valid word.
 //!
 //! A side of a segment contains one *slot* per rank, which only that rank writes. A vector (16 bytes of elements) is
-//! stored as two pairs of words. A slot contains first the first pairs of all vectors and then the second pairs, so
-//! that the accesses of a warp are contiguous.
+//! stored as two pairs of words. In a slot, the first pairs of all vectors precede the second pairs, so that the
+//! accesses of a warp are contiguous.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -82,7 +82,8 @@ pub(crate) fn are_of(words: [u64; 4], epoch: u32) -> bool {
 #[inline(always)]
 unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that the assembly writes memory.
+    // SAFETY: guaranteed by the caller. With the default options of `asm!`, LLVM assumes that the assembly writes
+    // memory.
     unsafe {
         core::arch::asm!(
             "{{ .reg .b64 global; cvta.to.global.u64 global, {to}; st.relaxed.sys.global.v2.b64 [global], {{{a}, {b}}}; }}",
@@ -90,7 +91,7 @@ unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
         );
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         Atomic::<u64, scope::System>::from_ptr(to).store(a, Ordering::Relaxed);
         Atomic::<u64, scope::System>::from_ptr(to.add(1)).store(b, Ordering::Relaxed);
@@ -106,7 +107,7 @@ unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]
     {
         let (a, b): (u64, u64);
-        // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that the memory may have
+        // SAFETY: guaranteed by the caller. With the default options of `asm!`, LLVM assumes that the memory may have
         // changed.
         unsafe {
             core::arch::asm!(
@@ -117,7 +118,7 @@ unsafe fn load(from: *mut u64) -> [u64; 2] {
         [a, b]
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         [
             Atomic::<u64, scope::System>::from_ptr(from).load(Ordering::Relaxed),

@@ -48,7 +48,7 @@ impl Communicator {
 
     /// Creates a communicator without the excluded ranks; the other ranks keep their order. All remaining ranks must
     /// make this call with the same list. The call also works after a failure, so a program can continue without the
-    /// failed rank. This communicator is not changed.
+    /// failed rank. This communicator remains unchanged.
     ///
     /// # Errors
     /// [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known

@@ -48,7 +48,7 @@ use crate::work::{Work, WorkState};
 /// ranks.
 ///
 /// Dropping a communicator does not block, and operations that have been enqueued continue. Ranks that still need this
-/// rank then fail with [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the collective shutdown.
+/// rank then fail with [`Failure::Left`](crate::Failure::Left). For a collective shutdown, call [`Self::finish`].
 ///
 /// On a stream that is being captured, operations become part of the graph if the backend supports it. Each graph
 /// launch then counts as one operation, so all ranks must launch their graphs in the same order. An emulated device

@@ -270,7 +270,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued. In this
-    /// case, the communicator is aborted, because the other ranks would wait for this one. Otherwise the errors of
+    /// case, the communicator is aborted, because the other ranks would wait for this one. Otherwise, the errors of
     /// [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {

@@ -220,7 +220,7 @@ fn to(call: &Call) -> Bytes {
     unsafe { Bytes::new(call.to.address as usize, call.to.bytes) }
 }
 
-/// Collective that is running.
+/// Collective operation that is running.
 struct Collective<'a> {
     mesh: &'a Mesh,
     call: &'a Call,

@@ -67,7 +67,7 @@ struct Card {
     device: DeviceFacts,
 }
 
-/// What this rank contributes to the rendezvous.
+/// Values that this rank contributes to the rendezvous.
 pub(crate) struct Bootstrap<'a> {
     pub name: &'a str,
     pub launch: &'a Launch,

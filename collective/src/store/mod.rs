@@ -1,6 +1,6 @@
 //! Stores: keys and values that all ranks can access.
 //!
-//! Guarantees: each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return as soon as the keys are
+//! Each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return as soon as the keys are
 //! set, regardless of the order in which the ranks arrive. No operation exceeds its deadline. A key may have up to
 //! [`LONGEST_KEY`] bytes and a value up to [`LONGEST_VALUE`] bytes.
 //!

@@ -113,8 +113,8 @@ pub(super) unsafe fn clear(
 ) -> warpsmith_runtime::Result<()> {
     // This operation uses a separate stream, because the communicator's stream may be waiting for other ranks.
     let stream = Stream::new(device)?;
-    // SAFETY: the caller's contract. The stream is synchronized afterwards, and the context is used while the device is
-    // alive.
+    // SAFETY: guaranteed by the caller. The stream is synchronized afterwards, and the context is used while the device
+    // is alive.
     unsafe {
         let (driver, context) = device.driver();
         stream.enqueue(&[], |handle| {

@@ -5,7 +5,7 @@ pub use gpu_std::shared::dynamic as dynamic_shared_mem;
 #[doc(inline)]
 pub use gpu_std::shared_array;
 
-/// On the emulated device: a static in shared memory, of which each block has its own.
+/// Static in shared memory on the emulated device; each block has its own copy.
 #[cfg(not(target_arch = "nvptx64"))]
 #[doc(hidden)]
 pub struct Static<T>(gpu_std::shared::SharedStatic<T>);

@@ -88,7 +88,7 @@ implement!(WarpMatchValue: i32 i64 u32 u64 f32 f64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WarpReductionOp {
-    /// Sum; integers wrap.
+    /// Sum; integers wrap around.
     Add,
     /// Minimum.
     Min,

@@ -101,7 +101,7 @@ pub enum SharedMemoryConfig {
     EightByteBankSize,
 }
 
-/// Device in use. The context must be kept alive as long as the device is used.
+/// Context of a device that is in use. The context must be kept alive as long as the device is used.
 #[derive(Debug)]
 pub struct Context {
     device: runtime::Device,
@@ -231,7 +231,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_stream_priority_range() -> CudaResult<StreamPriorityRange> {
         let (least, greatest) = current()?.stream_priorities();
         Ok(StreamPriorityRange { least, greatest })
@@ -242,7 +242,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_flags() -> CudaResult<ContextFlags> {
         current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
     }
@@ -251,7 +251,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_cache_config() -> CudaResult<CacheConfig> {
         current().map(|_| CacheConfig::PreferNone)
     }
@@ -260,7 +260,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_cache_config(_: CacheConfig) -> CudaResult<()> {
         current().map(drop)
     }
@@ -269,7 +269,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_shared_memory_config() -> CudaResult<SharedMemoryConfig> {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
@@ -278,7 +278,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_shared_memory_config(_: SharedMemoryConfig) -> CudaResult<()> {
         current().map(drop)
     }

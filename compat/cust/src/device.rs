@@ -40,7 +40,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
+    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn num_devices() -> CudaResult<u32> {
         Ok(runtime::Device::cuda_count()?)
     }

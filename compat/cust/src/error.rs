@@ -9,7 +9,7 @@ use std::fmt;
 
 use warpsmith_runtime::{DriverError, Error, LaunchError, LoadError};
 
-/// Result of most calls.
+/// Result type of most functions.
 pub type CudaResult<T> = Result<T, CudaError>;
 
 /// Result of functions that drop a value. If they fail, it contains the value together with the error.

@@ -18,7 +18,7 @@ bitflags::bitflags! {
         const BLOCKING_SYNC = 0x1;
         /// The event does not record a time and is therefore cheaper.
         const DISABLE_TIMING = 0x2;
-        /// Another process can use the event. This is an error here.
+        /// Another process can use the event. This flag causes an error.
         const INTERPROCESS = 0x4;
     }
 }

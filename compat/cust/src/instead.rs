@@ -1,5 +1,5 @@
-//! Features of Rust-CUDA that this crate does not provide. Each type is only declared, so that the compiler names the
-//! replacement where a program uses the type. It has no functions.
+//! Features of Rust-CUDA that this crate does not provide. Each type is declared without functions, only so that the
+//! compiler names the replacement where a program uses the type.
 //!
 //! ```compile_fail
 //! use cust::texture::Texture;

@@ -34,7 +34,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) without a context.
+    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
     pub fn new() -> CudaResult<Self> {
         context::current()?;
         Ok(Self { parts: Vec::new() })

@@ -31,7 +31,7 @@ type DeviceKey = (usize, u32);
 /// Counting state of a process.
 pub(super) struct Counting {
     source: Box<dyn Source>,
-    /// Devices to count on. If the list is empty, all devices are counted.
+    /// Devices on which to count. If the list is empty, all devices are counted.
     only: Vec<DeviceKey>,
     /// Number of launches that are counted per kernel.
     launches: u64,

@@ -77,7 +77,7 @@ impl Joiner {
                 || origin.is_some_and(|origin| place.node == 0 || !incomplete.contains(&origin.nodes));
             !(is_last || is_known || round - *since >= PATIENCE)
         };
-        // Usually all work is ready. The list can be long, so it is neither copied nor sorted with additional memory.
+        // Usually, all work is ready. The list can be long, so it is neither copied nor sorted with additional memory.
         let mut ready = std::mem::take(&mut self.work);
         self.work = ready.extract_if(.., must_wait).collect();
         ready.sort_unstable_by_key(|(raw, _)| {

@@ -30,7 +30,7 @@ pub struct Kernel {
     pub shared_dynamic: u32,
     /// Graph of which the kernel is a node; 0 if there is none.
     pub graph: u32,
-    /// Graph node; 0 for none.
+    /// Graph node; 0 if there is none.
     pub node: u64,
     /// [`Range::id`] of the range in which the kernel was launched or captured; 0 if there is none.
     pub range: u64,
@@ -107,7 +107,7 @@ pub struct Transfer {
     pub peer: Option<u32>,
     /// Graph of which the transfer is a node; 0 if there is none.
     pub graph: u32,
-    /// Graph node; 0 for none.
+    /// Graph node; 0 if there is none.
     pub node: u64,
     /// [`Range::id`] of the range in which the transfer was enqueued; 0 if there is none.
     pub range: u64,
@@ -197,7 +197,7 @@ pub struct Sync {
     pub stream: StreamId,
     /// Correlation ID of the call.
     pub correlation: u64,
-    /// Event; 0 for none.
+    /// Event; 0 if there is none.
     pub event: u64,
 }
 
@@ -222,7 +222,7 @@ pub struct Range {
     pub end: u64,
     /// Name.
     pub name: Name,
-    /// Category; can be empty.
+    /// Category; may be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
@@ -245,7 +245,7 @@ pub struct Mark {
     pub at: u64,
     /// Name.
     pub name: Name,
-    /// Category; can be empty.
+    /// Category; may be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,

@@ -48,8 +48,8 @@ pub struct Shape {
     pub sequences: Sequences,
     /// Heads of q per head of k and v.
     pub group: u32,
-    /// Causal mask if 1. With a causal mask, row i of q attends only to the rows of k up to and including row i + m -
-    /// n, in a sequence with n rows of q and m rows of k.
+    /// 1 for a causal mask. With a causal mask, row i of q attends only to the rows of k up to and including row i + m
+    /// - n, in a sequence with n rows of q and m rows of k.
     pub is_causal: u32,
     /// Softmax scale times log2(e); positive.
     pub scale: f32,
@@ -172,7 +172,7 @@ type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 ///
 /// # Safety
 ///
-/// As for [`attention()`].
+/// The requirements of [`attention()`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
 unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usize, const KV_ROWS: usize>(
@@ -470,7 +470,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
 ///
 /// # Safety
 ///
-/// The tile has these rows.
+/// The tile must contain these rows.
 #[inline(always)]
 pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
     tile: SharedTile<T, ROWS>,

@@ -68,7 +68,7 @@ pub struct Backward {
     pub sequences: Sequences,
     /// Heads of q per head of k and v.
     pub group: u32,
-    /// As for [`Shape::is_causal`](crate::attention::Shape::is_causal).
+    /// See [`Shape::is_causal`](crate::attention::Shape::is_causal).
     pub is_causal: u32,
     /// Softmax scale; positive.
     pub scale: f32,
@@ -177,9 +177,9 @@ heads! {
 ///
 /// # Safety
 ///
-/// The grid has one dimension. Both matrices must start at multiples of 16 bytes and have the strides `of_out` and
-/// `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes. A
-/// row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
+/// The grid must be one-dimensional. Both matrices must start at multiples of 16 bytes and have the strides `of_out`
+/// and `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes.
+/// A row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -311,12 +311,12 @@ fn base_of(sum: f32) -> f32 {
 }
 
 /// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes, each column `high` boxes of
-/// [`STEP`] rows high. One thread must call it. `at` maps the first column and row of a box in the tile to its
+/// [`STEP`] rows high. A single thread must call it. `at` maps the first column and row of a box in the tile to its
 /// coordinates in the tensor.
 ///
 /// # Safety
 ///
-/// As for [`TensorMap::load`].
+/// The requirements of [`TensorMap::load`].
 #[inline(always)]
 unsafe fn load_boxes<T: Half, const ROWS: usize>(
     map: &TensorMap<T, 4>,

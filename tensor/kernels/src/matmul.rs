@@ -79,7 +79,7 @@ pub struct At {
     pub batch: u32,
     /// Row, which may be out of bounds.
     pub row: u32,
-    /// Column of the first sum; the second sum belongs to the next column. Both may be beyond C.
+    /// Column of the first sum; the second sum belongs to the next column. Both may be out of bounds.
     pub column: u32,
 }
 
@@ -132,7 +132,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// As for [`matmul()`].
+/// The requirements of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -157,11 +157,11 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// GEMM of integers, `c = a * b`; both operands are K-major. Sums wrap.
+/// GEMM of integers, `c = a * b`; both operands are K-major. Sums wrap around.
 ///
 /// # Safety
 ///
-/// As for [`product`].
+/// The requirements of [`product`].
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),

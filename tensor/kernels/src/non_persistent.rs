@@ -116,9 +116,9 @@ pub struct RowStrides {
 ///
 /// # Safety
 ///
-/// As for [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the
-/// batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must
-/// contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
+/// The requirements of [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each
+/// matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last.
+/// `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -158,7 +158,7 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
 ///
 /// # Safety
 ///
-/// As for [`matmul_non_persistent()`].
+/// The requirements of [`matmul_non_persistent()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),

@@ -168,7 +168,7 @@ impl Place {
 
 /// # Safety
 ///
-/// As for [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+/// The requirements of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],

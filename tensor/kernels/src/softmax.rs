@@ -40,7 +40,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Identity: empty rows.
+    /// Identity: the state of empty rows.
     #[inline(always)]
     pub fn new() -> Self {
         Self { largest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }

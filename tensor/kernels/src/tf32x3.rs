@@ -62,7 +62,7 @@ impl Whole {
 /// # Safety
 ///
 /// `from` must contain the matrices that `whole` describes. `parts` must have twice as many planes, of `rows * pitch`
-/// elements each. The grid has one dimension.
+/// elements each. The grid must be one-dimensional.
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(SPLIT_THREADS), no_panic)]
 pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
@@ -154,10 +154,10 @@ fn rounded(x: f32) -> f32 {
 ///
 /// # Safety
 ///
-/// As for [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its map. The grid must
-/// be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch. `sizes.split_stages` must be
-/// the number of stages of each block of a cluster except the last. `c` must have the strides `rows` and overlap
-/// neither `a` nor `b`; `bias` must have n elements.
+/// The requirements of [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its map.
+/// The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch.
+/// `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must have the
+/// strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(
     a: &TensorMap<f32, 3>,

@@ -202,7 +202,7 @@ pub(crate) unsafe fn add<
 ///
 /// # Safety
 ///
-/// As for [`store_own`].
+/// The requirements of [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -220,7 +220,7 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
 ///
 /// # Safety
 ///
-/// As for [`store_own`].
+/// The requirements of [`store_own`].
 #[inline(always)]
 unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,

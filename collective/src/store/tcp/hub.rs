@@ -73,13 +73,13 @@ struct State {
 /// Stages of the handshake, which determine the requests that a client may send.
 #[derive(Debug)]
 enum Stage {
-    /// Only validation.
+    /// The client must send the magic number.
     New,
-    /// Sending a nonce.
+    /// The client must send a nonce.
     Valid,
     /// The client must prove that it knows the token, for the nonces of the client and of the server.
     Challenged([u8; PROOF], [u8; PROOF]),
-    /// All operations of the store.
+    /// The client may use all operations of the store.
     Open,
 }
 

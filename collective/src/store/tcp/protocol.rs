@@ -96,7 +96,7 @@ pub enum Parsed<'a> {
     Unfinished(usize),
 }
 
-/// Invalid bytes, with the problem.
+/// Error for invalid bytes, with the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

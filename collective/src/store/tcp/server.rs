@@ -42,7 +42,7 @@ const STOP: mio::Token = mio::Token(0);
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Token that clients must have. Without a token, the server serves every client that can reach it, as PyTorch's
+    /// Token that clients must know. Without a token, the server serves every client that can reach it, as PyTorch's
     /// servers do.
     pub token: Option<Token>,
     /// Maximum number of connections; further connections are closed. In any case, the server uses at most three

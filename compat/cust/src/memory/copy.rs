@@ -66,7 +66,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::async_copy_from`].
+    /// The requirements of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 

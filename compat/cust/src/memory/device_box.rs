@@ -107,7 +107,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
+    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
     /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
@@ -131,7 +131,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::from_device`].
+    /// The requirements of [`Self::from_device`].
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
     }

@@ -64,7 +64,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
+    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
     /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {

@@ -144,7 +144,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
@@ -174,7 +174,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -217,7 +217,7 @@ macro_rules! set_words {
             ///
             /// # Safety
             ///
-            /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+            /// The requirements of [`AsyncCopyDestination::async_copy_from`].
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());

@@ -64,7 +64,7 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_malloc`]. Other streams may use the memory only after the work that has been enqueued in
+/// The requirements of [`cuda_malloc`]. Other streams may use the memory only after the work that has been enqueued in
 /// `stream` so far.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
@@ -156,7 +156,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_free`].
+/// The requirements of [`cuda_free`].
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
@@ -196,7 +196,7 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_free`].
+/// The requirements of [`cuda_free`].
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();

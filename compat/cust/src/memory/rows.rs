@@ -86,7 +86,7 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The conditions of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`].
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -106,7 +106,7 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The conditions of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`].
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {

@@ -222,7 +222,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::from_unified`].
+    /// The requirements of [`Self::from_unified`].
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }

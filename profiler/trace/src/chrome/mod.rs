@@ -55,7 +55,7 @@ const OLD_CATEGORIES: [(&str, &str); 13] = [
 ];
 /// Name that identifies traces written by this crate.
 const OURS: &str = "warpsmith";
-/// Key for the rank, which traces of multi-process programs contain.
+/// Key for the rank, which is part of traces of multi-process programs.
 const RANK: &str = "rank";
 /// Kineto's categories of ranges. A range keeps its category if the category is one of these.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
@@ -101,7 +101,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
     })
 }
 
-/// Prefixes of the names of copies.
+/// Name prefixes of copies, by kind.
 const TRANSFERS: [(TransferKind, &str); 7] = [
     (TransferKind::HostToDevice, "Memcpy HtoD"),
     (TransferKind::DeviceToHost, "Memcpy DtoH"),

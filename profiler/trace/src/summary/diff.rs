@@ -32,9 +32,9 @@ pub struct Change {
     pub name: String,
     /// Number of occurrences in the old and in the new trace.
     pub count: (u64, u64),
-    /// Total time, old and new.
+    /// Total time in the old and in the new trace.
     pub total: (u64, u64),
-    /// Average time, old and new.
+    /// Average time in the old and in the new trace.
     pub average: (f64, f64),
 }
 

@@ -49,7 +49,7 @@ pub struct Summary {
     pub about: BTreeMap<String, String>,
     /// Devices, with busy and idle times, and with the overlap of copies and kernels.
     pub devices: Vec<DeviceRow>,
-    /// Streams, with busy times, and with idle times by cause.
+    /// Streams, with their busy times and, by cause, their idle times.
     pub streams: Vec<StreamRow>,
     /// Launch latency.
     pub launches: Launches,

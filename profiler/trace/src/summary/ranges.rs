@@ -9,7 +9,7 @@ use super::work::Work;
 use crate::names::Name;
 use crate::trace::Trace;
 
-/// Ranges with one name. If ranges with the same name are nested, the work enqueued in them counts only once.
+/// Ranges with the same name. If ranges with the same name are nested, the work enqueued in them counts only once.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RangeRow {
     /// Name of the ranges.

@@ -117,7 +117,7 @@ struct Lane<'a> {
     work: Vec<&'a Work>,
     kernels: Union,
     copies: Union,
-    /// Waits of the stream in order of time, each with the stream for which it waited, if known.
+    /// Waits of the stream in chronological order, each with the stream for which it waited, if known.
     waits: Vec<(u64, Option<StreamId>)>,
 }
 

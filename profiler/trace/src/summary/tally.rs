@@ -111,7 +111,7 @@ pub(crate) struct Tally {
     kernels: HashMap<Name, Sum>,
     transfers: HashMap<&'static str, Sum>,
     lines: HashMap<Name, Sum>,
-    /// Calls by library level. Calls of different levels can be nested in each other.
+    /// Calls, by the level of their library. Calls of different levels can be nested in each other.
     calls: [HashMap<Name, Sum>; 3],
     memory: BTreeMap<u32, MemoryRow>,
     allocations: HashMap<Name, AllocationRow>,
