@@ -1,4 +1,4 @@
-//! Findings, as the emulated device writes them.
+//! Findings in the form in which the emulated device writes them.
 
 use serde::{Deserialize, Serialize};
 

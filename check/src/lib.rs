@@ -24,7 +24,7 @@ pub use wrapper::wrapper;
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Findings, with only one for each pair of locations.
+    /// Findings, one for each pair of locations.
     pub findings: Vec<Finding>,
     /// Exit status of cargo in the first failed run.
     pub failure: Option<ExitStatus>,

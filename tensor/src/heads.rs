@@ -7,11 +7,11 @@ use crate::error::TensorError;
 /// Sizes and strides of heads in memory, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extents {
-    /// Elements per row.
+    /// Number of elements per row.
     pub dim: usize,
     /// Rows per head: the tokens of a sequence.
     pub rows: usize,
-    /// Heads per plane.
+    /// Number of heads per plane.
     pub heads: usize,
     /// Number of planes (sequences).
     pub planes: usize,
@@ -88,7 +88,7 @@ fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
 macro_rules! sizes {
     ($($name:ident),*) => { $(
         impl<T: DeviceCopy> $name<'_, T> {
-            /// Elements per row.
+            /// Number of elements per row.
             pub fn dim(&self) -> usize {
                 self.extents.dim
             }

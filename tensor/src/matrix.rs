@@ -12,9 +12,9 @@ use crate::error::TensorError;
 pub(crate) struct Stored {
     /// Number of matrices.
     pub planes: usize,
-    /// Rows per matrix.
+    /// Number of rows per matrix.
     pub rows: usize,
-    /// Elements per row.
+    /// Number of elements per row.
     pub columns: usize,
     /// Plane stride: distance between the starts of adjacent matrices.
     pub plane_stride: usize,

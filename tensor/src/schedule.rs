@@ -89,7 +89,7 @@ const fn in_clusters(blocks: u32) -> u32 {
 pub(crate) struct Work {
     pub m: u32,
     pub n: u32,
-    /// Stages along K.
+    /// Number of stages along K.
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,

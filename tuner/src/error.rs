@@ -1,4 +1,4 @@
-//! Errors of the tuner. Each error states its cause and its remedy in one line.
+//! Tuner errors. Each error states its cause and its remedy in one line.
 
 use std::path::PathBuf;
 

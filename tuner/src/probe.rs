@@ -28,7 +28,7 @@ struct Measured {
     samples: Vec<f64>,
     /// Median of the latest samples.
     latest_us: Option<f64>,
-    /// Launches per sample.
+    /// Number of launches per sample.
     launches: Option<u32>,
 }
 

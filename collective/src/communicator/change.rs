@@ -14,8 +14,8 @@ const ALL: &str = "all";
 
 impl Communicator {
     /// Splits the communicator: the ranks that pass the same color form a new communicator, ordered first by `key` and
-    /// then by rank. All ranks must call it. A rank that passes `None` for the color receives `None`. The new
-    /// communicator uses the stream and options of this one, which remains usable.
+    /// then by rank. All ranks must call it. On a rank that passes `None` as the color, the call returns `None`. The
+    /// new communicator uses the stream and options of this one, which remains usable.
     ///
     /// The ranks must make this call concurrently, from different threads or processes. Therefore, a thread that drives
     /// several ranks cannot make this call.

@@ -84,9 +84,9 @@ pub struct Communicator {
     launch: Launch,
     store: Arc<dyn Store>,
     options: CommunicatorOptions,
-    /// Number of calls of [`Self::split`] so far.
+    /// Number of calls to [`Self::split`] so far.
     splits: u64,
-    /// Number of calls of [`Self::symmetric_buffer`] so far.
+    /// Number of calls to [`Self::symmetric_buffer`] so far.
     symmetric: u64,
     /// Memory pool of symmetric buffers.
     pool: Pool,
@@ -127,8 +127,7 @@ impl Communicator {
     /// # Errors
     /// [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that have
     /// arrived. Possible causes are a rank that missed the deadline, has ended, or exists twice; a different version,
-    /// world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Errors of the
-    /// store.
+    /// world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Store errors.
     pub fn init(
         stream: &Stream,
         launch: &Launch,

@@ -63,7 +63,7 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// Rank of a process in a run, with the world size and the rendezvous address.
+/// Rank of a process in a run, together with the world size and the rendezvous address.
 ///
 /// ```
 /// use warpsmith_collective::Launch;
@@ -78,11 +78,11 @@ impl fmt::Display for Launcher {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
-    /// Rank of this process, from 0.
+    /// Rank of this process, starting at 0.
     pub rank: usize,
     /// Number of processes.
     pub world_size: usize,
-    /// Rank of this process on its host, from 0. If each process uses one GPU, this is the index of that GPU.
+    /// Rank of this process on its host, starting at 0. If each process uses one GPU, this is the index of that GPU.
     pub local_rank: usize,
     /// Number of processes on this host, if the launcher specifies it.
     pub local_world_size: Option<usize>,

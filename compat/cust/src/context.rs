@@ -112,7 +112,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn new(device: Device) -> CudaResult<Context> {
         Ok(Self::from_runtime(&device.runtime()?))
     }
@@ -185,7 +185,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work, together with the context.
+    /// A fault in earlier work, together with the context.
     pub fn drop(context: Context) -> DropResult<Context> {
         match context.device.synchronize() {
             Ok(()) => Ok(()),
@@ -222,7 +222,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// A fault of the work; [`CudaError::InvalidContext`] if there is no current context.
+    /// A fault in the work; [`CudaError::InvalidContext`] if there is no current context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
     }
@@ -303,7 +303,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::get_resource_limit`], and errors of the driver.
+    /// The errors of [`Self::get_resource_limit`], and driver errors.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;
         let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };

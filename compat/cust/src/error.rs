@@ -121,7 +121,7 @@ impl fmt::Display for CudaError {
 impl std::error::Error for CudaError {}
 
 thread_local! {
-    /// Last error of the runtime on this thread.
+    /// Last runtime error on this thread.
     static LAST: RefCell<Option<(CudaError, String)>> = const { RefCell::new(None) };
 }
 

@@ -73,7 +73,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// A fault of the work that precedes the event.
+    /// A fault in the work that precedes the event.
     pub fn query(&self) -> CudaResult<EventStatus> {
         Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
     }
@@ -82,7 +82,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// A fault of the work that precedes the event.
+    /// A fault in the work that precedes the event.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }

@@ -114,7 +114,7 @@ pub enum FunctionAttribute {
     SharedMemorySizeBytes,
     /// Bytes of local memory per thread.
     LocalSizeBytes,
-    /// Registers per thread.
+    /// Number of registers per thread.
     NumRegisters,
     /// Architecture of the machine code, `10 * major + minor`.
     BinaryVersion,
@@ -179,7 +179,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidValue`] if `blocks` is zero; errors of the driver.
+    /// [`CudaError::InvalidValue`] if `blocks` is zero; driver errors.
     pub fn available_dynamic_shared_memory_per_block(
         &self,
         blocks: GridSize,
@@ -212,7 +212,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn max_active_blocks_per_multiprocessor(
         &self,
         block_size: BlockSize,
@@ -228,7 +228,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// An error if the shared memory exceeds the limit of a block; errors of the driver.
+    /// An error if the shared memory exceeds the limit of a block; driver errors.
     pub fn suggested_launch_configuration(
         &self,
         dynamic_smem_size: usize,

@@ -62,7 +62,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no current context; errors of the driver.
+    /// [`CudaError::InvalidContext`] if there is no current context; driver errors.
     pub fn new(flags: StreamFlags, priority: Option<i32>) -> CudaResult<Stream> {
         let device = context::current()?;
         let inner = match priority {
@@ -119,7 +119,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
         T: FnOnce(CudaResult<()>) + Send + 'static,
@@ -131,7 +131,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A fault of that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel and its
+    /// A fault in that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel and its
     /// message.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
@@ -141,7 +141,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
     }
@@ -194,7 +194,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A fault of this work, together with the stream.
+    /// A fault in this work, together with the stream.
     pub fn drop(stream: Stream) -> DropResult<Stream> {
         match stream.synchronize() {
             Ok(()) => Ok(()),

@@ -53,9 +53,9 @@ pub(crate) struct Origin {
     pub(crate) range: u64,
     /// Names of the ranges that enclose captured work, outermost first.
     ranges: Name,
-    /// Bytes that a kernel moves; 0 if unknown.
+    /// Number of bytes that a kernel moves; 0 if unknown.
     bytes: u64,
-    /// ID of the operation; 0 for none.
+    /// ID of the operation; 0 if there is none.
     op: u64,
     /// ID of the node list of the launched executable; 0 if the work is not a graph launch.
     nodes: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Place {
     pub(crate) range: Option<u64>,
     /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
-    /// Bytes that a kernel moves; 0 if unknown.
+    /// Number of bytes that a kernel moves; 0 if unknown.
     pub(crate) bytes: u64,
 }
 

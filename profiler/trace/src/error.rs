@@ -1,4 +1,4 @@
-//! Errors of trace files.
+//! Trace file errors.
 
 use std::fmt;
 use std::io;

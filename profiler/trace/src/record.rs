@@ -22,7 +22,7 @@ pub struct Kernel {
     pub grid: [u32; 3],
     /// Block size in x, y and z, in threads.
     pub block: [u32; 3],
-    /// Registers per thread.
+    /// Number of registers per thread.
     pub registers: u32,
     /// Static shared memory per block, in bytes.
     pub shared_static: u32,
@@ -213,7 +213,7 @@ pub enum Payload {
     Float(f64),
 }
 
-/// Named part of the program, on a host thread.
+/// Named part of the program on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
     /// Start time.
@@ -238,7 +238,7 @@ pub struct Range {
     pub line: Name,
 }
 
-/// Named instant, on a host thread.
+/// Named instant on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mark {
     /// Time of the mark.
@@ -283,9 +283,9 @@ pub struct Memory {
     pub address: u64,
     /// Allocated bytes; negative for a release.
     pub bytes: i64,
-    /// Bytes in use afterwards.
+    /// Number of bytes in use afterwards.
     pub allocated: u64,
-    /// Bytes reserved from the device after this event.
+    /// Number of bytes reserved from the device after this event.
     pub reserved: u64,
     /// ID of the stream.
     pub stream: i64,
@@ -330,7 +330,7 @@ impl GraphKind {
     }
 }
 
-/// Capture, instantiation or launch of a graph, on a host thread.
+/// Capture, instantiation or launch of a graph on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Graph {
     /// Start time.

@@ -24,20 +24,20 @@ use gpu_std::tensor::{
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::softmax::{Keys, Rows, mask, scale};
 
-/// Rows of q per block.
+/// Number of rows of q per block.
 pub const TILE_Q: u32 = 128;
-/// Stages of each circular buffer.
+/// Number of stages of each circular buffer.
 pub const STAGES: usize = 2;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 /// Number of elements per row of a TMA box, and number of rows of the boxes of v.
 pub const BOX: u32 = 64;
 
-/// Rows of q per warpgroup.
+/// Number of rows of q per warpgroup.
 const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_Q / GROUP_ROWS;
-/// Bytes per row of a box.
+/// Number of bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
 /// Sizes and strides of the heads, and the attention options.
@@ -46,7 +46,7 @@ const ROW_BYTES: u32 = 2 * BOX;
 pub struct Shape {
     /// Sequences, and the number of heads of q.
     pub sequences: Sequences,
-    /// Heads of q per head of k and v.
+    /// Number of heads of q per head of k and v.
     pub group: u32,
     /// 1 for a causal mask. With a causal mask, row i of q attends only to the rows of k up to and including row i + m
     /// - n, in a sequence with n rows of q and m rows of k.
@@ -69,9 +69,9 @@ impl Shape {
 
 /// Head dimension: [`Head64`], [`Head128`], [`Head256`].
 pub trait Head: Send + Sync + 'static {
-    /// Elements per row of a head.
+    /// Number of elements per row of a head.
     const DIM: u32;
-    /// Rows per block of k and v.
+    /// Number of rows per block of k and v.
     const KEYS: u32;
     /// Dynamic shared memory per thread block.
     const SHARED_BYTES: u32 =

@@ -34,24 +34,24 @@ use crate::attention::{BOX, Head64, Head128};
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::tiles::divide;
 
-/// Rows per block.
+/// Number of rows per block.
 pub const TILE: u32 = 128;
 /// Number of rows per step of a block's loop, and of the boxes of all maps.
 pub const STEP: u32 = 64;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 2;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Threads per block of the kernel for `delta`.
+/// Number of threads per block of the kernel for `delta`.
 pub const DELTA_THREADS: u32 = 256;
 /// Threads per row of `delta`; each processes chunks of 8 elements.
 pub const DELTA_LANES: u32 = 16;
 
-/// Rows per warpgroup.
+/// Number of rows per warpgroup.
 const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE / GROUP_ROWS;
-/// Bytes per row of a box.
+/// Number of bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
 /// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements.
@@ -66,7 +66,7 @@ pub const fn shared_bytes(dim: u32) -> u32 {
 pub struct Backward {
     /// Sequences, with q before k in both kernels.
     pub sequences: Sequences,
-    /// Heads of q per head of k and v.
+    /// Number of heads of q per head of k and v.
     pub group: u32,
     /// See [`Shape::is_causal`](crate::attention::Shape::is_causal).
     pub is_causal: u32,
@@ -99,7 +99,7 @@ impl Backward {
 
 /// Head dimensions with backward kernels: [`Head64`], [`Head128`].
 pub trait BackwardHead: Send + Sync + 'static {
-    /// Elements per row of a head.
+    /// Number of elements per row of a head.
     const DIM: u32;
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]

@@ -53,7 +53,7 @@ impl EpilogueParams {
     }
 
     /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores those results whose column
-    /// is less than `n`. The row starts at element `row` of `to`.
+    /// is less than `n`. The row must start at element `row` of `to`.
     ///
     /// # Safety
     ///

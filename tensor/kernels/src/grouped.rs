@@ -22,9 +22,9 @@ pub struct Groups {
     pub count: u32,
     /// Number of rows of A and C, over all groups.
     pub m: u32,
-    /// Columns of C.
+    /// Number of columns of C.
     pub n: u32,
-    /// Columns of A.
+    /// Number of columns of A.
     pub k: u32,
     /// Number of tile rows per raster group, at least 1. Within a raster group, the blocks proceed from one tile column
     /// to the next.
@@ -40,7 +40,7 @@ impl Groups {
     }
 }
 
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 4;
 /// Tile size of [`matmul_grouped()`].
 pub const LARGE: [u32; 2] = [128, 256];

@@ -23,19 +23,19 @@ use gpu_std::tensor::{
 use crate::epilogue::EpilogueParams;
 use crate::tiles::Tiles;
 
-/// Rows of C per tile.
+/// Number of rows of C per tile.
 pub const TILE_M: u32 = 128;
-/// Columns of C per tile.
+/// Number of columns of C per tile.
 pub const TILE_N: u32 = 256;
-/// Bytes per row of a tile in shared memory.
+/// Number of bytes per row of a tile in shared memory.
 pub const ROW_BYTES: u32 = 128;
 /// Number of rows (along K) and of columns of the boxes of an MN-major operand.
 pub const BOX: u32 = 64;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 4;
-/// Tile columns per raster group.
+/// Number of tile columns per raster group.
 pub const RASTER_GROUP: u32 = 8;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
 /// Number of tile rows per warpgroup, and of rows of the boxes of C.
@@ -56,9 +56,9 @@ pub const SHARED_BYTES: u32 = SharedMemory::bytes(
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sizes {
-    /// Rows of A and C.
+    /// Number of rows of A and C.
     pub m: u32,
-    /// Columns of B and C.
+    /// Number of columns of B and C.
     pub n: u32,
     /// Number of columns of A and of rows of B.
     pub k: u32,

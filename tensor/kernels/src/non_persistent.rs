@@ -75,7 +75,7 @@ pub struct TileCoord {
     pub b_plane: u32,
     /// First stage, and exclusive end of the stages.
     pub stages: (u32, u32),
-    /// Vertically adjacent tiles per cluster, 1 or 2. Their blocks have consecutive ranks.
+    /// Number of vertically adjacent tiles per cluster: 1 or 2. Their blocks have consecutive ranks.
     pub shared_by: u32,
 }
 

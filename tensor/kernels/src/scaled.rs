@@ -15,7 +15,7 @@ use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, Til
 
 /// Number of elements along K, and of columns of B, that share a scale.
 pub const BLOCK: u32 = COLUMNS as u32;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 6;
 
 /// Scales of a tile.

@@ -11,11 +11,11 @@ use crate::tiles::divide;
 pub struct Sequences {
     /// Number of sequences: one per plane, or all packed in one plane.
     pub count: u32,
-    /// Heads of q.
+    /// Number of heads of q.
     pub heads: u32,
-    /// Rows per plane of q.
+    /// Number of rows per plane of q.
     pub q_rows: u32,
-    /// Rows per plane of k and v.
+    /// Number of rows per plane of k and v.
     pub k_rows: u32,
     /// Number of heads whose tiles are scheduled together, so that their operands stay in the L2 cache. Applies only to
     /// sequences of the same length.

@@ -21,14 +21,14 @@ use crate::tiles::Tiles;
 
 /// Number of rows and columns of C per block.
 pub const TILE: u32 = 128;
-/// Columns of A per step.
+/// Number of columns of A per step.
 pub const STEP_K: u32 = 8;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 256;
 
 /// Padded row stride of a buffer. The padding distributes the columns stored by a warp over all banks.
 const PITCH: usize = TILE as usize + 4;
-/// Elements per buffer of an operand.
+/// Number of elements per buffer of an operand.
 const BUFFER: usize = STEP_K as usize * PITCH;
 /// Number of sums per thread along a row or a column: two squares of 4.
 const SUMS: usize = 8;

@@ -23,23 +23,23 @@ use crate::epilogue::EpilogueParams;
 use crate::number4::Number4;
 use crate::tiles::divide;
 
-/// Rows of A per instruction.
+/// Number of rows of A per instruction.
 pub const GROUP_M: u32 = 8;
 /// Maximum number of rows of A per block.
 pub const MAX_M: u32 = 2 * GROUP_M;
-/// Columns of B per instruction.
+/// Number of columns of B per instruction.
 pub const TILE_N: u32 = 16;
 /// Group size of the int4 weights: number of elements of a column of B that share a scale.
 pub const GROUP_K: u32 = 128;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 32 * WARPS as u32;
 
 const WARPS: usize = 8;
-/// Pipeline stages. One stage is multiplied while the others are in flight.
+/// Number of pipeline stages. One stage is multiplied while the others are in flight.
 const STAGES: usize = 3;
 /// Maximum number of chunks per step.
 const MAX_CHUNKS: usize = 4;
-/// Columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
+/// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
 /// Returns the bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4
@@ -61,9 +61,9 @@ const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct SkinnySizes {
-    /// Rows of A and C.
+    /// Number of rows of A and C.
     pub m: u32,
-    /// Columns of B and C.
+    /// Number of columns of B and C.
     pub n: u32,
     /// Number of columns of A and of rows of B.
     pub k: u32,

@@ -16,11 +16,11 @@ use crate::matmul::Sizes;
 use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 use crate::tiles::divide;
 
-/// Stages of the circular buffer, each with two tiles per operand.
+/// Number of stages of the circular buffer; each has two tiles per operand.
 pub const STAGES: usize = 3;
 /// Number of rows and columns of the tiles in which matrices are transposed.
 pub const SIDE: u32 = 32;
-/// Threads per block of the kernel that splits numbers.
+/// Number of threads per block of the kernel that splits numbers.
 pub const SPLIT_THREADS: u32 = 256;
 
 /// Operands that are split into two parts.

@@ -34,7 +34,7 @@ pub struct OutputTile<'a, C> {
     pub rows: u32,
     /// First column of the tile in C.
     pub column: u32,
-    /// Columns of C.
+    /// Number of columns of C.
     pub n: u32,
     /// Bias: one element per column.
     pub bias: Option<&'a [C]>,

@@ -158,7 +158,7 @@ pub struct Mean {
     pub rows: usize,
 }
 
-/// Origin of the times on one side.
+/// Origin of the times on one side of the comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
     /// Run that created the document.

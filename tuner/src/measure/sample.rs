@@ -20,7 +20,7 @@ const TOO_LONG: f64 = 10.0;
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) mode: Mode,
-    /// Launches per sample.
+    /// Number of launches per sample.
     pub(super) launches: u32,
     /// Approximate time of a launch, in microseconds.
     pub(super) once_us: f64,

@@ -17,7 +17,7 @@ pub trait CopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; errors of the driver.
+    /// A fault in earlier work; driver errors.
     ///
     /// # Panics
     ///
@@ -42,7 +42,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Panics
     ///
@@ -58,7 +58,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Panics
     ///

@@ -150,7 +150,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let pointer = Self::into_device(self);
         if pointer.is_null() {
@@ -165,7 +165,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case; the box that is returned is empty.
+    /// A fault in earlier work. The memory is freed in any case; the box that is returned is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {

@@ -182,7 +182,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
         if pointer.is_null() {
@@ -198,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case; the buffer that is returned is empty.
+    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {

@@ -140,7 +140,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Safety
     ///
@@ -170,7 +170,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Safety
     ///
@@ -208,7 +208,7 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// Errors of the driver.
+            /// Driver errors.
             ///
             /// # Panics
             ///

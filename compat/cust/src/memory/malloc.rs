@@ -87,7 +87,7 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault of earlier work, in which case
+/// [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which case
 /// the memory is freed nevertheless.
 ///
 /// # Safety
@@ -104,7 +104,7 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if the pointer does not come from this module; errors of the driver.
+/// [`CudaError::InvalidValue`] if the pointer does not come from this module; driver errors.
 ///
 /// # Safety
 ///

@@ -45,7 +45,7 @@ pub unsafe fn advance(scene: &Scene, points: *mut Vec3, count: u32, shift: Vec3)
     }
 }
 
-/// Computes a row of function values for each `x`.
+/// For each `x`, computes a row of function values.
 #[kernel]
 pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     let i = thread::index() as usize;

@@ -12,7 +12,7 @@ use crate::number4::Number4;
 
 /// Columns of B, in the form in which warps load them.
 pub(super) trait Columns<T>: Copy {
-    /// Chunks per step.
+    /// Number of chunks per step.
     const CHUNKS: usize;
     /// Number of 16-byte loads per lane, column and step.
     const LOADS: usize;
