@@ -101,7 +101,7 @@ impl<T: Reducible> Buckets<T> {
         Ok(Self { buckets, places, next: 0 })
     }
 
-    /// Number of buckets.
+    /// Returns the number of buckets.
     pub fn bucket_count(&self) -> usize {
         self.buckets.len()
     }

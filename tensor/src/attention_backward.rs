@@ -237,7 +237,7 @@ type Keys<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
-    /// Number of sequences: the number of planes, or the number of packed sequences.
+    /// Returns the number of sequences: the number of planes, or the number of packed sequences.
     fn count(&self) -> usize {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }

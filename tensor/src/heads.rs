@@ -9,7 +9,7 @@ use crate::error::TensorError;
 pub(crate) struct Extents {
     /// Number of elements per row.
     pub dim: usize,
-    /// Rows per head: the tokens of a sequence.
+    /// Number of rows per head, which are the tokens of a sequence.
     pub rows: usize,
     /// Number of heads per plane.
     pub heads: usize,
@@ -88,22 +88,22 @@ fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
 macro_rules! sizes {
     ($($name:ident),*) => { $(
         impl<T: DeviceCopy> $name<'_, T> {
-            /// Number of elements per row.
+            /// Returns the number of elements per row.
             pub fn dim(&self) -> usize {
                 self.extents.dim
             }
 
-            /// Rows per head: the tokens of a sequence.
+            /// Returns the number of rows per head, which are the tokens of a sequence.
             pub fn rows(&self) -> usize {
                 self.extents.rows
             }
 
-            /// Heads per sequence.
+            /// Returns the number of heads per sequence.
             pub fn heads(&self) -> usize {
                 self.extents.heads
             }
 
-            /// Number of sequences, all of which have the same length.
+            /// Returns the number of sequences, all of which have the same length.
             pub fn sequences(&self) -> usize {
                 self.extents.planes
             }

@@ -118,7 +118,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// [`matmul_fused()`] with a schedule. `None` selects the default schedule.
+/// Like [`matmul_fused()`], but with a given schedule. `None` selects the default schedule.
 ///
 /// # Errors
 /// The errors of [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.

@@ -74,17 +74,17 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Number of rows. For a transposed matrix, this is the number of columns in memory.
+    /// Returns the number of rows. For a transposed matrix, this is the number of columns in memory.
     pub fn rows(&self) -> usize {
         if self.is_transposed { self.stored.columns } else { self.stored.rows }
     }
 
-    /// Number of columns. For a transposed matrix, this is the number of rows in memory.
+    /// Returns the number of columns. For a transposed matrix, this is the number of rows in memory.
     pub fn columns(&self) -> usize {
         if self.is_transposed { self.stored.rows } else { self.stored.columns }
     }
 
-    /// Number of matrices in the batch.
+    /// Returns the number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }
@@ -111,17 +111,17 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.stored.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.stored.columns
     }
 
-    /// Number of matrices in the batch.
+    /// Returns the number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }

@@ -72,7 +72,7 @@ impl Clusters {
             .cluster(self.schedule.split_k * self.schedule.cluster)
     }
 
-    /// Number of vertically adjacent tiles per cluster.
+    /// Returns the number of vertically adjacent tiles per cluster.
     pub fn shared_by(&self) -> u32 {
         self.schedule.cluster
     }

@@ -92,7 +92,7 @@ impl Communicator {
         Self::connect(&self.stream, launch, Arc::clone(&self.store), options)
     }
 
-    /// Key prefix of a split.
+    /// Returns the key prefix of a split.
     fn split_keys(&self, split: u64) -> String {
         format!("{}/communicator/{}/split/{split}", self.launch.key_prefix(), self.mesh.id)
     }

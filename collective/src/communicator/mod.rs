@@ -221,7 +221,7 @@ impl Communicator {
         self.mesh.world()
     }
 
-    /// Device of the stream.
+    /// Returns the device of the stream.
     pub fn device(&self) -> &Device {
         self.stream.device()
     }

@@ -43,7 +43,7 @@ pub(super) const BYTES: c_int = 1;
 /// `ncclSum`.
 pub(super) const SUM: c_int = 0;
 
-/// `ncclDataType_t`.
+/// Returns the `ncclDataType_t` of an element type.
 pub(super) fn data_type(element: ElementType) -> c_int {
     match element {
         ElementType::I8 => 0,

@@ -87,7 +87,7 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     results
 }
 
-/// Expected results of [`all_operations`].
+/// Returns the expected results of [`all_operations`].
 fn expected(rank: usize) -> Vec<Vec<f32>> {
     let r = rank as f32;
     let at = |there: usize, values: Vec<f32>| if rank == there { values } else { vec![0.0; values.len()] };

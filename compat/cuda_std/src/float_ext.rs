@@ -18,53 +18,54 @@ use host as raw;
 /// assert_eq!(6.0_f32.frexp(), (0.75, 3));
 /// ```
 pub trait FloatExt: Sized + Math {
-    /// cos(π x).
+    /// Returns cos(π x).
     fn cospi(self) -> Self;
-    /// Error function.
+    /// Returns the error function of x.
     fn error_function(self) -> Self;
-    /// 1 − erf(x), accurate for large x.
+    /// Returns 1 − erf(x), which is accurate for large x.
     fn complementary_error_function(self) -> Self;
-    /// Inverse of [`complementary_error_function`](Self::complementary_error_function), for arguments from 0 to 2.
+    /// Returns the inverse of [`complementary_error_function`](Self::complementary_error_function) for arguments from 0
+    /// to 2.
     fn inv_complementary_error_function(self) -> Self;
-    /// exp(x²) · erfc(x).
+    /// Returns exp(x²) · erfc(x).
     fn scaled_complementary_error_function(self) -> Self;
-    /// Mantissa (0, or at least 0.5 and less than 1) and exponent: `x = mantissa · 2^exponent`.
+    /// Returns the mantissa (0, or at least 0.5 and less than 1) and the exponent, where `x = mantissa · 2^exponent`.
     fn frexp(self) -> (Self, i32);
-    /// Exponent as an integer.
+    /// Returns the exponent as an integer.
     fn unbiased_exp(self) -> i32;
-    /// Bessel function of the first kind, order 0.
+    /// Returns the Bessel function of the first kind of order 0.
     fn j0(self) -> Self;
-    /// Bessel function of the first kind, order 1.
+    /// Returns the Bessel function of the first kind of order 1.
     fn j1(self) -> Self;
-    /// Bessel function of the first kind.
+    /// Returns the Bessel function of the first kind of the given order.
     fn jn(self, order: i32) -> Self;
-    /// x · 2^exponent.
+    /// Returns x · 2^exponent.
     fn ldexp(self, exp: i32) -> Self;
-    /// Logarithm of the absolute value of the gamma function.
+    /// Returns the logarithm of the absolute value of the gamma function.
     fn log_gamma(self) -> Self;
-    /// ln(1 + x), accurate near 0.
+    /// Returns ln(1 + x), which is accurate near 0.
     fn log1p(self) -> Self;
-    /// Cumulative distribution function of the standard normal distribution.
+    /// Returns the cumulative distribution function of the standard normal distribution.
     fn norm_cdf(self) -> Self;
-    /// Inverse of [`norm_cdf`](Self::norm_cdf), for arguments from 0 to 1.
+    /// Returns the inverse of [`norm_cdf`](Self::norm_cdf) for arguments from 0 to 1.
     fn inv_norm_cdf(self) -> Self;
-    /// 1 / ∛x.
+    /// Returns 1 / ∛x.
     fn rcbrt(self) -> Self;
-    /// x clamped to the range from 0 to 1; 0 for NaN.
+    /// Clamps x to the range from 0 to 1; NaN becomes 0.
     fn saturate(self) -> Self;
-    /// x · 2^exponent.
+    /// Returns x · 2^exponent.
     fn scale_by_n(self, exp: i32) -> Self;
-    /// sin(π x) and cos(π x).
+    /// Returns sin(π x) and cos(π x).
     fn sincospi(self) -> (Self, Self);
-    /// sin(π x).
+    /// Returns sin(π x).
     fn sinpi(self) -> Self;
-    /// Gamma function.
+    /// Returns the gamma function of x.
     fn gamma(self) -> Self;
-    /// Bessel function of the second kind, order 0.
+    /// Returns the Bessel function of the second kind of order 0.
     fn y0(self) -> Self;
-    /// Bessel function of the second kind, order 1.
+    /// Returns the Bessel function of the second kind of order 1.
     fn y1(self) -> Self;
-    /// Bessel function of the second kind.
+    /// Returns the Bessel function of the second kind of the given order.
     fn yn(self, order: i32) -> Self;
 }
 

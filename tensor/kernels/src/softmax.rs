@@ -40,7 +40,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Identity: the state of empty rows.
+    /// Returns the identity, which is the state of empty rows.
     #[inline(always)]
     pub fn new() -> Self {
         Self { largest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }

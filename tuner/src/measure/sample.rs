@@ -89,7 +89,7 @@ impl Sampler {
         Ok(Self { mode, launches, once_us, graph })
     }
 
-    /// Approximate duration of a sample in microseconds.
+    /// Returns the approximate duration of a sample in microseconds.
     pub(super) fn sample_us(&self) -> f64 {
         self.once_us * f64::from(self.launches)
     }
