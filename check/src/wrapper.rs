@@ -76,7 +76,8 @@ fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Ite
     )
 }
 
-/// Returns the arguments without flags for link-time optimization, which would also instrument the emulator.
+/// Returns the arguments without flags for link-time optimization, because this optimization would also instrument the
+/// emulator.
 fn without_lto(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_lto = |value: &str| value == "lto" || value.starts_with("lto=") || value == "linker-plugin-lto";
     let mut kept: Vec<OsString> = Vec::with_capacity(arguments.len());

@@ -213,8 +213,9 @@ impl<'a> Plan<'a> {
         self.cases.is_empty()
     }
 
-    /// Measures everything, and also times the probes if `probes` is true. `each` is called with every record, and its
-    /// case, as soon as the record has been created. When `stop` is set, the run ends with the samples taken so far.
+    /// Measures everything, and also times the probes if `probes` is true. `each` is called with every record and the
+    /// record's case, as soon as the record has been created. When `stop` is set, the run ends with the samples taken
+    /// so far.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device. Records

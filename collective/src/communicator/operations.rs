@@ -237,7 +237,7 @@ impl Communicator {
     }
 
     /// Enqueues several operations as one: first, all sends and receives run concurrently; then the other operations
-    /// run in order. Use it for messages in both directions, and for many small operations.
+    /// run in order. Use a group for messages in both directions, and for many small operations.
     ///
     /// ```
     /// use std::time::Duration;

@@ -8,8 +8,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// Selects the best backend for the devices of all ranks. GPUs use [`Self::Nccl`], except for operations for which
-    /// [`Self::Peer`] is faster, if the ranks can access each other's memory. Emulated devices use [`Self::Host`].
+    /// Selects the best backend for the devices of all ranks. GPUs use [`Self::Nccl`]; if the ranks can access each
+    /// other's memory, operations that are faster with [`Self::Peer`] use that backend. Emulated devices use
+    /// [`Self::Host`].
     #[default]
     Auto,
     /// NVIDIA's NCCL library, version 2.18 or later. The library is located on first use; see

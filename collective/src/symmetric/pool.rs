@@ -53,7 +53,7 @@ struct Part {
 struct Region {
     memory: Weak<PeerMemory>,
     bytes: usize,
-    /// Parts in the order of their offsets.
+    /// Parts in order of increasing offset.
     parts: Vec<Part>,
 }
 

@@ -79,7 +79,7 @@ pub struct TileCoord {
     pub shared_by: u32,
 }
 
-/// Operands of a stage, and the accumulation of its sums.
+/// Operands of a stage, and the way in which its sums are accumulated.
 pub trait Stage: Copy {
     /// Number of tiles per operand and stage: 1, or 2 for numbers that are split into two parts; the second part is in
     /// the next plane.
