@@ -302,7 +302,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// The errors of the [`Communicator`](super::Communicator) method.
+    /// The errors of [`DeviceBuffer::copy_from_host`].
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();
