@@ -1,4 +1,4 @@
-//! Arguments of the measuring commands, with their help.
+//! Arguments of the commands that measure, with their help texts.
 
 use std::path::PathBuf;
 
