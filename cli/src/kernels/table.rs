@@ -1,161 +1,142 @@
-//! `warpsmith kernels`: lists the kernels in this program with the resources of each instance.
+//! The table of kernels, and the same as a JSON document.
 //!
 //! By default there is one line per kernel and type; it joins the instances that differ in items, vector and further
 //! type parameters. Instances with a stack frame or spilled registers are always listed individually: there should be
 //! none, so each is an exception to know about. The same holds for panics that the compiler could not rule out, which
 //! are listed with their source locations.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use comfy_table::Cell;
-use serde_json::json;
-use warpsmith::IMAGE;
-use warpsmith::bench::benchmark::nearest;
-use warpsmith::gpu_std::{ParamKind, ParamSpec, registry};
-use warpsmith::module::spec::{CallPlace, KernelRecord, KernelResources, PanicPlace, StackUse};
+use serde_json::{Value, json};
+use warpsmith::bench::command::output::{note, plain, table};
+use warpsmith::module::spec::KernelResources;
+use warpsmith_builder::{CallSite, PanicPath};
 
-use crate::args::KernelsArgs;
-use crate::image;
 use crate::occupancy::occupancy;
-use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{note, plain, print_form, table};
 
 /// A kernel instance.
-struct Instance {
-    kernel: &'static str,
-    package: &'static str,
-    symbol: &'static str,
+#[derive(Debug, Clone, Default)]
+pub struct Instance {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Package that defines it.
+    pub package: String,
+    /// Symbol of the instance.
+    pub symbol: String,
     /// First type argument, by which the lines are grouped; empty if there is none.
-    dtype: &'static str,
+    pub dtype: String,
     /// Further type arguments, joined.
-    more_types: String,
-    consts: Vec<(&'static str, i64)>,
-    max_block: u32,
+    pub more_types: String,
+    /// Const arguments, by name.
+    pub consts: Vec<(String, i64)>,
+    /// Maximum number of threads per block.
+    pub max_block: u32,
     /// Block and cluster dimensions that every launch must have.
-    required: (Option<[u32; 3]>, Option<[u32; 3]>),
-    min_arch: u32,
-    is_arch_specific: bool,
-    /// Static shared memory of its parameters per block, in bytes, independent of the launch.
-    static_shared: u32,
+    pub required: (Option<[u32; 3]>, Option<[u32; 3]>),
+    /// Minimum compute capability; 0 means any.
+    pub min_arch: u32,
+    /// True if only that capability has it.
+    pub is_arch_specific: bool,
+    /// Static shared memory of its parameters per block, in bytes, independent of the launch; `None` if it is unknown.
+    pub static_shared: Option<u32>,
     /// Dynamic shared-memory arrays.
-    dynamic_shared: Vec<&'static ParamSpec>,
-    resources: Option<KernelResources>,
-    /// Record of its code; `None` without a GPU image.
-    record: Option<&'static KernelRecord>,
+    pub dynamic_shared: Vec<Array>,
+    /// Resources on the shown architecture.
+    pub resources: Option<KernelResources>,
+    /// Properties of its code; `None` without a GPU image.
+    pub code: Option<Code>,
+}
+
+/// Properties of a kernel's code that are the same on every architecture.
+#[derive(Debug, Clone, Default)]
+pub struct Code {
+    /// False if the kernel recurses or calls through pointers.
+    pub stack_is_known: bool,
+    /// Requested stack in bytes; 0 if none is requested.
+    pub requested_stack: u32,
+    /// Remaining panics.
+    pub panics: Vec<PanicPath>,
+}
+
+/// An array in dynamic shared memory.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Array {
+    /// Name of the parameter, if it is known.
+    pub parameter: Option<String>,
+    /// Type of the parameter, if it is known.
+    #[serde(rename = "type")]
+    pub type_name: Option<String>,
+    /// Bytes per element.
+    pub element_bytes: u64,
+}
+
+impl std::fmt::Display for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.parameter, &self.type_name) {
+            (Some(parameter), Some(type_name)) => write!(f, "{parameter}: {type_name}"),
+            _ => write!(f, "elements of {} bytes", self.element_bytes),
+        }
+    }
 }
 
 impl Instance {
+    /// Returns true if `name` is its kernel or its symbol.
+    pub fn is(&self, name: &str) -> bool {
+        self.kernel == name || self.symbol == name
+    }
+
     /// Returns true if the stack size is unknown before it runs.
     fn has_unknown_stack(&self) -> bool {
-        self.record.is_some_and(|record| record.stack == StackUse::Unknown)
+        self.code.as_ref().is_some_and(|code| !code.stack_is_known)
     }
 
     /// Static shared memory in bytes: as reported by `ptxas`, or otherwise that of its parameters.
-    fn static_shared(&self) -> u32 {
-        self.resources.map_or(self.static_shared, |resources| resources.static_shared)
+    fn static_shared(&self) -> Option<u32> {
+        self.resources.map(|resources| resources.static_shared).or(self.static_shared)
     }
 
     /// Returns the remaining panics in its code.
-    fn panics(&self) -> &'static [PanicPlace] {
-        self.record.map_or(&[], |record| record.panics)
+    fn panics(&self) -> &[PanicPath] {
+        self.code.as_ref().map_or(&[], |code| &code.panics)
+    }
+
+    /// Returns the share of an SM's threads that are resident with blocks of `block` threads, or of the nearest number
+    /// that the kernel allows.
+    fn occupancy(&self, arch: Option<u32>, block: u32) -> Option<f64> {
+        let resources = self.resources?;
+        let block = match self.required.0 {
+            Some(sides) => sides.iter().product(),
+            None => block.min(self.max_block),
+        };
+        occupancy(arch?, block, resources.registers, resources.static_shared)
     }
 }
 
-/// Prints the kernels.
-pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
-    if args.block == 0 || args.block > 1024 {
-        return Err(Failure::Use(format!("block {}: use 1 to 1024 threads", args.block)));
-    }
-    let arch = chosen_arch(args.arch.as_deref())?;
-    let resources = arch.map(image::resources).unwrap_or_default();
-    let mut instances = instances(&resources);
-    for name in &args.names {
-        if !instances.iter().any(|i| i.kernel == name || i.symbol == name) {
-            let names: BTreeSet<&str> = instances.iter().map(|i| i.kernel).collect();
-            let hint = nearest(name, names.into_iter());
-            return Err(Failure::Use(format!("unknown kernel {name:?}: {hint}")));
-        }
-    }
-    if !args.names.is_empty() {
-        instances.retain(|i| args.names.iter().any(|name| i.kernel == name || i.symbol == name));
-    }
-    let text = match args.json {
-        true => as_json(&instances, arch, args.block),
-        false => as_text(&instances, arch, args),
-    };
-    Ok(print_form(&text, args.json)?)
-}
-
-/// Returns the architecture to show: the requested one, otherwise the newest with resource data.
-fn chosen_arch(text: Option<&str>) -> Result<Option<u32>, Failure> {
-    let archs = image::archs();
-    let Some(text) = text else { return Ok(archs.last().copied()) };
-    let digits = text.trim_start_matches("sm_").trim_end_matches('a');
-    match digits.parse().ok().filter(|arch| archs.contains(arch)) {
-        Some(arch) => Ok(Some(arch)),
-        None => {
-            let known: Vec<String> = archs.iter().map(|arch| format!("sm_{arch}")).collect();
-            let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
-            Err(Failure::Use(format!("architecture {text:?}: the GPU image has figures for {known}")))
-        }
-    }
-}
-
-fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance> {
-    let mut all: Vec<Instance> = registry::kernels()
-        .map(|spec| Instance {
-            kernel: spec.name,
-            package: spec.package,
-            symbol: spec.symbol,
-            dtype: spec.types.first().map_or("", |t| t.name),
-            more_types: spec.types.iter().skip(1).map(|t| t.name).collect::<Vec<_>>().join(","),
-            consts: spec.consts.iter().map(|c| (c.parameter, c.value)).collect(),
-            max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
-            required: (spec.block, spec.cluster),
-            min_arch: spec.min_arch,
-            is_arch_specific: spec.is_arch_specific,
-            static_shared: spec.static_shared,
-            dynamic_shared: spec.params.iter().filter(|param| param.kind == ParamKind::Shared).collect(),
-            resources: resources.get(spec.symbol).copied(),
-            record: IMAGE
-                .spec()
-                .kernel(spec.symbol)
-                .filter(|record| record.abi.is_some_and(|abi| abi.package.name == spec.package)),
-        })
-        .collect();
-    all.sort_by(|a, b| {
-        let key = |i: &Instance| (i.package, i.kernel, i.dtype);
+/// Sorts instances so that those of one line are adjacent.
+pub fn sort(instances: &mut [Instance]) {
+    instances.sort_by(|a, b| {
+        let key = |i: &Instance| (i.package.clone(), i.kernel.clone(), i.dtype.clone());
         key(a).cmp(&key(b)).then_with(|| (&a.more_types, &a.consts).cmp(&(&b.more_types, &b.consts)))
     });
-    all
 }
 
-fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> String {
-    let mut text = match arch {
-        Some(arch) => format!(
-            "{}; figures for sm_{arch}, occupancy at {} threads a block\n\n",
-            image::describe(),
-            args.block
-        ),
-        None => match IMAGE.missing() {
-            Some(reason) => {
-                format!("No GPU image ({reason}): instances for the emulated device, without figures\n\n")
-            }
-            None => format!("{}; no figures: ptxas was not there when it was built\n\n", image::describe()),
-        },
-    };
+/// Returns the table of `instances`, one line each if `one_by_one`, and the lists of exceptions.
+pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one: bool) -> String {
+    let mut text = String::new();
     let mut rows = Vec::new();
-    if args.all {
-        rows.extend(instances.iter().map(|i| row(std::slice::from_ref(i), i.symbol, arch, args.block)));
+    if one_by_one {
+        rows.extend(instances.iter().map(|i| row(std::slice::from_ref(i), &i.symbol, arch, block)));
     } else {
-        let same =
-            |a: &Instance, b: &Instance| (a.package, a.kernel, a.dtype) == (b.package, b.kernel, b.dtype);
+        let same = |a: &Instance, b: &Instance| {
+            (&a.package, &a.kernel, &a.dtype) == (&b.package, &b.kernel, &b.dtype)
+        };
         for group in instances.chunk_by(same) {
-            rows.push(row(group, group[0].kernel, arch, args.block));
+            rows.push(row(group, &group[0].kernel, arch, block));
         }
     }
-    let first = if args.all { "symbol" } else { "kernel" };
+    let first = if one_by_one { "symbol" } else { "kernel" };
     let header = [
         first,
         "type",
@@ -184,15 +165,15 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
     if !unknown.is_empty() {
         text.push_str("\nWith a stack of unknown size (recursion, or calls through pointers):\n");
         for i in unknown {
-            let asked = match i.record.map_or(0, |record| record.requested_stack) {
+            let asked = match i.code.as_ref().map_or(0, |code| code.requested_stack) {
                 bytes if bytes > 0 => format!("asks for {bytes} bytes"),
                 _ => "asks for none: #[kernel(stack = BYTES)]".to_string(),
             };
             text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }
     }
-    text.push_str(&dynamic_shared(instances, args.all));
-    text.push_str(&panics(instances, args.all));
+    text.push_str(&dynamic_shared(instances, one_by_one));
+    text.push_str(&panics(instances, one_by_one));
     text
 }
 
@@ -201,9 +182,8 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     let with_arrays = instances.iter().filter(|i| !i.dynamic_shared.is_empty());
     let lines: BTreeSet<String> = with_arrays
         .map(|i| {
-            let array = |param: &&ParamSpec| format!("{}: {}", param.name, param.type_name);
-            let arrays: Vec<String> = i.dynamic_shared.iter().map(array).collect();
-            format!("  {}: {}\n", if one_by_one { i.symbol } else { i.kernel }, arrays.join(", "))
+            let arrays: Vec<String> = i.dynamic_shared.iter().map(Array::to_string).collect();
+            format!("  {}: {}\n", if one_by_one { &i.symbol } else { &i.kernel }, arrays.join(", "))
         })
         .collect();
     match lines.len() {
@@ -218,9 +198,9 @@ fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
 /// Lists the remaining panics, each with the calls that lead to it, and the kernels or, individually, the instances
 /// that have them.
 fn panics(instances: &[Instance], one_by_one: bool) -> String {
-    let mut places: BTreeMap<(&str, &PanicPlace), (usize, usize)> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &PanicPath), (usize, usize)> = BTreeMap::new();
     for i in instances {
-        let name = if one_by_one { i.symbol } else { i.kernel };
+        let name = if one_by_one { &i.symbol } else { &i.kernel };
         let all = instances.iter().filter(|other| !one_by_one && other.kernel == i.kernel).count();
         for place in i.panics() {
             places.entry((name, place)).or_insert((0, all)).0 += 1;
@@ -240,16 +220,16 @@ fn panics(instances: &[Instance], one_by_one: bool) -> String {
         }
         let share = if with_it < all { format!(" (in {with_it} of {all} instances)") } else { String::new() };
         text.push_str(&format!("    {}{share}\n", place_of(place)));
-        for call in place.calls {
-            text.push_str(&format!("      called at {}:{}:{}\n", call.file, call.line, call.column));
+        for call in &place.calls {
+            text.push_str(&format!("      called at {call}\n"));
         }
     }
     text
 }
 
 /// Formats a location as `src/lib.rs:12:9: index out of bounds`.
-fn place_of(place: &PanicPlace) -> String {
-    match place.file {
+fn place_of(place: &PanicPath) -> String {
+    match place.file.as_str() {
         "" => format!("unknown place: {}", place.what),
         file => format!("{file}:{}:{}: {}", place.line, place.column, place.what),
     }
@@ -261,7 +241,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
     let more: BTreeSet<&str> =
         group.iter().map(|i| i.more_types.as_str()).filter(|t| !t.is_empty()).collect();
     let dtype = match more.len() {
-        0 => first.dtype.to_string(),
+        0 => first.dtype.clone(),
         1 => format!("{},{}", first.dtype, more.first().copied().unwrap_or_default()),
         n => format!("{} to {n} types", first.dtype),
     };
@@ -284,7 +264,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         Some(range) if worth_a_look && *range.end() > 0 => note(span(&range)),
         Some(range) => plain(span(&range)),
     };
-    let occupancies = known.iter().filter_map(|r| occupancy(arch?, block, r.registers, r.static_shared));
+    let occupancies = group.iter().filter_map(|i| i.occupancy(arch, block));
     let occupancies = range(occupancies.map(|share| (share * 100.0).round() as u32));
     vec![
         plain(name),
@@ -296,7 +276,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         plain(shared(group)),
         figure(|r| r.stack, true),
         figure(|r| r.spills, true),
-        match range(group.iter().filter(|i| i.record.is_some()).map(|i| i.panics().len() as u32)) {
+        match range(group.iter().filter(|i| i.code.is_some()).map(|i| i.panics().len() as u32)) {
             None => plain("-"),
             Some(range) if *range.end() > 0 => note(span(&range)),
             Some(range) => plain(span(&range)),
@@ -307,13 +287,10 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
 
 /// Formats the static shared memory, with `+` if the launch requests more for arrays.
 fn shared(group: &[Instance]) -> String {
-    let bytes = range(group.iter().map(Instance::static_shared)).map_or("-".to_owned(), |range| span(&range));
+    let bytes =
+        range(group.iter().filter_map(Instance::static_shared)).map_or("-".to_owned(), |range| span(&range));
     let more = if group.iter().any(|i| !i.dynamic_shared.is_empty()) { "+" } else { "" };
     bytes + more
-}
-
-fn array_json(param: &&ParamSpec) -> serde_json::Value {
-    json!({ "parameter": param.name, "type": param.type_name, "element_bytes": param.size })
 }
 
 /// Returns the required block of all instances, or otherwise the maximum number of threads per block.
@@ -346,8 +323,8 @@ fn span(range: &RangeInclusive<u32>) -> String {
     }
 }
 
-fn panic_json(place: &PanicPlace) -> serde_json::Value {
-    let call = |call: &CallPlace| json!({ "file": call.file, "line": call.line, "column": call.column });
+fn panic_json(place: &PanicPath) -> Value {
+    let call = |call: &CallSite| json!({ "file": call.file, "line": call.line, "column": call.column });
     json!({
         "file": place.file,
         "line": place.line,
@@ -357,18 +334,19 @@ fn panic_json(place: &PanicPlace) -> serde_json::Value {
     })
 }
 
-fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
+/// Returns the document of `instances`; `missing` is the reason for a missing GPU image.
+pub fn as_json(instances: &[Instance], arch: Option<u32>, block: u32, missing: Option<&str>) -> Value {
     let kernels: Vec<_> = instances
         .iter()
         .map(|i| {
             let consts: serde_json::Map<_, _> =
-                i.consts.iter().map(|&(name, value)| (name.to_string(), json!(value))).collect();
+                i.consts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
             let r = i.resources;
             json!({
                 "kernel": i.kernel,
                 "symbol": i.symbol,
                 "package": i.package,
-                "types": std::iter::once(i.dtype).chain(i.more_types.split(',')).filter(|t| !t.is_empty()).collect::<Vec<_>>(),
+                "types": std::iter::once(i.dtype.as_str()).chain(i.more_types.split(',')).filter(|t| !t.is_empty()).collect::<Vec<_>>(),
                 "consts": consts,
                 "max_block": i.max_block,
                 "block": i.required.0,
@@ -377,78 +355,68 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "arch_specific": i.is_arch_specific,
                 "registers": r.map(|r| r.registers),
                 "static_shared": i.static_shared(),
-                "dynamic_shared": i.dynamic_shared.iter().map(array_json).collect::<Vec<_>>(),
+                "dynamic_shared": i.dynamic_shared,
                 "stack": r.map(|r| r.stack),
                 "spills": r.map(|r| r.spills),
-                "stack_is_known": i.record.map(|record| record.stack != StackUse::Unknown),
-                "requested_stack": i.record.map(|record| record.requested_stack),
-                "panics": i.record.map(|record| record.panics.iter().map(panic_json).collect::<Vec<_>>()),
-                "occupancy": r.and_then(|r| occupancy(arch?, block, r.registers, r.static_shared)),
+                "stack_is_known": i.code.as_ref().map(|code| code.stack_is_known),
+                "requested_stack": i.code.as_ref().map(|code| code.requested_stack),
+                "panics": i.code.as_ref().map(|code| code.panics.iter().map(panic_json).collect::<Vec<_>>()),
+                "occupancy": i.occupancy(arch, block),
             })
         })
         .collect();
-    let document = json!({
+    json!({
         "schema": 1,
         "arch": arch.map(|arch| format!("sm_{arch}")),
-        "no_image_because": IMAGE.missing(),
+        "no_image_because": missing,
         "occupancy_block": block,
         "kernels": kernels,
-    });
-    serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+    })
+}
+
+/// Formats a document.
+pub fn pretty(document: &Value) -> String {
+    serde_json::to_string_pretty(document).expect("plain data always becomes JSON") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const fn record(panics: &'static [PanicPlace]) -> KernelRecord {
-        let stack = StackUse::Known(0);
-        KernelRecord {
-            symbol: "k",
-            part: 0,
-            abi: None,
-            stack,
-            requested_stack: 0,
-            block: None,
-            cluster: None,
-            resources: &[],
-            panics,
+    fn instance(kernel: &str, dtype: &str) -> Instance {
+        Instance {
+            kernel: kernel.to_owned(),
+            symbol: format!("{kernel}__{dtype}"),
+            dtype: dtype.to_owned(),
+            max_block: 256,
+            static_shared: Some(512),
+            ..Instance::default()
         }
     }
 
-    static CLEAN: KernelRecord = record(&[]);
-    static BAD: KernelRecord = record(&[
-        PanicPlace { file: "src/lib.rs", line: 12, column: 9, what: "index out of bounds", calls: &[] },
-        PanicPlace {
-            file: "src/lib.rs",
-            line: 12,
-            column: 9,
-            what: "index out of bounds",
-            calls: &[CallPlace { file: "src/main.rs", line: 7, column: 13 }],
-        },
-        PanicPlace { file: "", line: 0, column: 0, what: "panic", calls: &[] },
-    ]);
-
     #[test]
     fn panics_are_listed_by_kernel_and_place() {
-        let instance = |symbol, record| Instance {
-            kernel: "sum",
-            package: "p",
-            symbol,
-            dtype: "f32",
-            more_types: String::new(),
-            consts: Vec::new(),
-            max_block: 256,
-            required: (None, None),
-            min_arch: 0,
-            is_arch_specific: false,
-            static_shared: 512,
-            dynamic_shared: Vec::new(),
-            resources: None,
-            record,
+        let place = |file: &str, what: &str, calls| PanicPath {
+            file: file.to_owned(),
+            line: 12,
+            column: 9,
+            what: what.to_owned(),
+            calls,
         };
-        let all =
-            [instance("sum__f32", Some(&CLEAN)), instance("sum__f64", Some(&BAD)), instance("sum__u8", None)];
+        let call = CallSite { file: "src/main.rs".to_owned(), line: 7, column: 13 };
+        let bad = Code {
+            panics: vec![
+                place("src/lib.rs", "index out of bounds", Vec::new()),
+                place("src/lib.rs", "index out of bounds", vec![call]),
+                place("", "panic", Vec::new()),
+            ],
+            ..Code::default()
+        };
+        let all = [
+            Instance { code: Some(Code::default()), ..instance("sum", "f32") },
+            Instance { code: Some(bad), ..instance("sum", "f64") },
+            instance("sum", "u8"),
+        ];
         let grouped = panics(&all, false);
         let lines: Vec<&str> = grouped.lines().skip(2).collect();
         assert_eq!(
@@ -463,47 +431,40 @@ mod tests {
         );
         assert!(panics(&all, true).contains("\n    src/lib.rs:12:9: index out of bounds\n      called at"));
         assert_eq!(panics(&all[..1], false), "");
-        let shaped = Instance { required: (Some([16, 8, 1]), None), ..instance("sum__i8", None) };
+        let shaped = Instance { required: (Some([16, 8, 1]), None), ..instance("sum", "i8") };
         assert_eq!(largest_block(&all), "256");
         assert_eq!(largest_block(&[shaped]), "16x8");
     }
 
     #[test]
     fn shared_arrays_are_shown_without_an_image() {
-        static TILE: ParamSpec = ParamSpec {
-            name: "tile",
-            kind: ParamKind::Shared,
-            type_name: "Shared<[f32]>",
-            size: 4,
-            align: 4,
-            signature: 0,
+        let tile = Array {
+            parameter: Some("tile".to_owned()),
+            type_name: Some("Shared<[f32]>".to_owned()),
+            element_bytes: 4,
         };
-        let instance = |symbol, dynamic_shared| Instance {
-            kernel: "blur",
-            package: "p",
-            symbol,
-            dtype: "f32",
-            more_types: String::new(),
-            consts: Vec::new(),
-            max_block: 256,
-            required: (None, None),
-            min_arch: 0,
-            is_arch_specific: false,
-            static_shared: 512,
-            dynamic_shared,
-            resources: None,
-            record: None,
-        };
-        let fixed = [instance("blur__f32", Vec::new())];
+        let fixed = [instance("blur", "f32")];
         assert_eq!((shared(&fixed), dynamic_shared(&fixed, false)), ("512".to_owned(), String::new()));
-        let mut both = [instance("blur__f32", vec![&TILE]), instance("blur__f64", vec![&TILE])];
+        let with_tile = |dtype| Instance { dynamic_shared: vec![tile.clone()], ..instance("blur", dtype) };
+        let mut both = [with_tile("f32"), with_tile("f64")];
         both[1].resources =
             Some(KernelResources { arch: 90, registers: 8, static_shared: 640, stack: 0, spills: 0 });
         assert_eq!(shared(&both), "512-640+");
         assert!(dynamic_shared(&both, false).ends_with(":\n  blur: tile: Shared<[f32]>\n"));
         assert!(dynamic_shared(&both, true).contains("\n  blur__f64: tile: Shared<[f32]>\n"));
-        let json: serde_json::Value = serde_json::from_str(&as_json(&both, None, 256)).expect("JSON");
+        let json = as_json(&both, None, 256, None);
         assert_eq!(json["kernels"][0]["dynamic_shared"][0]["parameter"], "tile");
         assert_eq!(json["kernels"][1]["static_shared"], 640);
+    }
+
+    #[test]
+    fn occupancy_is_of_a_block_that_the_kernel_allows() {
+        let resources = KernelResources { arch: 90, registers: 64, static_shared: 0, stack: 0, spills: 0 };
+        let kernel = Instance { resources: Some(resources), max_block: 32, ..Instance::default() };
+        // At most 32 blocks fit, each of one warp.
+        assert_eq!(kernel.occupancy(Some(90), 256), Some(0.5));
+        let shaped = Instance { required: (Some([32, 32, 1]), None), ..kernel };
+        assert_eq!(shaped.occupancy(Some(90), 128), Some(0.5));
+        assert_eq!(shaped.occupancy(None, 128), None);
     }
 }
