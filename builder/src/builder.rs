@@ -325,10 +325,12 @@ impl PtxBuilder {
             return kernels.without_image(folders, reason, Vec::new());
         }
         toolchain::check_variables()?;
-        let setup = toolchain::setup_command(&folders.manifest_dir);
+        let setup = toolchain::SETUP_COMMAND;
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
-            let reason = format!("no compiler for the GPU side was found; install one with: {setup}");
+            let reason = format!(
+                "no compiler for the GPU side was found; install one with: {setup} (a command of the package warpsmith-cli)"
+            );
             if is_set(REQUIRE) {
                 return Err(Error::ImageRequired {
                     reason: format!("{reason}\nlooked at:\n{}", search.explain()),
@@ -507,7 +509,7 @@ impl PtxBuilder {
         if cuda.ptxas.is_none() {
             warnings.push(format!(
                 "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",
-                toolchain::setup_command(&folders.manifest_dir)
+                toolchain::SETUP_COMMAND
             ));
         }
         if keep {

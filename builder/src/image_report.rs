@@ -141,3 +141,48 @@ impl ImageReport {
         self.sources.iter().map(PathBuf::as_path).find(|path| changed(path))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read_newest_first_and_bad_ones_are_named() {
+        let target = env::temp_dir().join(format!("warpsmith-reports-{}", std::process::id()));
+        assert_eq!(ImageReport::all(&target).unwrap(), []);
+        let folders = |name: &str| Folders {
+            manifest_dir: target.clone(),
+            out_dir: target.join(name),
+            target_dir: target.clone(),
+        };
+        let report = |started| ImageReport {
+            schema: SCHEMA,
+            package: "kernels".to_owned(),
+            version: "0.1.0".to_owned(),
+            kernel_folder: target.join("kernels"),
+            host_folder: target.clone(),
+            is_release: false,
+            started,
+            sources: vec![target.join("gone.rs")],
+            reason: None,
+            kernels: Vec::new(),
+        };
+        report(1).save(&folders("a"), "kernels").unwrap();
+        let path = report(2).save(&folders("b"), "kernels").unwrap().unwrap();
+        assert_eq!(ImageReport::all(&target).unwrap(), [report(2), report(1)]);
+        // The same output folder has one report.
+        report(3).save(&folders("b"), "kernels").unwrap();
+        assert_eq!(ImageReport::all(&target).unwrap(), [report(3), report(1)]);
+        assert_eq!(report(3).changed_source(), Some(target.join("gone.rs").as_path()));
+
+        for (text, words) in
+            [("", "is damaged"), ("{\"schema\": 1}", "is damaged"), ("{\"schema\": 2}", "has format 2")]
+        {
+            fs::write(&path, text).unwrap();
+            let error = ImageReport::all(&target).unwrap_err().to_string();
+            let named = [path.to_str().unwrap(), words, "remove it"];
+            assert!(named.iter().all(|words| error.contains(words)), "{error}");
+        }
+        fs::remove_dir_all(target).unwrap();
+    }
+}

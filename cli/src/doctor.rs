@@ -144,14 +144,9 @@ fn gpu_image() -> Check {
     match IMAGE.missing() {
         None => Check::ok("GPU image", image::describe()),
         Some(reason) => {
-            let fix = match setup_command() {
-                toolchain::SETUP_COMMAND => {
-                    vec!["warpsmith setup".to_string(), "cargo install --force warpsmith-cli".to_string()]
-                }
-                repository => {
-                    vec![repository.to_string(), "cargo build --release -p warpsmith-cli".to_string()]
-                }
-            };
+            let fix =
+                [toolchain::SETUP_COMMAND, "cargo install --force --path cli (in the clone of Warpsmith)"];
+            let fix = fix.map(str::to_owned);
             Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &fix)
         }
     }
@@ -195,11 +190,7 @@ fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
     let search = toolchain::find_device_toolchain();
-    let fix = [match setup_command() {
-        toolchain::SETUP_COMMAND => "warpsmith setup",
-        repository => repository,
-    }
-    .to_string()];
+    let fix = [toolchain::SETUP_COMMAND.to_string()];
     let compiler = match &search.found {
         Some(found) => Check::ok(
             "device toolchain",
@@ -234,10 +225,6 @@ fn build_tools() -> Vec<Check> {
         checks.push(Check::new("variables", Status::Broken, error.to_string(), &fix));
     }
     checks
-}
-
-fn setup_command() -> &'static str {
-    std::env::current_dir().map_or(toolchain::SETUP_COMMAND, |here| toolchain::setup_command(&here))
 }
 
 fn as_text(checks: &[Check]) -> String {
